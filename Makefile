@@ -1,0 +1,35 @@
+PYTHON ?= $(or $(shell command -v python3.11),python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-slow lint bench clean
+
+# Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
+demo: $(STAMP)
+	$(BIN)/hocket demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks -q -s --benchmark-enable --benchmark-columns=min,median,iqr,rounds
+
+# The virtual environment is made when it is missing and brought up to date when its inputs change.
+$(STAMP): pyproject.toml constraints.txt
+	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) hocket-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,65 @@
+"""Hocket keeps a training cluster's processors and network busy at the same time.
+
+Names load on first use, so that ``import hocket`` costs next to nothing and never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.errors import FormatError, HocketError
+    from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
+    from hocket.network import Network
+    from hocket.planner import plan
+    from hocket.profiler import profile
+    from hocket.sim import Result, simulate
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "FormatError": "hocket.errors",
+    "HocketError": "hocket.errors",
+    "Network": "hocket.network",
+    "Plan": "hocket.graph",
+    "Result": "hocket.sim",
+    "StepGraph": "hocket.graph",
+    "Timeline": "hocket.graph",
+    "load_plan": "hocket.graph",
+    "load_step": "hocket.graph",
+    "plan": "hocket.planner",
+    "profile": "hocket.profiler",
+    "save_plan": "hocket.graph",
+    "save_step": "hocket.graph",
+    "simulate": "hocket.sim",
+}
+
+__all__ = [
+    "FormatError",
+    "HocketError",
+    "Network",
+    "Plan",
+    "Result",
+    "StepGraph",
+    "Timeline",
+    "load_plan",
+    "load_step",
+    "plan",
+    "profile",
+    "save_plan",
+    "save_step",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hocket' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

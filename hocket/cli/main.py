@@ -1,0 +1,70 @@
+"""``hocket``: the entry point, and how errors end: one line on standard error and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from hocket.cli import demo, models, plan, profile, report, simulate
+from hocket.errors import HocketError
+
+app = typer.Typer(
+    name="hocket",
+    help="Keeps a training cluster's processors and network busy at the same time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("models")(models.models)
+app.command("profile")(profile.profile)
+app.command("plan")(plan.plan)
+app.command("simulate")(simulate.simulate)
+app.command("report")(report.report)
+app.command("demo")(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        from hocket import __version__
+
+        print(f"hocket {__version__}")
+        raise typer.Exit
+
+
+# Typer re-exports only some of its exceptions; their common base is what has a message to format.
+_WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 for success, 2 for a request that cannot be served, 130 for Ctrl-C."""
+    signal.signal(signal.SIGTERM, _terminate)
+    status = 0
+    try:
+        status = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+    except HocketError as error:
+        status = _refuse(str(error))
+    except _WrongUsage as error:
+        status = _refuse(f"{error.format_message()} See 'hocket --help'.")  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        status = 130
+    except BrokenPipeError:
+        # The reader (head, less) has left; what is still buffered must not fail again on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def _refuse(message: str) -> int:
+    print(f"hocket: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind on SIGTERM as on Ctrl-C, so that temporary files and processes are cleaned up."""
+    sys.exit(143)

@@ -1,0 +1,1 @@
+"""``hocket models``: the zoo."""

@@ -1,0 +1,40 @@
+"""Printing: results on standard output, progress and notes on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+
+def print_json(document: Any) -> None:
+    """Print exactly one JSON document."""
+    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+
+
+def print_table(table: Any) -> None:
+    """Print a rich table at the width of the terminal; a file or a pipe gets all of its columns."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def note(text: str) -> None:
+    """Tell the user something beside the result."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error; the callback takes how much is done, and how much there is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,26 @@
+"""``hocket report``: results on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hocket.cli.output import note
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT...", help="What simulate --json or --timeline wrote."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML page to write.")],
+) -> None:
+    """Rank results on one self-contained HTML page, with the timelines of the worst and the best."""
+    from hocket.graph.io import check_writable, write_whole
+    from hocket.report import load_results, render
+
+    check_writable(output)
+    write_whole(render(load_results(results)).encode(), output)
+    note(f"{output}: open it in a browser")

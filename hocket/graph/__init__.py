@@ -1,0 +1,33 @@
+"""The nouns: steps, plans and timelines, their files and their rules. Imports nothing else of Hocket's."""
+
+from hocket.graph.csr import Csr
+from hocket.graph.io import load_plan, load_step, save_plan, save_step
+from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
+from hocket.graph.result import ResultRow
+from hocket.graph.step import Phase, StepGraph
+from hocket.graph.timeline import Lane, Span, Timeline
+from hocket.graph.validate import OperationRow, ParameterRow, StepRows, check_plan, step_from_rows
+
+__all__ = [
+    "Csr",
+    "Lane",
+    "OperationRow",
+    "ParameterRow",
+    "Phase",
+    "Plan",
+    "Predicted",
+    "Pull",
+    "Push",
+    "Reduction",
+    "ResultRow",
+    "Span",
+    "StepGraph",
+    "StepRows",
+    "Timeline",
+    "check_plan",
+    "load_plan",
+    "load_step",
+    "save_plan",
+    "save_step",
+    "step_from_rows",
+]

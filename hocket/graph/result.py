@@ -1,0 +1,35 @@
+"""What a run of a plan gave, simulated or measured: the row that commands print and reports rank."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy on one network: the keys of ``simulate --json``; times in seconds.
+
+    ``iteration_s`` is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are per
+    step of one worker, ``rho`` = N / C, ``overlap`` = (N + C - T) / min(N, C), ``utilization`` = C / T;
+    ``straggler_fraction`` is the mean over steps of the longest wait of any worker for the last one, as a
+    fraction of the step; ``bound_s`` is a proven lower limit of ``iteration_s``; ``throughput`` counts
+    examples a second over all workers; ``events`` and ``wall_s`` are the simulator's own work.
+    """
+
+    policy: str
+    model: str
+    architecture: str
+    workers: int
+    servers: int
+    iteration_s: float
+    iteration_p95_s: float
+    straggler_fraction: float
+    compute_s: float
+    communication_s: float
+    rho: float
+    overlap: float
+    utilization: float
+    bound_s: float
+    throughput: float
+    events: int
+    wall_s: float
+    iterations_s: tuple[float, ...]

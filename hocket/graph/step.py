@@ -1,0 +1,103 @@
+"""One worker's training step as measured: operations, what they read and produce, and how long they take.
+
+There is no communication in a :class:`StepGraph`; lowering adds it for an architecture and a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.graph.csr import Csr, Indices, topological_order
+
+Seconds = npt.NDArray[np.float64]
+
+
+class Phase(IntEnum):
+    """Which part of the step an operation belongs to."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    UPDATE = 2
+
+
+PHASE_NAMES = tuple(phase.name.lower() for phase in Phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepGraph:
+    """A validated step: build it with :func:`hocket.graph.validate.step_from_rows` or read it from a file.
+
+    Arrays are aligned with ``operation_names`` (n of them) and ``parameter_names`` (p of them), both in the
+    order in which the program ran. ``durations_s`` has shape (n, samples): column k of every operation is the
+    same measured step. ``inputs``, ``reads`` and ``produces`` have n rows; their entries are operation,
+    parameter and parameter indices.
+    """
+
+    model: str
+    batch_size: int
+    device: str
+    parameter_names: tuple[str, ...]
+    parameter_shapes: tuple[tuple[int, ...], ...]
+    parameter_dtypes: tuple[str, ...]
+    parameter_bytes: Indices
+    operation_names: tuple[str, ...]
+    phases: npt.NDArray[np.int8]
+    durations_s: Seconds
+    inputs: Csr
+    reads: Csr
+    produces: Csr
+
+    @property
+    def num_operations(self) -> int:
+        """Number of operations."""
+        return len(self.operation_names)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters."""
+        return len(self.parameter_names)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of measured steps."""
+        return int(self.durations_s.shape[1])
+
+    @cached_property
+    def order(self) -> Indices:
+        """A topological order, file order where it can be."""
+        order = topological_order(self.inputs)
+        assert order is not None, "a StepGraph is built by validation, which refuses cycles"
+        return order
+
+    @cached_property
+    def produced(self) -> npt.NDArray[np.bool_]:
+        """For each parameter, whether some operation produces its gradient (it is trained)."""
+        mask = np.zeros(self.num_parameters, dtype=bool)
+        mask[self.produces.indices] = True
+        return mask
+
+    @cached_property
+    def oracle_s(self) -> Seconds:
+        """Each operation's minimum over the sampled steps (TicTac section 5, the time oracle), shape (n,)."""
+        return self.durations_s.min(axis=1) if self.num_operations else np.zeros(0)
+
+    def first_reader(self) -> Indices:
+        """For each parameter, the position in ``order`` of its first reader; n for one that nobody reads."""
+        position = np.empty(self.num_operations, dtype=np.int64)
+        position[self.order] = np.arange(self.num_operations)
+        first = np.full(self.num_parameters, self.num_operations, dtype=np.int64)
+        np.minimum.at(first, self.reads.indices, position[self.reads.row_of_entry()])
+        return first
+
+    def gradient_ready(self) -> Indices:
+        """For each parameter, the position in ``order`` of what completes its gradient; -1: nothing does."""
+        position = np.empty(self.num_operations, dtype=np.int64)
+        position[self.order] = np.arange(self.num_operations)
+        last = np.full(self.num_parameters, -1, dtype=np.int64)
+        np.maximum.at(last, self.produces.indices, position[self.produces.row_of_entry()])
+        return last

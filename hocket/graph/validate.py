@@ -1,0 +1,226 @@
+"""The rules of the formats: what a step file and a plan must satisfy, each breach said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Literal, NoReturn
+
+import msgspec
+import numpy as np
+
+from hocket.errors import FormatError
+from hocket.graph.csr import Csr, find_cycle, topological_order
+from hocket.graph.plan import Plan
+from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
+
+Refuse = Callable[[str, str], NoReturn]
+
+STEP_FORMAT = "hocket.step/1"
+
+_LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
+
+
+class ParameterRow(msgspec.Struct, frozen=True, gc=False):
+    """A parameter as ``hocket.step/1`` writes it."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    bytes: int
+
+
+class OperationRow(msgspec.Struct, frozen=True, gc=False):
+    """An operation as ``hocket.step/1`` writes it; ``duration_s`` is one number or one a sampled step."""
+
+    name: str
+    phase: Literal["forward", "backward", "update"]
+    duration_s: float | list[float]
+    inputs: list[str]
+    reads: list[str]
+    produces: list[str]
+
+
+class StepRows(msgspec.Struct, frozen=True, tag_field="format", tag=STEP_FORMAT):
+    """A step as ``hocket.step/1`` writes it."""
+
+    model: str
+    batch_size: int
+    device: str
+    parameters: list[ParameterRow]
+    operations: list[OperationRow]
+
+
+def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
+    """Validate ``rows`` and lay them out flat; ``source`` names the document in errors.
+
+    Raises
+    ------
+    FormatError
+        Naming ``source``, the field and the rule.
+    """
+
+    def refuse(field: str, rule: str) -> NoReturn:
+        raise FormatError(source, field, rule)
+
+    if rows.batch_size < 1:
+        refuse("batch_size", f"{rows.batch_size} is not a positive whole number")
+    if not rows.operations:
+        refuse("operations", "a step has at least one operation")
+    parameters, operations = rows.parameters, rows.operations
+    parameter_index = _index([p.name for p in parameters], "parameters", refuse)
+    operation_index = _index([o.name for o in operations], "operations", refuse)
+    for i, p in enumerate(parameters):
+        if not 0 <= p.bytes <= _LARGEST_BYTES:
+            refuse(f"parameters[{i}].bytes", f"{p.bytes} is not between 0 and 2^53 (parameter '{p.name}')")
+        if any(extent < 0 for extent in p.shape):
+            refuse(f"parameters[{i}].shape", f"{p.shape} has a negative extent (parameter '{p.name}')")
+
+    inputs = _edges([o.inputs for o in operations], operation_index, "inputs", "operation", refuse)
+    reads = _edges([o.reads for o in operations], parameter_index, "reads", "parameter", refuse)
+    produces = _edges([o.produces for o in operations], parameter_index, "produces", "parameter", refuse)
+    if topological_order(inputs) is None:
+        names = [operations[i].name for i in find_cycle(inputs)]
+        shown = names[:6] + ["..."] * (len(names) > 6) + names[:1]
+        refuse("operations", f"the inputs form a cycle ({' -> '.join(shown)}); a step is acyclic")
+
+    return StepGraph(
+        model=rows.model,
+        batch_size=rows.batch_size,
+        device=rows.device,
+        parameter_names=tuple(parameter_index),
+        parameter_shapes=tuple(tuple(p.shape) for p in parameters),
+        parameter_dtypes=tuple(p.dtype for p in parameters),
+        parameter_bytes=np.array([p.bytes for p in parameters], dtype=np.int64),
+        operation_names=tuple(operation_index),
+        phases=np.array([PHASE_NAMES.index(o.phase) for o in operations], dtype=np.int8),
+        durations_s=_durations(operations, refuse),
+        inputs=inputs,
+        reads=reads,
+        produces=produces,
+    )
+
+
+def _index(names: Sequence[str], field: str, refuse: Refuse) -> dict[str, int]:
+    index = {name: i for i, name in enumerate(names)}
+    if len(index) != len(names):
+        seen: set[str] = set()
+        for i, name in enumerate(names):
+            if name in seen:
+                refuse(f"{field}[{i}].name", f"'{name}' is a duplicate; names are unique")
+            seen.add(name)
+    return index
+
+
+def _edges(
+    rows: Sequence[Sequence[str]], index: dict[str, int], field: str, kind: str, refuse: Refuse
+) -> Csr:
+    try:
+        entries = np.fromiter(map(index.__getitem__, chain.from_iterable(rows)), dtype=np.int64)
+    except KeyError:
+        i, name = next((i, name) for i, row in enumerate(rows) for name in row if name not in index)
+        refuse(f"operations[{i}].{field}", f"'{name}' names no {kind} of this step")
+    csr = Csr.from_lengths([len(row) for row in rows], entries)
+    cells = csr.row_of_entry() * len(index) + entries
+    if len(np.unique(cells)) != len(cells):
+        i = next(i for i, row in enumerate(rows) if len(set(row)) != len(row))
+        name = next(name for name in rows[i] if rows[i].count(name) > 1)
+        refuse(f"operations[{i}].{field}", f"'{name}' is listed twice (a duplicate); list it once")
+    return csr
+
+
+def _durations(operations: Sequence[OperationRow], refuse: Refuse) -> Seconds:
+    rows = [o.duration_s if isinstance(o.duration_s, list) else [o.duration_s] for o in operations]
+    counts = [len(row) for row in rows]
+    num_samples = max(counts)
+    for i, count in enumerate(counts):
+        # A single number stands for every sampled step; lists must agree, since column k is one step.
+        if count == 0 or (count != num_samples and isinstance(operations[i].duration_s, list)):
+            refuse(
+                f"operations[{i}].duration_s",
+                f"has {count} samples where other operations have {num_samples}; one number per sampled step",
+            )
+    durations = np.array(
+        [row if len(row) == num_samples else row * num_samples for row in rows], dtype=np.float64
+    )
+    bad = np.argwhere(~(np.isfinite(durations) & (durations >= 0)))
+    if len(bad):
+        i, k = (int(x) for x in bad[0])
+        refuse(
+            f"operations[{i}].duration_s",
+            f"{durations[i, k]} is not a finite number of seconds >= 0 (operation '{operations[i].name}')",
+        )
+    return durations
+
+
+def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
+    """Refuse a plan that cannot run ``graph``: incomplete, dangling, duplicated, or bound to deadlock.
+
+    A parameter-server plan pulls every parameter once, pushes every gradient once (none when nothing is
+    trained), and its compute order, if any, holds every operation of forward and backward once, each after
+    its inputs. Update operations may stand in the order; servers run them as gradients arrive.
+
+    Raises
+    ------
+    FormatError
+        Naming ``source``, the field and the rule.
+    """
+
+    def refuse(field: str, rule: str) -> NoReturn:
+        raise FormatError(source, field, rule)
+
+    every = dict.fromkeys(graph.parameter_names)
+    trained = {
+        name for name, is_trained in zip(graph.parameter_names, graph.produced, strict=True) if is_trained
+    }
+    if plan.architecture == "ps":
+        _covers("pulls", [pull.parameters for pull in plan.pulls], set(every), every, refuse)
+        _covers("pushes", [push.parameters for push in plan.pushes], trained, every, refuse)
+    else:
+        _covers("reductions", [r.parameters for r in plan.reductions], trained, every, refuse)
+    if plan.compute_order is not None:
+        _check_compute_order(plan.compute_order, graph, refuse)
+
+
+def _covers(
+    field: str, batches: Sequence[Sequence[str]], needed: set[str], known: dict[str, None], refuse: Refuse
+) -> None:
+    seen: set[str] = set()
+    for i, batch in enumerate(batches):
+        for name in batch:
+            if name not in known:
+                refuse(f"{field}[{i}].parameters", f"'{name}' names no parameter of the step")
+            if name in seen:
+                refuse(f"{field}[{i}].parameters", f"'{name}' is a duplicate; each parameter travels once")
+            if name not in needed:
+                refuse(f"{field}[{i}].parameters", f"'{name}' has no gradient in the step; leave it out")
+            seen.add(name)
+    missing = [name for name in known if name in needed and name not in seen]
+    if missing:
+        refuse(
+            field,
+            f"'{missing[0]}' is missing ({len(missing)} of {len(needed)} are); cover each parameter once",
+        )
+
+
+def _check_compute_order(order: Sequence[str], graph: StepGraph, refuse: Refuse) -> None:
+    index = {name: i for i, name in enumerate(graph.operation_names)}
+    position: dict[int, int] = {}
+    for k, name in enumerate(order):
+        if name not in index:
+            refuse(f"compute_order[{k}]", f"'{name}' names no operation of the step")
+        if index[name] in position:
+            refuse(f"compute_order[{k}]", f"'{name}' is a duplicate; each operation runs once")
+        position[index[name]] = k
+    for i, name in enumerate(graph.operation_names):
+        if i not in position:
+            if graph.phases[i] != Phase.UPDATE:
+                refuse("compute_order", f"'{name}' is missing; list every forward and backward operation")
+            continue
+        for j in graph.inputs.row(i).tolist():
+            if position.get(j, -1) > position[i]:
+                before = graph.operation_names[j]
+                refuse(
+                    f"compute_order[{position[i]}]",
+                    f"'{name}' stands before its input '{before}'; that order can never run",
+                )

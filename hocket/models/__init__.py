@@ -1,0 +1,23 @@
+"""The papers' networks and a transformer, in plain `torch.nn`; importing this does not import torch."""
+
+from hocket.models.registry import (
+    ModelSpec,
+    ParameterRow,
+    TrainingSetup,
+    build,
+    make,
+    names,
+    parameter_table,
+    spec,
+)
+
+__all__ = [
+    "ModelSpec",
+    "ParameterRow",
+    "TrainingSetup",
+    "build",
+    "make",
+    "names",
+    "parameter_table",
+    "spec",
+]

@@ -1,0 +1,87 @@
+"""GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hocket.models.layers import apply
+
+_INIT_STD = 0.02
+
+
+class SelfAttention(nn.Module):
+    """Causal multi-head self-attention."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (N, T, width) to the same."""
+        heads = apply(self.query_key_value, x).view(*x.shape[:2], 3, self.num_heads, -1)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (N, heads, T, width / heads)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return apply(self.projection, mixed.transpose(1, 2).flatten(-2))
+
+
+class Block(nn.Module):
+    """Attention, then a two-layer perceptron; each sees its input normalized and is added to it."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.norm_1 = nn.LayerNorm(width)
+        self.attention = SelfAttention(width, num_heads)
+        self.norm_2 = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, 4 * width)
+        self.gelu = nn.GELU(approximate="tanh")
+        self.contract = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (N, T, width) to the same."""
+        x = x + apply(self.attention, apply(self.norm_1, x))
+        expanded = apply(self.gelu, apply(self.expand, apply(self.norm_2, x)))
+        return x + apply(self.contract, expanded)
+
+
+class GPT2(nn.Module):
+    """Pre-norm decoder.
+
+    The output layer shares the token embedding's weight, which therefore appears once among the parameters.
+    No dropout, as in the published code.
+    """
+
+    def __init__(self, *, vocabulary: int, context: int, width: int, num_heads: int, num_layers: int) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocabulary, width)
+        self.position_embedding = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, num_heads) for _ in range(num_layers)))
+        self.norm = nn.LayerNorm(width)
+        self._initialize(num_layers)
+
+    def _initialize(self, num_layers: int) -> None:
+        """Normal weights, smaller where they add to the residual stream, so that depth does not swell it."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                into_residual = name.endswith(("projection", "contract"))
+                num_summed = 2 * num_layers if into_residual else 1
+                nn.init.normal_(module.weight, std=_INIT_STD / math.sqrt(num_summed))
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Maps tokens (N, T) int64, T at most `context`, to logits (N, T, vocabulary)."""
+        positions = torch.arange(tokens.shape[-1], device=tokens.device)
+        x = apply(self.token_embedding, tokens) + apply(self.position_embedding, positions)
+        x = apply(self.norm, apply(self.blocks, x))
+        return functional.linear(x, self.token_embedding.weight)
+
+
+def gpt2_small() -> nn.Module:
+    """GPT-2 small: 12 layers, 768 wide, 12 heads, vocabulary 50257, context 1024; 124 million parameters."""
+    return GPT2(vocabulary=50_257, context=1024, width=768, num_heads=12, num_layers=12)

@@ -1,0 +1,36 @@
+"""The network of one job: how fast each interface is, what a transfer costs to start, who takes part."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hocket.errors import HocketError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Workers and servers with one full-duplex interface each, on a switch that never blocks.
+
+    Attributes
+    ----------
+    bandwidth_bps : bits per second of every interface, in each direction.
+    startup_s : seconds before the first byte of each transfer; the interface is free for others meanwhile.
+    num_workers, num_servers : how many of each.
+    """
+
+    bandwidth_bps: float = 10e9
+    startup_s: float = 0.0
+    num_workers: int = 1
+    num_servers: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.bandwidth_bps) and self.bandwidth_bps > 0):
+            raise HocketError(
+                f"bandwidth {self.bandwidth_bps} bit/s is not positive and finite; give e.g. 10e9"
+            )
+        if not (math.isfinite(self.startup_s) and self.startup_s >= 0):
+            raise HocketError(f"startup {self.startup_s} s is not finite and >= 0; give e.g. 50e-6")
+        for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
+            if count < 1:
+                raise HocketError(f"{count} {what} cannot train; give at least 1")

@@ -1,0 +1,5 @@
+"""The simulator: a step and a plan lowered to a program, a numba event loop that runs it, and its limits."""
+
+from hocket.sim.simulate import Result, simulate
+
+__all__ = ["Result", "simulate"]

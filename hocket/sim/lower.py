@@ -1,0 +1,269 @@
+"""A step and its plan, lowered to what a parameter-server job executes: flat arrays for the kernel.
+
+Workers run forward and backward; update operations run on the servers, each once its gradients have come
+from all workers (one that the rest of the step waits for stays on the worker). Every parameter is pulled,
+every gradient pushed; a batch whose parameters live on several servers travels as one part per server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import HocketError
+from hocket.graph import Csr, Phase, Plan, StepGraph, check_plan
+from hocket.graph.csr import Indices
+from hocket.network import Network, assign_servers
+from hocket.sim._kernel import Program
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfers:
+    """The parts of the plan's batches in one direction, numbered in plan order.
+
+    ``bits`` (parts,); row s of ``of_server`` lists the parts of server s; ``part_of`` (p,) is the part that
+    carries a parameter, -1 for one that does not travel; row b of ``of_batch`` lists the parts of batch b.
+    """
+
+    bits: npt.NDArray[np.float64]
+    of_server: Csr
+    of_batch: Csr
+    part_of: Indices
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts."""
+        return len(self.bits)
+
+    def server(self) -> Indices:
+        """The server of each part, shape (parts,)."""
+        return self.of_server.transpose(self.num_parts).indices
+
+    def server_bits(self) -> npt.NDArray[np.float64]:
+        """Bits that one worker exchanges with each server, shape (servers,)."""
+        return np.array(
+            [self.bits[row].sum() for row in map(self.of_server.row, range(self.of_server.num_rows))]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowered:
+    """A step, its plan and its network as the kernel's program.
+
+    ``worker_ops`` (n,) and ``server_ops`` (u,): operation indices of the step, in file order; local items of
+    ``program`` are the n worker operations, then the parts of ``pulls``, then those of ``pushes``.
+    """
+
+    graph: StepGraph
+    network: Network
+    worker_ops: Indices
+    server_ops: Indices
+    pulls: Transfers
+    pushes: Transfers
+    program: Program
+
+    def communication_s(self) -> float:
+        """N: seconds that pulls and pushes of one step take on the busiest interface, shared by all workers."""
+        network = self.network
+        total = 0.0
+        for way in (self.pulls, self.pushes):
+            bits, starts = way.server_bits(), way.of_server.lengths() * network.startup_s
+            at_server = (starts + network.num_workers * bits / network.bandwidth_bps).max()
+            at_worker = starts.max() + bits.sum() / network.bandwidth_bps
+            total += float(max(at_server, at_worker))
+        return total
+
+
+def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
+    """Lower ``plan`` for the workers and servers of ``network``.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the plan does not fit the step, is not for parameter servers, or there are too many servers.
+    """
+    check_plan(plan, graph)
+    if plan.architecture != "ps":
+        raise HocketError(f"a plan for '{plan.architecture}' cannot be simulated; make one for 'ps'")
+    num_workers, num_servers = network.num_workers, network.num_servers
+    home = assign_servers(graph.parameter_bytes.tolist(), num_servers)
+    pulls = _transfers([pull.parameters for pull in plan.pulls], graph, home, num_servers)
+    pushes = _transfers([push.parameters for push in plan.pushes], graph, home, num_servers)
+    on_server = _runs_on_server(graph)
+    worker_ops, server_ops = np.flatnonzero(~on_server), np.flatnonzero(on_server)
+    n, u = len(worker_ops), len(server_ops)
+    first_push = n + pulls.num_parts
+    num_local = first_push + pushes.num_parts
+
+    item = np.where(on_server, num_local + np.cumsum(on_server), np.cumsum(~on_server)) - 1
+    edges = _Edges()
+    user, source = graph.inputs.row_of_entry(), graph.inputs.indices
+    reader, read = graph.reads.row_of_entry(), graph.reads.indices
+    maker, made = graph.produces.row_of_entry(), graph.produces.indices
+    makes_gradient = graph.produces.lengths() > 0
+    # What a server learns of a worker's operation are the gradients it completes; only where it completes
+    # none does the operation itself count.
+    by_gradient = on_server[user] & ~on_server[source] & makes_gradient[source]
+    edges.add(item[source[~by_gradient]], item[user[~by_gradient]])
+    by_reading = on_server[reader]
+    edges.add(n + pulls.part_of[read[~by_reading]], item[reader[~by_reading]])
+    trained = by_reading & (pushes.part_of[read] >= 0)
+    edges.add(first_push + pushes.part_of[read[trained]], item[reader[trained]])
+    for op, via in zip(user[by_gradient].tolist(), source[by_gradient].tolist(), strict=True):
+        gradients = graph.produces.row(via)
+        edges.add(first_push + pushes.part_of[gradients], np.full(len(gradients), item[op]))
+    # A part waits for every gradient of its whole batch, also of those that go to other servers.
+    batch_of = pushes.of_batch.transpose(pushes.num_parts).indices
+    for op, parameter in zip(maker.tolist(), made.tolist(), strict=True):
+        parts = pushes.of_batch.row(int(batch_of[pushes.part_of[parameter]]))
+        edges.add(np.full(len(parts), item[op]), first_push + parts)
+
+    successors = edges.csr(num_local + u)
+    rows, targets = successors.row_of_entry(), successors.indices
+    to_server = targets >= num_local
+    server_waits = np.bincount(
+        targets[to_server] - num_local,
+        weights=np.where(rows[to_server] < num_local, num_workers, 1),
+        minlength=u,
+    ).astype(np.int64)
+    nexts = _rows(rows[~to_server], targets[~to_server], num_local)
+    to_servers = _rows(rows[to_server], targets[to_server] - num_local, num_local + u)
+    key, strict = _preference(plan, graph, worker_ops)
+    first_channel = num_workers + num_servers
+    pull_server, push_server = pulls.server(), pushes.server()
+    program = Program(
+        num_ops=n,
+        next_ptr=nexts.indptr,
+        next_idx=nexts.indices,
+        server_ptr=to_servers.indptr,
+        server_idx=to_servers.indices,
+        waits=np.bincount(nexts.indices, minlength=num_local),
+        server_waits=server_waits,
+        lane=np.concatenate(
+            [
+                np.zeros(n, np.int64),
+                first_channel + pull_server,
+                first_channel + num_workers * num_servers + push_server,
+            ]
+        ),
+        lane_step=np.repeat([1, num_servers], [n, num_local - n]),
+        server_lane=num_workers + _place_server_ops(successors, push_server, first_push, num_local, u),
+        key=np.concatenate([key, np.arange(pulls.num_parts), np.arange(pushes.num_parts)]),
+        strict=strict,
+        bits=np.concatenate([np.zeros(n), pulls.bits, pushes.bits]),
+    )
+    return Lowered(
+        graph=graph,
+        network=network,
+        worker_ops=worker_ops,
+        server_ops=server_ops,
+        pulls=pulls,
+        pushes=pushes,
+        program=program,
+    )
+
+
+class _Edges:
+    """Pairs (item, item that waits for it), collected in arrays."""
+
+    def __init__(self) -> None:
+        self._sources: list[Indices] = [np.zeros(0, np.int64)]
+        self._targets: list[Indices] = [np.zeros(0, np.int64)]
+
+    def add(self, sources: Indices, targets: Indices) -> None:
+        self._sources.append(sources)
+        self._targets.append(targets)
+
+    def csr(self, num_items: int) -> Csr:
+        """The distinct targets of each source, ascending."""
+        cells = np.unique(np.concatenate(self._sources) * num_items + np.concatenate(self._targets))
+        return _rows(cells // num_items, cells % num_items, num_items)
+
+
+def _rows(sources: Indices, targets: Indices, num_sources: int) -> Csr:
+    """Group ``targets`` by their ``sources``, which ascend."""
+    return Csr.from_lengths(np.bincount(sources, minlength=num_sources).tolist(), targets)
+
+
+def _transfers(
+    batches: Sequence[Sequence[str]], graph: StepGraph, home: Indices, num_servers: int
+) -> Transfers:
+    index = {name: i for i, name in enumerate(graph.parameter_names)}
+    part_of = np.full(graph.num_parameters, -1, dtype=np.int64)
+    of_server: list[list[int]] = [[] for _ in range(num_servers)]
+    of_batch: list[list[int]] = []
+    bits: list[float] = []
+    for batch in batches:
+        parts: dict[int, int] = {}
+        for name in batch:
+            i = index[name]
+            server = int(home[i])
+            if server not in parts:
+                parts[server] = len(bits)
+                of_server[server].append(len(bits))
+                bits.append(0.0)
+            part_of[i] = parts[server]
+            bits[parts[server]] += 8.0 * float(graph.parameter_bytes[i])
+        of_batch.append(list(parts.values()))
+    return Transfers(
+        bits=np.array(bits, dtype=np.float64),
+        of_server=Csr.from_rows(of_server),
+        of_batch=Csr.from_rows(of_batch),
+        part_of=part_of,
+    )
+
+
+def _runs_on_server(graph: StepGraph) -> Mask:
+    """Update operations, but for those that lead to a gradient or to forward or backward work."""
+    on_server: Mask = (graph.phases == Phase.UPDATE) & (graph.produces.lengths() == 0)
+    users = graph.inputs.transpose(graph.num_operations)
+    for i in graph.order[on_server[graph.order]][::-1].tolist():
+        on_server[i] = bool(on_server[users.row(i)].all())
+    return on_server
+
+
+def _place_server_ops(
+    successors: Csr, push_server: Indices, first_push: int, num_local: int, u: int
+) -> Indices:
+    """The server of each server operation: where its first gradient arrives, else its first input's, else 0."""
+    before = successors.transpose(num_local + u)
+    place = np.full(u, -1, dtype=np.int64)
+    # File order need not be topological, so an input's place may have to be found first.
+    for last in range(u):
+        stack = [last]
+        while stack:
+            op = stack[-1]
+            items = before.row(num_local + op)
+            arrivals = items[(items >= first_push) & (items < num_local)]
+            inputs = items[items >= num_local] - num_local
+            if len(arrivals):
+                place[op] = push_server[arrivals[0] - first_push]
+            elif len(inputs) and place[inputs[0]] < 0:
+                stack.append(int(inputs[0]))
+                continue
+            else:
+                place[op] = place[inputs[0]] if len(inputs) else 0
+            stack.pop()
+    return place
+
+
+def _preference(plan: Plan, graph: StepGraph, worker_ops: Indices) -> tuple[Indices, bool]:
+    """For each worker operation its place in the preferred order, and whether processors insist on it."""
+    if plan.compute_order is None:
+        return np.arange(len(worker_ops)), False
+    position = {name: k for k, name in enumerate(plan.compute_order)}
+    names = [graph.operation_names[i] for i in worker_ops]
+    for name in names:
+        if name not in position:
+            raise HocketError(
+                f"plan: compute_order: '{name}' is missing, and other operations wait for it; list it"
+            )
+    places = [position[name] for name in names]
+    key = np.empty(len(worker_ops), dtype=np.int64)
+    key[np.argsort(places, kind="stable")] = np.arange(len(worker_ops))
+    return key, True

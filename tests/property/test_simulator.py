@@ -1,0 +1,104 @@
+"""The simulator against its naive twin and against what must hold for any plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.graph import StepGraph
+from hocket.network import Network
+from hocket.planner import plan
+from hocket.sim import simulate
+from hocket.sim.lower import lower
+from hocket.sim.simulate import _Run
+from tests.naive.list_schedule import simulate_step
+from tests.strategies import networks, plans, steps
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph))
+    schedule = data.draw(plans(graph))
+    run = _Run(lower(graph, schedule, network), seed=data.draw(st.integers(0, 3)), random_order=False)
+    samples, server_sample = run.draw(0)
+    run.step(0)
+    naive = simulate_step(graph, schedule, network, samples.tolist(), server_sample=server_sample)
+    assert run.end.max() == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_no_step_ends_before_its_bound(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph))
+    row = simulate(
+        graph, data.draw(plans(graph)), network, iterations=3, random_order=data.draw(st.booleans())
+    ).row
+    assert row.iteration_s >= row.bound_s - 1e-9
+    assert row.bound_s >= row.compute_s - 1e-9
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_inference_on_one_worker_is_a_list_schedule(data: st.DataObject) -> None:
+    graph = data.draw(steps(training=False, samples=1, max_parameters=8, max_operations=14))
+    network = Network(bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.25])))
+    row = simulate(graph, plan(graph, network, "fifo"), network, iterations=1).row
+    assert row.iteration_s == pytest.approx(list_schedule(graph, network), abs=1e-6)
+
+
+def list_schedule(graph: StepGraph, network: Network) -> float:
+    """Pulls one after the other; the processor takes the first ready operation in the file."""
+    arrival, end = [], 0.0
+    for size in graph.parameter_bytes.tolist():
+        end += network.startup_s + 8 * size / network.bandwidth_bps
+        arrival.append(end)
+    finished: dict[int, float] = {}
+    free = 0.0
+    while len(finished) < graph.num_operations:
+        ready = {}
+        for i in range(graph.num_operations):
+            inputs = graph.inputs.row(i).tolist()
+            if i not in finished and all(j in finished for j in inputs):
+                ready[i] = max(
+                    [0.0, *(finished[j] for j in inputs), *(arrival[p] for p in graph.reads.row(i))]
+                )
+        start = max(free, min(ready.values()))
+        chosen = min(i for i, time in ready.items() if time <= start + 1e-9)
+        free = finished[chosen] = start + graph.durations_s[chosen, 0]
+    return max([free, *arrival])
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_seed_decides_everything(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph))
+    schedule = data.draw(plans(graph))
+    seed = data.draw(st.integers(0, 5))
+    first, second = (
+        simulate(graph, schedule, network, iterations=4, seed=seed, random_order=True, timeline=True)
+        for _ in range(2)
+    )
+    assert first.row.iterations_s == second.row.iterations_s
+    assert first.timeline == second.timeline
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph))
+    result = simulate(graph, data.draw(plans(graph)), network, iterations=3, timeline=True)
+    timeline = result.timeline
+    assert timeline is not None
+    on_workers = sum(span.kind in ("forward", "backward", "update") for span in timeline.spans)
+    assert on_workers >= graph.num_operations
+    assert timeline.end_s == pytest.approx(float(np.sort(result.row.iterations_s)[1]))
+    for lane in range(len(timeline.lanes)):
+        spans = sorted((s.start_s, s.end_s) for s in timeline.spans if s.lane == lane)
+        assert all(end <= start + 1e-9 for (_, end), (start, _) in zip(spans, spans[1:], strict=False))

@@ -1,0 +1,133 @@
+"""Random steps, plans and networks for property tests, and the small builders that unit tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from hocket.graph import OperationRow, ParameterRow, Plan, Pull, Push, StepGraph, StepRows, step_from_rows
+from hocket.network import Network
+
+
+def parameter(name: str, size: int) -> ParameterRow:
+    return ParameterRow(name=name, shape=[size], dtype="uint8", bytes=size)
+
+
+def operation(
+    name: str,
+    duration_s: float | list[float] = 1.0,
+    *,
+    inputs: Sequence[str] = (),
+    reads: Sequence[str] = (),
+    produces: Sequence[str] = (),
+    phase: Any = "forward",
+) -> OperationRow:
+    return OperationRow(name, phase, duration_s, list(inputs), list(reads), list(produces))
+
+
+def step(
+    parameters: Sequence[ParameterRow], operations: Sequence[OperationRow], batch_size: int = 1
+) -> StepGraph:
+    return step_from_rows(
+        StepRows(
+            model="toy",
+            batch_size=batch_size,
+            device="toy",
+            parameters=list(parameters),
+            operations=list(operations),
+        )
+    )
+
+
+@st.composite
+def steps(
+    draw: st.DrawFn,
+    *,
+    training: bool | None = None,
+    max_parameters: int = 6,
+    max_operations: int = 10,
+    samples: int = 2,
+) -> StepGraph:
+    """A random acyclic step: some operations read, later ones produce gradients, updates may follow."""
+    trains = draw(st.booleans()) if training is None else training
+    num_parameters = draw(st.integers(1, max_parameters))
+    # Sizes and durations are whole multiples of a unit, so that ties happen and are exact ties.
+    parameters = [parameter(f"p{i}", 125 * draw(st.integers(0, 6))) for i in range(num_parameters)]
+    names = [p.name for p in parameters]
+    num_operations = draw(st.integers(1, max_operations))
+    duration = st.lists(st.integers(0, 5).map(float), min_size=samples, max_size=samples)
+    operations = []
+    for i in range(num_operations):
+        before = [f"o{j}" for j in range(i)]
+        operations.append(
+            operation(
+                f"o{i}",
+                draw(duration),
+                inputs=draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else [],
+                reads=draw(st.lists(st.sampled_from(names), unique=True, max_size=2)),
+                phase="backward" if trains and i > num_operations // 2 else "forward",
+            )
+        )
+    if trains:
+        makers = draw(
+            st.lists(st.integers(0, num_operations - 1), min_size=num_parameters, max_size=num_parameters)
+        )
+        for name, maker in zip(names, makers, strict=True):
+            operations[maker].produces.append(name)
+        for name, maker in zip(names, makers, strict=True):
+            if draw(st.booleans()):
+                earlier = [f"update {other}" for other in names[: names.index(name)]]
+                earlier = [o for o in earlier if any(row.name == o for row in operations)]
+                inputs = (
+                    [f"o{maker}"] + draw(st.lists(st.sampled_from(earlier), unique=True, max_size=1))
+                    if earlier
+                    else [f"o{maker}"]
+                )
+                operations.append(
+                    operation(f"update {name}", draw(duration), inputs=inputs, reads=[name], phase="update")
+                )
+    return step(parameters, draw(st.permutations(operations)))
+
+
+@st.composite
+def batched(draw: st.DrawFn, items: Sequence[str]) -> list[tuple[str, ...]]:
+    """A random order of ``items`` cut into random batches."""
+    order = draw(st.permutations(list(items)))
+    batches: list[tuple[str, ...]] = []
+    while order:
+        size = draw(st.integers(1, len(order)))
+        batches.append(tuple(order[:size]))
+        order = order[size:]
+    return batches
+
+
+@st.composite
+def plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
+    """A random valid parameter-server plan for ``graph``, with or without a compute order."""
+    trained = [name for i, name in enumerate(graph.parameter_names) if graph.produced[i]]
+    order = None
+    if draw(st.booleans()):
+        order = tuple(graph.operation_names[i] for i in graph.order)
+    return Plan(
+        policy="drawn",
+        model=graph.model,
+        architecture="ps",
+        pulls=tuple(
+            Pull(parameters=batch, priority=k) for k, batch in enumerate(draw(batched(graph.parameter_names)))
+        ),
+        pushes=tuple(Push(parameters=batch) for batch in draw(batched(trained))),
+        compute_order=order,
+    )
+
+
+@st.composite
+def networks(draw: st.DrawFn, graph: StepGraph) -> Network:
+    """A network on which 125 bytes take one second, with or without startup."""
+    return Network(
+        bandwidth_bps=1000.0,
+        startup_s=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
+        num_workers=draw(st.integers(1, 4)),
+        num_servers=draw(st.integers(1, min(3, graph.num_parameters))),
+    )

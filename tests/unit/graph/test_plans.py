@@ -1,0 +1,99 @@
+"""Plans: what reads back, and what cannot run a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hocket.errors import FormatError
+from hocket.graph import Plan, Predicted, Pull, Push, Reduction, check_plan, load_plan, save_plan
+from tests.strategies import operation, parameter, step
+
+GRAPH = step(
+    [parameter("a", 8), parameter("b", 8)],
+    [
+        operation("one", reads=["a"]),
+        operation("two", reads=["b"], inputs=["one"]),
+        operation("three", inputs=["two"], produces=["b"], phase="backward"),
+        operation("four", inputs=["three"], produces=["a"], phase="backward"),
+    ],
+)
+PLAN = Plan(
+    policy="tac",
+    model="toy",
+    architecture="ps",
+    pulls=(Pull(parameters=("a", "b"), priority=0),),
+    pushes=(Push(parameters=("b",)), Push(parameters=("a",))),
+    compute_order=("one", "two", "three", "four"),
+    predicted=Predicted(
+        iteration_s=1.0, bound_s=1.0, compute_s=0.5, communication_s=0.5, overlap=0.0, utilization=0.5
+    ),
+)
+
+
+def test_a_plan_reads_back_equal(tmp_path: Path) -> None:
+    reduced = Plan(
+        policy="ddp",
+        model="toy",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=("b", "a"), chunks=4, window="forward"),),
+        compute_order=None,
+    )
+    for plan in (PLAN, reduced):
+        save_plan(plan, tmp_path / "plan.json")
+        assert load_plan(tmp_path / "plan.json") == plan
+        check_plan(plan, GRAPH)
+    assert "pulls" not in (tmp_path / "plan.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pulls": (Pull(parameters=("a",), priority=0),)}, "pulls: 'b' is missing (1 of 2 are)"),
+        (
+            {"pulls": (Pull(parameters=("a", "b", "a"), priority=0),)},
+            "pulls[0].parameters: 'a' is a duplicate",
+        ),
+        ({"pulls": (Pull(parameters=("a", "b", "c"), priority=0),)}, "'c' names no parameter of the step"),
+        ({"pushes": ()}, "pushes: 'a' is missing (2 of 2 are)"),
+        ({"compute_order": ("one", "two", "three")}, "compute_order: 'four' is missing"),
+        (
+            {"compute_order": ("one", "two", "three", "four", "five")},
+            "compute_order[4]: 'five' names no operation",
+        ),
+        ({"compute_order": ("one", "one", "two", "three", "four")}, "compute_order[1]: 'one' is a duplicate"),
+        ({"compute_order": ("two", "one", "three", "four")}, "'two' stands before its input 'one'"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        check_plan(msgspec.structs.replace(PLAN, **change), GRAPH, "plan.json")
+    assert str(caught.value).startswith("plan.json: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": "hocket.plan/1", "policy": "x", "model": "m", "compute_order": null}', "`architecture`"),
+        ('{"format": "hocket.step/1"}', "'hocket.step/1' is not 'hocket.plan/1'"),
+        (
+            '{"format": "hocket.plan/1", "policy": "x", "model": "m", "architecture": "ps", "compute_order": null,'
+            ' "pulls": [{"parameters": [], "priority": 0}]}',
+            "pulls[0].parameters: expected `array` of length >= 1",
+        ),
+        (
+            '{"format": "hocket.plan/1", "policy": "x", "model": "m", "architecture": "ps", "compute_order": null,'
+            ' "pulls": [{"parameters": ["a"], "priority": -1}]}',
+            "pulls[0].priority: expected `int` >= 0",
+        ),
+    ],
+)
+def test_a_breach_in_a_plan_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(FormatError) as caught:
+        load_plan(tmp_path / "plan.json")
+    assert message in str(caught.value)
