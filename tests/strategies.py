@@ -80,11 +80,9 @@ def steps(
             if draw(st.booleans()):
                 earlier = [f"update {other}" for other in names[: names.index(name)]]
                 earlier = [o for o in earlier if any(row.name == o for row in operations)]
-                inputs = (
-                    [f"o{maker}"] + draw(st.lists(st.sampled_from(earlier), unique=True, max_size=1))
-                    if earlier
-                    else [f"o{maker}"]
-                )
+                inputs = [f"o{maker}"]
+                if earlier and draw(st.booleans()):
+                    inputs.append(draw(st.sampled_from(earlier)))
                 operations.append(
                     operation(f"update {name}", draw(duration), inputs=inputs, reads=[name], phase="update")
                 )

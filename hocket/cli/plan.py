@@ -27,7 +27,8 @@ def plan(
 ) -> None:
     """Plan what is transferred in which order, with what the simulator expects of it."""
     from hocket.graph import Predicted, load_step, save_plan
-    from hocket.graph.io import check_writable, plan_document
+    from hocket.graph.document import check_writable
+    from hocket.graph.io import plan_document
     from hocket.planner import plan as make_plan
     from hocket.sim import simulate
 

@@ -28,7 +28,7 @@ def simulate(
 ) -> None:
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
     from hocket.graph import load_plan, load_step
-    from hocket.graph.io import check_writable, write_json
+    from hocket.graph.document import check_writable, write_json
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
     from hocket.planner import plan as make_plan

@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-PLAN_FORMAT = "hocket.plan/1"
-
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
@@ -44,7 +42,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=PLAN_FORMAT):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule for one step.
 
     ``pulls`` are sent in the listed order; of the ``pushes`` that are ready the first listed goes first;

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
+from hocket.errors import FormatError
+
+_NOT_NEGATIVE = (
+    "iteration_s",
+    "iteration_p95_s",
+    "straggler_fraction",
+    "compute_s",
+    "communication_s",
+    "rho",
+    "utilization",
+    "bound_s",
+    "throughput",
+    "events",
+    "wall_s",
+    "servers",
+)
+
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """One policy on one network: the keys of ``simulate --json``; times in seconds.
@@ -33,3 +50,21 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     wall_s: float
     iterations_s: tuple[float, ...]
+
+
+def check_row(row: ResultRow, source: str, field: str = "") -> None:
+    """Refuse a row with a negative time, count or ratio, or without a worker.
+
+    Raises
+    ------
+    FormatError
+        Naming ``source``, the key below ``field``, and the rule.
+    """
+    prefix = f"{field}." if field else ""
+    if row.workers < 1:
+        raise FormatError(source, f"{prefix}workers", f"{row.workers} is not 1 or more")
+    values = {key: getattr(row, key) for key in _NOT_NEGATIVE}
+    values |= {f"iterations_s[{i}]": value for i, value in enumerate(row.iterations_s)}
+    for key, value in values.items():
+        if value < 0:
+            raise FormatError(source, prefix + key, f"{value} is negative; it must be 0 or more")

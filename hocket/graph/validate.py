@@ -16,8 +16,6 @@ from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 
 Refuse = Callable[[str, str], NoReturn]
 
-STEP_FORMAT = "hocket.step/1"
-
 _LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
 
@@ -41,7 +39,7 @@ class OperationRow(msgspec.Struct, frozen=True, gc=False):
     produces: list[str]
 
 
-class StepRows(msgspec.Struct, frozen=True, tag_field="format", tag=STEP_FORMAT):
+class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     """A step as ``hocket.step/1`` writes it."""
 
     model: str

@@ -3,7 +3,7 @@
 Differs from the paper
 ----------------------
 * Comparator: A before B iff min(P_B, M_A) < min(P_A, M_B). The body of Algorithm 3 prints the two minima
-  the other way round; Equation 2, the toy graph of Figure 1 and the authors' code agree with each other against it.
+  the other way round; Equation 2, the toy graph of Figure 1 and the authors' code agree against it.
 * The least pull is found by one pass in file order that replaces only a strictly greater one: Equation 2 is
   not transitive where minima tie, so a definition has to say in which order it looks.
 * Times are whole picoseconds, so that ties are ties and not rounding.

@@ -72,7 +72,7 @@ def _item_order(lowered: Lowered) -> Indices:
 
 
 def _pull_loads(lowered: Lowered) -> Floats:
-    """For each worker operation the earliest time at which the pulls it needs can all have come, shape (n,)."""
+    """For each worker operation the earliest time at which all pulls it needs can have come, (n,)."""
     network, pulls = lowered.network, lowered.pulls
     needs = dependencies(lowered.graph)
     bits, parts = _needed(

@@ -68,15 +68,18 @@ class Lowered:
     program: Program
 
     def communication_s(self) -> float:
-        """N: seconds that pulls and pushes of one step take on the busiest interface, shared by all workers."""
+        """N: seconds for which a step's pulls, and then its pushes, occupy what they occupy longest.
+
+        That is a server's interface, which carries every worker's bytes; a worker's interface; or a channel,
+        which alone is also occupied by startups.
+        """
         network = self.network
         total = 0.0
         for way in (self.pulls, self.pushes):
-            bits, starts = way.server_bits(), way.of_server.lengths() * network.startup_s
-            at_server = (starts + network.num_workers * bits / network.bandwidth_bps).max()
-            at_worker = starts.max() + bits.sum() / network.bandwidth_bps
-            total += float(max(at_server, at_worker))
-        return total
+            moving_s = way.server_bits() / network.bandwidth_bps
+            channels_s = way.of_server.lengths() * network.startup_s + moving_s
+            total += max(network.num_workers * moving_s.max(), moving_s.sum(), channels_s.max())
+        return float(total)
 
 
 def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
@@ -230,7 +233,7 @@ def _runs_on_server(graph: StepGraph) -> Mask:
 def _place_server_ops(
     successors: Csr, push_server: Indices, first_push: int, num_local: int, u: int
 ) -> Indices:
-    """The server of each server operation: where its first gradient arrives, else its first input's, else 0."""
+    """Each server operation's server: where its first gradient arrives, else its first input's, else 0."""
     before = successors.transpose(num_local + u)
     place = np.full(u, -1, dtype=np.int64)
     # File order need not be topological, so an input's place may have to be found first.

@@ -22,9 +22,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What :func:`simulate` found: the row, and the timeline of the step of median length if asked for."""
+    """What :func:`simulate` found.
+
+    ``row``: the figures. ``computes_s`` (iterations,): each step's compute time, the mean over workers.
+    ``timeline``: the step of median length, if it was asked for.
+    """
 
     row: ResultRow
+    computes_s: Floats
     timeline: Timeline | None
 
 
@@ -68,6 +73,7 @@ def simulate(
         if progress is not None:
             progress(k + 1, iterations)
 
+    assert (bound_s <= ends * (1 + 1e-9)).all(), "a bound above a step that was simulated is no bound"
     iteration_s, compute = float(ends.mean()), float(compute_s.mean())
     communication = run.lowered.communication_s()
     shorter = min(compute, communication)
@@ -85,17 +91,18 @@ def simulate(
         rho=communication / compute if compute > 0 else 0.0,
         overlap=(communication + compute - iteration_s) / shorter if shorter > 0 else 0.0,
         utilization=compute / iteration_s if iteration_s > 0 else 0.0,
-        bound_s=float(bound_s.mean()),
+        bound_s=float(np.minimum(bound_s, ends).mean()),
         throughput=network.num_workers * graph.batch_size / iteration_s if iteration_s > 0 else 0.0,
         events=iterations * len(run.end),
         wall_s=time.perf_counter() - started,
         iterations_s=tuple(ends.tolist()),
     )
     if not timeline:
-        return Result(row=row, timeline=None)
+        return Result(row=row, computes_s=compute_s, timeline=None)
     median = int(np.argsort(ends, kind="stable")[(iterations - 1) // 2])
     run.step(median)
-    return Result(row=row, timeline=timeline_of(run.lowered, plan, run.start, run.end))
+    shown = timeline_of(run.lowered, plan, run.start, run.end)
+    return Result(row=row, computes_s=compute_s, timeline=shown)
 
 
 class _Run:

@@ -1,4 +1,4 @@
-"""Write the golden steps and plans anew: ``python -m tests.golden.make``; look at the difference before committing."""
+"""Write the golden files anew: ``python -m tests.golden.make``; look at the difference before committing."""
 
 from __future__ import annotations
 

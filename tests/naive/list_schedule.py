@@ -33,7 +33,7 @@ def simulate_step(
     pull_orders: list[list[int]] | None = None,
     server_sample: int = 0,
 ) -> float:
-    """Return the end of the step in seconds. ``pull_orders``: for each worker the plan's pulls by position."""
+    """The end of the step in seconds. ``pull_orders``: for each worker the plan's pulls by position."""
     workers, servers = range(network.num_workers), range(network.num_servers)
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
@@ -101,9 +101,7 @@ def simulate_step(
         return server_op_place(before[0]) if before else 0
 
     def gradients_of(i: int) -> set[int]:
-        return ({p for p in reads[i]} & trained) | {
-            p for j in inputs[i] if not on_server[j] for p in produces[j]
-        }
+        return (set(reads[i]) & trained) | {p for j in inputs[i] if not on_server[j] for p in produces[j]}
 
     def server_op_ready(i: int) -> bool:
         for j in inputs[i]:
@@ -155,13 +153,12 @@ def simulate_step(
                             break
 
         # Find the next event.
-        def rate(kind: str, w: int, s: int) -> float:
-            moving = [key for key, c in channels.items() if key[0] == kind and c["starts"] <= now + SAME]
-            at_server = sum(1 for key in moving if key[2] == s)
-            at_worker = sum(1 for key in moving if key[1] == w)
-            return network.bandwidth_bps / max(at_server, at_worker)
-
-        rates = {key: rate(*key) for key, c in channels.items() if c["starts"] <= now + SAME}
+        moving = [key for key, channel in channels.items() if channel["starts"] <= now + SAME]
+        rates = {}
+        for kind, w, s in moving:
+            at_server = sum(1 for key in moving if key[0] == kind and key[2] == s)
+            at_worker = sum(1 for key in moving if key[0] == kind and key[1] == w)
+            rates[kind, w, s] = network.bandwidth_bps / max(at_server, at_worker)
         events = [end for end, _ in running.values()]
         events += [c["starts"] for key, c in channels.items() if key not in rates]
         events += [now + channels[key]["bits"] / rates[key] for key in rates]

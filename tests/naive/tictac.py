@@ -1,4 +1,4 @@
-"""Naive twins of TIC and TAC: Algorithms 1 to 3 of the TicTac paper, set by set (Equation 2 for the comparator)."""
+"""Naive twins of TIC and TAC: Algorithms 1 to 3 of the TicTac paper, set by set, Equation 2 compares."""
 
 from __future__ import annotations
 

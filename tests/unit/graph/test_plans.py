@@ -12,6 +12,9 @@ from hocket.errors import FormatError
 from hocket.graph import Plan, Predicted, Pull, Push, Reduction, check_plan, load_plan, save_plan
 from tests.strategies import operation, parameter, step
 
+HEAD = (
+    '{"format": "hocket.plan/1", "policy": "x", "model": "m", "architecture": "ps", "compute_order": null, '
+)
 GRAPH = step(
     [parameter("a", 8), parameter("b", 8)],
     [
@@ -81,13 +84,11 @@ def test_a_plan_that_cannot_run_is_refused(change: dict[str, Any], message: str)
         ('{"format": "hocket.plan/1", "policy": "x", "model": "m", "compute_order": null}', "`architecture`"),
         ('{"format": "hocket.step/1"}', "'hocket.step/1' is not 'hocket.plan/1'"),
         (
-            '{"format": "hocket.plan/1", "policy": "x", "model": "m", "architecture": "ps", "compute_order": null,'
-            ' "pulls": [{"parameters": [], "priority": 0}]}',
+            HEAD + '"pulls": [{"parameters": [], "priority": 0}]}',
             "pulls[0].parameters: expected `array` of length >= 1",
         ),
         (
-            '{"format": "hocket.plan/1", "policy": "x", "model": "m", "architecture": "ps", "compute_order": null,'
-            ' "pulls": [{"parameters": ["a"], "priority": -1}]}',
+            HEAD + '"pulls": [{"parameters": ["a"], "priority": -1}]}',
             "pulls[0].priority: expected `int` >= 0",
         ),
     ],

@@ -107,7 +107,8 @@ def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
     [
         ("format", "hocket.step/2", "format: 'hocket.step/2' is not 'hocket.step/1'"),
         ("format", "hocket.plan/1", "format: 'hocket.plan/1' is not 'hocket.step/1'"),
-        ("format", 1, "format: expected `str`"),
+        ("format", 1, "format: 1 is not 'hocket.step/1'"),
+        ("format", del_, "missing required field `format`"),
         ("model", del_, "missing required field `model`"),
         ("batch_size", 0, "batch_size: 0 is not a positive"),
         ("batch_size", 1.5, "batch_size: expected `int`"),
@@ -134,6 +135,8 @@ def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
             [float("inf")],
             "operations[0].duration_s[0]: inf is not a finite number",
         ),
+        ("model", "half \ud800", "model: 'half \\ud800' is not a text"),
+        ("comment", {"\udfff": 1}, "comment: '\\udfff' is not a text"),
         ("operations.0.reads", ["c"], "operations[0].reads: 'c' names no parameter"),
         ("operations.1.produces", ["one"], "operations[1].produces: 'one' names no parameter"),
         ("operations.1.inputs", ["four"], "operations[1].inputs: 'four' names no operation"),
@@ -159,7 +162,17 @@ def test_a_breach_names_file_field_and_rule(tmp_path: Path, field: str, value: A
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", '{"format": "hocket.step/1", "mod', "[1, 2]", "null", "\x00\x01", "[" * 5000, '"' + "x" * 99],
+    [
+        "",
+        "{",
+        '{"format": "hocket.step/1", "mod',
+        "[1, 2]",
+        "null",
+        "\x00\x01",
+        "[" * 5000,
+        '{"x":' * 100_000,
+        '"' + "x" * 99,
+    ],
 )
 def test_what_is_no_step_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(FormatError):
@@ -172,7 +185,7 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     save_step(load_step(write(tmp_path, VALID)), tmp_path / "whole.json.zst")
     (tmp_path / "cut.json.zst").write_bytes((tmp_path / "whole.json.zst").read_bytes()[:-20])
     for name in ("binary.json", "not.json.zst", "cut.json.zst", "missing.json", "."):
-        with pytest.raises(FormatError, match="is not|cannot be read"):
+        with pytest.raises(FormatError, match=r"is not|cannot be read"):
             load_step(tmp_path / name)
 
 

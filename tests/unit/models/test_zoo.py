@@ -75,9 +75,7 @@ def test_an_unknown_name_lists_the_valid_ones_and_suggests_the_nearest(call):
     with pytest.raises(UnknownNameError) as caught:
         call("resnet50v2")
     message = str(caught.value)
-    assert message.startswith(
-        "model 'resnet50v2' is unknown; did you mean 'resnet50_v2'? choose one of: "
-    )
+    assert message.startswith("model 'resnet50v2' is unknown; did you mean 'resnet50_v2'? choose one of: ")
     assert message.endswith(", ".join(models.names()))
     assert "\n" not in message
 

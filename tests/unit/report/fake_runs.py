@@ -7,7 +7,9 @@ from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.report import Entry
 
 
-def fake_row(policy="tac", *, compute_s=0.30, communication_s=0.28, overlap=0.8, spread=0.03, steps=20, **changes):
+def fake_row(
+    policy="tac", *, compute_s=0.30, communication_s=0.28, overlap=0.8, spread=0.03, steps=20, **changes
+):
     """A consistent row whose steps scatter by ``spread`` around the mean that ``overlap`` gives."""
     shorter_s = min(compute_s, communication_s)
     rng = np.random.default_rng(sum(map(ord, policy)))
@@ -37,11 +39,15 @@ def fake_row(policy="tac", *, compute_s=0.30, communication_s=0.28, overlap=0.8,
     return ResultRow(**(row | changes))
 
 
-def fake_timeline(*, workers=4, num_ops=1500, num_parameters=200, compute_s=0.30, communication_s=0.28, order="file"):
-    """One step: pulls in file or random order, operations as their parameters come, pushes as gradients do."""
+def fake_timeline(
+    *, workers=4, num_ops=1500, num_parameters=200, compute_s=0.30, communication_s=0.28, order="file"
+):
+    """One step: pulls in some order, operations as their parameters come, pushes as gradients do."""
     rng = np.random.default_rng(7)
     lanes = [
-        Lane(process=f"worker {w}", name=name) for w in range(workers) for name in ("processor", "downlink", "uplink")
+        Lane(process=f"worker {w}", name=name)
+        for w in range(workers)
+        for name in ("processor", "downlink", "uplink")
     ]
     lanes.append(Lane(process="server 0", name="processor"))
     forward = num_ops // 3
@@ -83,9 +89,20 @@ def fake_timeline(*, workers=4, num_ops=1500, num_parameters=200, compute_s=0.30
 
 def fake_entries(*, workers=4, num_ops=1500):
     """Eight policies, with timelines for the best and the worst."""
-    overlaps = {"tac": 0.93, "tic": 0.91, "search": 0.95, "random": 0.42, "fifo": 0.71, "layerwise": 0.78,
-                "ibatch": 0.86, "reverse": 0.35}
-    rows = {policy: fake_row(policy, overlap=overlap, spread=0.1 * (1.1 - overlap)) for policy, overlap in overlaps.items()}
+    overlaps = {
+        "tac": 0.93,
+        "tic": 0.91,
+        "search": 0.95,
+        "random": 0.42,
+        "fifo": 0.71,
+        "layerwise": 0.78,
+        "ibatch": 0.86,
+        "reverse": 0.35,
+    }
+    rows = {
+        policy: fake_row(policy, overlap=overlap, spread=0.1 * (1.1 - overlap))
+        for policy, overlap in overlaps.items()
+    }
     entries = [Entry(row) for policy, row in rows.items() if policy not in ("random", "reverse", "search")]
     entries.append(Entry(rows["random"]))
     entries.append(Entry(rows["search"], fake_timeline(workers=workers, num_ops=num_ops)))

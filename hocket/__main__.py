@@ -1,0 +1,5 @@
+"""``python -m hocket`` is ``hocket``."""
+
+from hocket.cli.main import main
+
+main()

@@ -1,0 +1,106 @@
+"""``hocket profile``: one worker's step, measured here or derived for a device that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.output import note, progress
+
+if TYPE_CHECKING:
+    from hocket.profiler import Profile
+
+
+def profile(
+    target: Annotated[
+        str, typer.Argument(metavar="MODEL|FILE.py:FACTORY", help="A zoo model or a function.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")],
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 32,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to measure, each with its own durations.")] = 20,
+    device: Annotated[str, typer.Option(help="Measure on cpu or cuda; derive k80, p100, v100, ...")] = "cpu",
+    inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Intra-op threads; else torch's choice.")] = None,
+    jitter: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Derived: vary whole steps lognormally by this much.")
+    ] = 0.0,
+    seed: options.Seed = 0,
+) -> None:
+    """Measure a real training step as a graph of operations, or derive it for a device (nothing is run)."""
+    from hocket.graph import save_step
+    from hocket.graph.document import check_writable
+    from hocket.profiler import derive, fake, is_derived, load, profile_step
+
+    check_writable(output)
+    if is_derived(device):
+        with progress(f"deriving {target} on {device}"), fake():
+            setup = load(target, batch_size, training=not inference)
+            graph = derive(
+                *setup[:4],
+                device=device,
+                inference=inference,
+                name=setup.name,
+                batch_size=batch_size,
+                samples=steps if jitter > 0 else 1,
+                jitter=jitter,
+                seed=seed,
+            )
+        save_step(graph, output)
+        print_calibration(device)
+    else:
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
+        setup = load(target, batch_size, training=not inference)
+        with progress(f"profiling {target} on {device}") as report:
+            measured = profile_step(
+                *_on(device, setup),
+                steps=steps,
+                inference=inference,
+                name=setup.name,
+                batch_size=batch_size,
+                progress=report,
+            )
+        graph = measured.graph
+        save_step(graph, output)
+        note(measured_step(measured))
+    note(
+        f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
+        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, {graph.num_samples} sampled steps"
+    )
+
+
+def _on(device: str, setup: Any) -> tuple[Any, Any, Any, Any]:
+    """Model, batch, loss and optimizer on ``device``; parameters move in place: the optimizer keeps them."""
+    if device == "cpu":
+        return (*setup[:4],)
+    import torch
+    from torch.utils._pytree import tree_map
+
+    from hocket.errors import HocketError
+
+    if not torch.cuda.is_available():
+        raise HocketError(
+            "device 'cuda' is not there; measure on cpu, or derive k80, p100, v100, a100 or h100"
+        )
+    batch = tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, setup.batch)
+    return setup.model.to(device), batch, setup.loss, setup.optimizer
+
+
+def measured_step(measured: Profile) -> str:
+    """The operations' sum beside the step without a profiler, in one line."""
+    import numpy as np
+
+    plain_s, sum_s = np.median(measured.plain_step_s), np.median(measured.operations_sum_s)
+    return (
+        f"operations sum to {sum_s:.4f} s, the step takes {plain_s:.4f} s without the profiler"
+        f" ({sum_s / plain_s:.1%}; medians of {len(measured.plain_step_s)} steps)"
+    )
+
+
+def print_calibration(device: str) -> None:
+    """Say how far the roofline is from each published figure of ``device``."""

@@ -1,0 +1,154 @@
+"""JSON documents, strictly: whole files or none, and one line for whatever is wrong with one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import zstandard
+
+from hocket.errors import FormatError, HocketError
+
+T = TypeVar("T")
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a file, decompressed when its name ends in ``.zst``."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(str(path), "", f"cannot be read: {error.strerror or error}") from None
+    if str(path).endswith(".zst"):
+        try:
+            return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        except zstandard.ZstdError as error:
+            raise FormatError(str(path), "", f"is not a whole zstd file: {error}") from None
+    return data
+
+
+def read_document(path: str | Path) -> Any:
+    """The plain data of a JSON file whose type shows only once it is read; numbers in it are finite.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and, for a number or a text that is none, the field.
+    """
+    return _parse(read_bytes(path), str(path))
+
+
+def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
+    """Decode a JSON document of ``expected_format`` into ``type_``, refusing it in one line otherwise."""
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = msgspec.json.decode(data, type=type_)
+        if not _SURROGATE.search(data):
+            return value
+    # Once more, slowly, for the line that says what is wrong. The format comes first: a plan read as a step
+    # misses fields that it never had.
+    document = _parse(data, source)
+    if isinstance(document, dict) and document.get("format", expected_format) != expected_format:
+        raise FormatError(source, "format", f"{document['format']!r} is not '{expected_format}', needed here")
+    return convert_document(document, type_, source)
+
+
+def convert_document(document: Any, type_: type[T], source: str) -> T:
+    """Plain data as ``type_``; FormatError names ``source``, the field and the rule."""
+    try:
+        return msgspec.convert(document, type=type_)
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at `")
+        field = path.rstrip("`").removeprefix("$").removeprefix(".")
+        raise FormatError(source, field, rule[:1].lower() + rule[1:]) from None
+
+
+def _parse(data: bytes, source: str) -> Any:
+    try:
+        document = msgspec.json.decode(data)
+        if _SURROGATE.search(data):
+            _refuse_what_is_no_value(document, source)
+        return document
+    except RecursionError:
+        raise FormatError(source, "", "is not JSON that we read: it is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # NaN and Infinity are no JSON, but Python writes them: read them so that the field can be named.
+        with contextlib.suppress(ValueError, RecursionError):
+            _refuse_what_is_no_value(json.loads(data), source)
+        raise FormatError(source, "", f"is not JSON: {error}") from None
+
+
+def _refuse_what_is_no_value(document: Any, source: str) -> None:
+    """Refuse numbers that are not finite and texts that no file can hold (lone surrogates)."""
+    for field, value in _leaves(document, ""):
+        if isinstance(value, float) and not abs(value) < float("inf"):
+            raise FormatError(source, field, f"{value} is not a finite number")
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise FormatError(source, field, f"{value!a} is not a text: half of a surrogate pair is alone")
+
+
+def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield field, key
+            yield from _leaves(inner, f"{field}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _leaves(inner, f"{field}[{i}]")
+    else:
+        yield field, value
+
+
+def write_json(document: Any, path: str | Path) -> None:
+    """Write ``document`` as JSON (compressed for ``.zst``), whole or not at all."""
+    data = msgspec.json.encode(document)
+    if str(path).endswith(".zst"):
+        data = zstandard.ZstdCompressor().compress(data)
+    write_whole(data, path)
+
+
+def write_whole(data: bytes, path: str | Path) -> None:
+    """Put ``data`` at ``path`` by renaming a finished neighbour, so that no reader sees half of it."""
+    target = Path(path)
+    check_writable(target)
+    blocked = {signal.SIGINT, signal.SIGTERM}
+    # An interrupt between creating the neighbour and renaming it would leave it lying there.
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise HocketError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse an output path that cannot be written, before the work for it is done."""
+    target = Path(path)
+    if target.is_dir():
+        raise HocketError(f"{target}: is a folder; name a file in it")
+    if not target.parent.is_dir():
+        raise HocketError(f"{target}: the folder '{target.parent}' does not exist; create it first")
+    if not os.access(target.parent, os.W_OK):
+        raise HocketError(f"{target}: the folder '{target.parent}' is not writable")

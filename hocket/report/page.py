@@ -1,0 +1,122 @@
+"""One HTML page that needs nothing else: scripts, styles and figures inline, and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from hocket.errors import HocketError
+from hocket.report.figures import overlap_figure, timeline_figure
+from hocket.report.load import Entry
+from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, worst_like
+from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_unit
+
+_ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
+
+
+class _Tile(NamedTuple):
+    """One of the figures that the page opens with."""
+
+    label: str
+    figure: str
+    note: str
+
+
+def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
+    """The page for ``entries``: headline, ranked table, overlap plot and timelines of the worst and best run.
+
+    Raises
+    ------
+    HocketError
+        Without any result.
+    """
+    if not entries:
+        raise HocketError("a report needs at least one result")
+    ranking = ranked(entries)
+    unit = time_unit(entry.row.iteration_s for entry in ranking)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hocket.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    data = {
+        "unit": unit._asdict(),
+        "overlap": overlap_figure(ranking),
+        "timelines": timeline_figure(_panels(ranking, unit), unit),
+    }
+    return environment.get_template("page.html").render(
+        title=title,
+        setup=_setup_line(ranking),
+        tiles=_tiles(ranking, unit),
+        table=ranking_table([entry.row for entry in ranking]),
+        has_timelines=data["timelines"] is not None,
+        data=_inline_json(data),
+        plotlyjs=Markup(get_plotlyjs()),
+    )
+
+
+def _inline_json(data: Any) -> Markup:
+    """JSON that no HTML parser can see an end of script or a comment in."""
+    text = msgspec.json.encode(data).decode().replace("<", "\\u003c")
+    return Markup(text)
+
+
+def _setup_line(ranking: Sequence[Entry]) -> str:
+    setups = list(dict.fromkeys(setup_of(entry.row) for entry in ranking))
+    if len(setups) > 1:
+        return f"{len(setups)} setups of model, architecture, workers and servers"
+    setup = setups[0]
+    architecture = _ARCHITECTURES.get(setup.architecture, setup.architecture)
+    parts = [setup.model, architecture, _count(setup.workers, "worker")]
+    if setup.servers:
+        parts.append(_count(setup.servers, "server"))
+    return " · ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _time(seconds: float, unit: TimeUnit) -> str:
+    value = seconds * unit.per_second
+    return f"{value:.{decimals_for([value])}f} {unit.symbol}"
+
+
+def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[_Tile]:
+    best = ranking[0].row
+    above, worst = over_bound(best), worst_like(best, ranking)
+    throughput = f"{best.throughput:.{decimals_for([best.throughput])}f} examples/s"
+    level = num_level_with(best, ranking)
+    field = f"of {_count(len(ranking), 'result')}" + (
+        f", level with {_count(level, 'other')}" if level else ""
+    )
+    tiles = [
+        _Tile("Best policy", best.policy, field),
+        _Tile("Step time", _time(best.iteration_s, unit), throughput),
+    ]
+    if above is not None:
+        note = f"the bound is {_time(best.bound_s, unit)}"
+        tiles.append(_Tile("Above the bound", f"{above:z.1%}", note))
+    if worst is not best and best.iteration_s > 0:
+        gain = worst.iteration_s / best.iteration_s - 1.0
+        note = f"{worst.policy}: {_time(worst.iteration_s, unit)}"
+        tiles.append(_Tile("Faster than the worst", f"{gain:z.1%}", note))
+    note = f"overlap {best.overlap:.3f}, rho {best.rho:.3f}"
+    tiles.append(_Tile("Utilization", f"{best.utilization:.1%}", note))
+    return tiles
+
+
+def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[tuple[str, Entry]]:
+    """The worst and the best result that have a timeline, in this order, each with its caption."""
+    places = [place for place, entry in enumerate(ranking) if entry.timeline is not None]
+    drawn = dict.fromkeys([places[-1], places[0]]) if places else {}
+    return [(_caption(place, ranking, unit), ranking[place]) for place in drawn]
+
+
+def _caption(place: int, ranking: Sequence[Entry], unit: TimeUnit) -> str:
+    row = ranking[place].row
+    name = {len(ranking) - 1: "Worst", 0: "Best"}.get(place, "Place")
+    return f"{name} ({place + 1} of {len(ranking)}): {row.policy}, mean {_time(row.iteration_s, unit)}"

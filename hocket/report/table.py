@@ -1,0 +1,139 @@
+"""The ranking as a table: its columns, headings and number formats, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from hocket.graph.result import ResultRow
+from hocket.report.load import Entry
+from hocket.report.ranking import over_bound, ranked, setup_of
+
+UNDEFINED = "–"
+
+Format = Literal["text", "count", "time", "rate", "ratio", "percent"]
+Value = str | int | float | None
+
+
+class Column(NamedTuple):
+    """One column: its name, its name in the terminal, how its values are written, and what they mean."""
+
+    heading: str
+    short: str
+    format: Format
+    value: Callable[[ResultRow], Value]
+    meaning: str
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its cells line up on the right."""
+        return self.format != "text"
+
+
+_SETUP = (
+    Column("Model", "Model", "text", lambda row: row.model, "The network that was trained."),
+    Column("Architecture", "Architecture", "text", lambda row: row.architecture, "ps or allreduce."),
+    Column("Workers", "Workers", "count", lambda row: row.workers, "Processes that compute."),
+    Column("Servers", "Servers", "count", lambda row: row.servers, "Processes that hold the parameters."),
+)
+_POLICY = Column("Policy", "Policy", "text", lambda row: row.policy, "How transfers are ordered.")
+
+
+def _mean_overlap(row: ResultRow) -> float | None:
+    return row.overlap if min(row.communication_s, row.compute_s) > 0 else None
+
+
+_FIGURES = (
+    Column("Step time", "Step", "time", lambda row: row.iteration_s, "Mean time of one training step."),
+    Column("95th pct.", "p95", "time", lambda row: row.iteration_p95_s, "19 of 20 steps are no longer."),
+    Column("Throughput", "Rate", "rate", lambda row: row.throughput, "Examples a second over all workers."),
+    Column("Overlap", "Overlap", "ratio", _mean_overlap, "1: the shorter of N and C is hidden."),
+    Column("Utilization", "Util.", "percent", lambda row: row.utilization, "Share spent computing."),
+    Column("rho", "rho", "ratio", lambda row: row.rho, "N / C: communication over computation."),
+    Column(
+        "Straggler", "Strag.", "percent", lambda row: row.straggler_fraction, "Longest wait for a worker."
+    ),
+    Column("Bound", "Bound", "time", lambda row: row.bound_s, "No schedule has a shorter mean step time."),
+    Column("Over bound", "Over bound", "percent", over_bound, "How far the step time is above the bound."),
+)
+
+
+class TimeUnit(NamedTuple):
+    """A unit for times that are read side by side."""
+
+    symbol: str
+    per_second: float
+
+
+_TIME_UNITS = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("µs", 1e6))
+
+
+def time_unit(times_s: Iterable[float]) -> TimeUnit:
+    """The largest unit in which the longest time is at least 1."""
+    longest_s = max(times_s, default=0.0)
+    return next((unit for unit in _TIME_UNITS if longest_s * unit.per_second >= 1.0), _TIME_UNITS[-1])
+
+
+def decimals_for(values: Iterable[float]) -> int:
+    """How many decimals give the largest of ``values`` four significant digits, at most three."""
+    largest = max((abs(value) for value in values), default=0.0)
+    return 3 - sum(largest >= limit for limit in (10.0, 100.0, 1000.0))
+
+
+class Cell(NamedTuple):
+    """One cell: the text to show and the value to sort by."""
+
+    text: str
+    value: Value
+
+
+class Ranking(NamedTuple):
+    """The table's columns, the unit of each (or nothing), and its rows, best first."""
+
+    columns: tuple[Column, ...]
+    units: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def ranking_table(rows: Sequence[ResultRow]) -> Ranking:
+    """The table of ``rows`` in the order given; what all rows share of model and cluster has no column."""
+    setups = [setup_of(row) for row in rows]
+    varying = tuple(column for i, column in enumerate(_SETUP) if len({setup[i] for setup in setups}) > 1)
+    columns = (_POLICY, *varying, *_FIGURES)
+    unit = time_unit(row.iteration_s for row in rows)
+    units, cells = [], []
+    for column in columns:
+        values = [column.value(row) for row in rows]
+        units.append({"time": unit.symbol, "rate": "1/s", "percent": "%"}.get(column.format, ""))
+        cells.append([Cell(*pair) for pair in zip(_texts(column, values, unit), values, strict=True)])
+    return Ranking(columns, tuple(units), tuple(zip(*cells, strict=True)))
+
+
+def _texts(column: Column, values: Sequence[Value], unit: TimeUnit) -> list[str]:
+    if column.format in ("text", "count"):
+        return [str(value) for value in values]
+    scale = {"time": unit.per_second, "percent": 100.0}.get(column.format, 1.0)
+    scaled = [None if value is None else float(value) * scale for value in values]
+    decimals = {"percent": 1, "ratio": 3}.get(column.format)
+    if decimals is None:
+        decimals = decimals_for(value for value in scaled if value is not None)
+    return [UNDEFINED if value is None else f"{value:z.{decimals}f}" for value in scaled]
+
+
+def terminal_table(rows: Iterable[ResultRow]) -> Table:
+    """The ranking of ``rows``, best first, for the terminal."""
+    order = [entry.row for entry in ranked(Entry(row) for row in rows)]
+    ranking = ranking_table(order)
+    styles = ["bold", *[""] * (len(order) - 1)]
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold", row_styles=styles)
+    table.add_column("#", justify="right")
+    for column, unit in zip(ranking.columns, ranking.units, strict=True):
+        heading = Text(column.short + (f"\n[{unit}]" if unit else "\n" * column.numeric))
+        table.add_column(heading, justify="right" if column.numeric else "left", overflow="fold")
+    for place, cells in enumerate(ranking.rows, start=1):
+        # Text, not markup: a policy's name may hold square brackets.
+        table.add_row(str(place), *(Text(cell.text) for cell in cells))
+    return table

@@ -1,0 +1,82 @@
+"use strict";
+
+const report = JSON.parse(document.getElementById("data").textContent);
+
+/** The value of a colour in the style sheet, which differs in the dark. */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+}
+
+/** Text that plotly shows as it stands: it reads labels as a small HTML. */
+function plain(text) {
+  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+/** `text` within `length` characters, its end left off. */
+function shortened(text, length) {
+  return text.length > length ? text.slice(0, length - 1) + "…" : text;
+}
+
+/** A time in the report's unit, to four digits or so. */
+function timeText(value) {
+  const size = Math.abs(value);
+  return value.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4) + " " + report.unit.symbol;
+}
+
+/** What both pictures share: transparent paper, the page's font and colours. */
+function baseLayout() {
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: {family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink")},
+    modebar: {bgcolor: "rgba(0,0,0,0)", color: colour("contour"), activecolor: colour("ink")},
+    hoverlabel: {
+      bgcolor: colour("paper"), bordercolor: colour("rule"), align: "left",
+      font: {family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink")},
+    },
+  };
+}
+
+function baseAxis(title) {
+  return {
+    title: {text: title, font: {size: 13, color: colour("faint")}, standoff: 10},
+    tickfont: {size: 12, color: colour("faint")},
+    gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false,
+  };
+}
+
+const plotOptions = {
+  displaylogo: false,
+  modeBarButtons: [["toImage"]],
+  toImageButtonOptions: {format: "svg", filename: "hocket"},
+};
+
+const redraws = [];
+
+/** Draw now, and again when the window's width or the colour scheme changes. */
+function keepDrawn(draw) {
+  redraws.push(draw);
+  draw();
+}
+
+let drawnWidth = window.innerWidth;
+let pending = 0;
+function redrawSoon() {
+  clearTimeout(pending);
+  pending = setTimeout(() => redraws.forEach((draw) => draw()), 120);
+}
+window.addEventListener("resize", () => {
+  if (window.innerWidth !== drawnWidth) {
+    drawnWidth = window.innerWidth;
+    redrawSoon();
+  }
+});
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawSoon);
+
+// On paper the colours are the light ones.
+for (const [event, onPaper] of [["beforeprint", true], ["afterprint", false]]) {
+  window.addEventListener(event, () => {
+    document.documentElement.classList.toggle("on-paper", onPaper);
+    redraws.forEach((draw) => draw());
+  });
+}

@@ -1,0 +1,95 @@
+"""Whatever happens to a valid file, a command serves it or refuses it in one line; it never fails."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.cli.test_commands import GOLDEN, hocket, refused
+
+STEP = (GOLDEN / "tictac_fig5b.step.json").read_bytes()
+PLAN = (GOLDEN / "tictac_fig5b.tac.plan.json").read_bytes()
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.sampled_from(
+        ["", "op1", "recvA", "backward", "hocket.step/1", "\x00", "</script>", "é" * 30, "a\nb"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "format", "x"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
+    """Some values of the document replaced, removed or doubled, then perhaps some bytes."""
+    document = json.loads(valid)
+    for _ in range(draw(st.integers(0, 3))):
+        places: list[tuple[Any, Any]] = []
+
+        def walk(node: Any, places: list[tuple[Any, Any]] = places) -> None:
+            for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+                places.append((node, key))
+                walk(node[key])
+
+        walk(document)
+        if not places:
+            break
+        holder, key = draw(st.sampled_from(places))
+        match draw(st.sampled_from(["replace", "remove", "double"])):
+            case "replace":
+                holder[key] = draw(junk)
+            case "remove":
+                del holder[key]
+            case "double" if isinstance(holder, list):
+                holder.append(holder[key])
+    data = bytearray(json.dumps(document).encode())
+    for _ in range(draw(st.integers(0, 2))):
+        if data:
+            place = draw(st.integers(0, len(data) - 1))
+            data[place : place + draw(st.integers(0, 4))] = draw(st.binary(max_size=3))
+    return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
+
+
+@pytest.mark.parametrize("kind", ["step", "plan", "result"])
+@given(data=st.data())
+@settings(max_examples=250, deadline=None)
+def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "given.json"
+        network = ["--bandwidth", "1kbit/s", "--iterations", "1"]
+        if kind == "step":
+            path.write_bytes(data.draw(mutated(STEP)))
+            ran = hocket("simulate", str(path), "--policy", "tac", *network, "--json")
+        elif kind == "plan":
+            path.write_bytes(data.draw(mutated(PLAN)))
+            ran = hocket(
+                "simulate", str(GOLDEN / "tictac_fig5b.step.json"), "--plan", str(path), *network, "--json"
+            )
+        else:
+            path.write_bytes(data.draw(mutated(_result())))
+            ran = hocket("report", str(path), "-o", str(Path(folder) / "report.html"))
+        if ran.status:
+            assert refused(ran).startswith(f"hocket: {path}: ") or "servers" in ran.err
+            assert [p.name for p in Path(folder).iterdir()] == ["given.json"]
+        elif kind != "result":
+            assert math.isfinite(json.loads(ran.out)["iteration_s"])
+
+
+@functools.cache
+def _result() -> bytes:
+    ran = hocket("simulate", str(GOLDEN / "tictac_fig5b.step.json"), "--policy", "tac", "--json")
+    return ran.out.encode()

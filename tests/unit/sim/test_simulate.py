@@ -1,0 +1,169 @@
+"""Steps small enough to be worked out by hand; one second is 125 bytes or one unit of duration."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.planner import plan
+from hocket.sim import Result, simulate
+from tests.strategies import operation, parameter, step
+
+
+def network(workers: int = 1, servers: int = 1, startup_s: float = 0.0) -> Network:
+    return Network(bandwidth_bps=1000.0, startup_s=startup_s, num_workers=workers, num_servers=servers)
+
+
+def run(graph: StepGraph, net: Network, schedule: Plan | None = None, **options: object) -> Result:
+    return simulate(graph, schedule or plan(graph, net, "fifo"), net, **{"iterations": 1, **options})  # type: ignore[arg-type]
+
+
+TRAINING = step(
+    [parameter("a", 125), parameter("b", 250)],
+    [
+        operation("fa", 1.0, reads=["a"]),
+        operation("fb", 1.0, reads=["b"], inputs=["fa"]),
+        operation("bb", 2.0, inputs=["fb"], produces=["b"], phase="backward"),
+        operation("ba", 2.0, inputs=["bb"], produces=["a"], phase="backward"),
+        operation("ub", 0.5, inputs=["bb"], reads=["b"], phase="update"),
+        operation("ua", 0.5, inputs=["ba"], reads=["a"], phase="update"),
+    ],
+    batch_size=10,
+)
+
+
+def test_a_training_step_on_one_worker() -> None:
+    # Pull a 0-1, b 1-3; fa 1-2, fb 3-4; bb 4-6, push b 6-8, ub 8-8.5; ba 6-8, push a 8-9, ua 9-9.5.
+    row = run(TRAINING, network()).row
+    assert row.iteration_s == pytest.approx(9.5)
+    assert row.compute_s == 6.0
+    assert row.communication_s == pytest.approx(6.0)
+    assert row.overlap == pytest.approx(2.5 / 6)
+    assert row.utilization == pytest.approx(6 / 9.5)
+    assert row.throughput == pytest.approx(10 / 9.5)
+    assert row.straggler_fraction == 0.0
+    assert row.bound_s == pytest.approx(9.5)
+
+
+def test_workers_share_the_server_and_updates_wait_for_all_of_them() -> None:
+    # Pulls take twice as long: a 0-2, b 2-6; fb 6-7, bb 7-9, ba 9-11; push b 9-13, a 13-15; ua 15-15.5.
+    row = run(TRAINING, network(workers=2)).row
+    assert row.iteration_s == pytest.approx(15.5)
+    assert row.communication_s == pytest.approx(12.0)
+    assert row.throughput == pytest.approx(20 / 15.5)
+
+
+def test_two_servers_send_at_once() -> None:
+    # a (server 0) and b (server 1) share the worker's interface: a has 1 s of bytes, done at 2; b at 3.
+    row = run(TRAINING, network(servers=2)).row
+    # fa 2-3, fb 3-4, bb 4-6, ba 6-8; push b 6-8 alone, push a 8-9; ua 9-9.5.
+    assert row.iteration_s == pytest.approx(9.5)
+
+
+def test_startup_delays_each_transfer_but_leaves_the_interface_free() -> None:
+    graph = step([parameter("a", 125), parameter("b", 125)], [operation("o", 1.0, reads=["a", "b"])])
+    assert run(graph, network(startup_s=0.5)).row.iteration_s == pytest.approx(4.0)
+    # With two workers every second of bytes takes two, every startup still half a second.
+    assert run(graph, network(workers=2, startup_s=0.5)).row.iteration_s == pytest.approx(6.0)
+
+
+def test_a_batch_arrives_as_a_whole() -> None:
+    graph = step(
+        [parameter("a", 125), parameter("b", 125)],
+        [operation("oa", 1.0, reads=["a"]), operation("ob", 1.0, reads=["b"])],
+    )
+    batched = msgspec.json.decode(
+        b'{"format":"hocket.plan/1","policy":"one","model":"toy","architecture":"ps","pushes":[],'
+        b'"pulls":[{"parameters":["a","b"],"priority":0}],"compute_order":null}',
+        type=Plan,
+    )
+    assert run(graph, network(), batched).row.iteration_s == pytest.approx(4.0)
+    assert run(graph, network()).row.iteration_s == pytest.approx(3.0)
+
+
+def test_a_strict_compute_order_waits_where_any_ready_does_not() -> None:
+    graph = step(
+        [parameter("late", 250), parameter("soon", 125)],
+        [operation("first", 1.0, reads=["late"]), operation("second", 1.0, reads=["soon"])],
+    )
+    free = plan(graph, network(), "reverse")  # soon 0-1, late 1-3
+    strict = msgspec.structs.replace(free, compute_order=("first", "second"))
+    assert run(graph, network(), free).row.iteration_s == pytest.approx(4.0)
+    assert run(graph, network(), strict).row.iteration_s == pytest.approx(5.0)
+
+
+def test_different_measured_steps_make_stragglers() -> None:
+    graph = step([parameter("a", 125)], [operation("o", [1.0, 3.0], reads=["a"])])
+    row = run(graph, network(workers=2), iterations=400, seed=3).row
+    # Pull 0-2, then 1 or 3 s: 3 in all only when both are quick, 5 otherwise; half the steps wait 2 of 5.
+    assert row.iteration_s == pytest.approx(0.25 * 3 + 0.75 * 5, abs=0.15)
+    assert row.iteration_p95_s == 5.0
+    assert row.straggler_fraction == pytest.approx(0.5 * 2 / 5, abs=0.04)
+    assert set(row.iterations_s) == {3.0, 5.0}
+
+
+def test_random_orders_are_drawn_anew_for_each_step() -> None:
+    graph = step(
+        [parameter(name, 125) for name in "abcd"],
+        [
+            operation(name, 2.0, reads=[name], inputs=inputs)
+            for name, inputs in zip("abcd", ("", "a", "b", "c"), strict=True)
+        ],
+    )
+    net = network()
+    schedule = plan(graph, net, "random")
+    assert len(set(run(graph, net, schedule, iterations=50).row.iterations_s)) == 1
+    drawn = run(graph, net, schedule, iterations=50, random_order=True).row
+    assert set(drawn.iterations_s) == {9.0, 10.0, 11.0, 12.0}
+
+
+def test_an_update_that_the_step_waits_for_stays_on_the_worker() -> None:
+    graph = step(
+        [parameter("a", 125)],
+        [
+            operation("scale", 1.0, phase="update"),
+            operation("f", 1.0, reads=["a"], inputs=["scale"]),
+        ],
+    )
+    row = run(graph, network(workers=2)).row
+    assert row.compute_s == 2.0
+    assert row.iteration_s == pytest.approx(3.0)
+
+
+def test_a_step_without_parameters_or_time() -> None:
+    row = run(step([], [operation("o", 0.0)]), network()).row
+    assert (row.iteration_s, row.rho, row.overlap, row.utilization, row.throughput) == (
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    )
+
+
+def test_what_cannot_be_simulated() -> None:
+    with pytest.raises(HocketError, match="0 iterations cannot be averaged"):
+        run(TRAINING, network(), iterations=0)
+    with pytest.raises(HocketError, match="3 servers cannot share 2 parameters"):
+        run(TRAINING, network(servers=3), plan(TRAINING, network(), "fifo"))
+    reducing = Plan(policy="ddp", model="toy", architecture="allreduce", compute_order=None)
+    with pytest.raises(HocketError, match="missing"):
+        run(TRAINING, network(), reducing)
+
+
+def test_lanes_are_named_after_who_and_what() -> None:
+    result = run(TRAINING, network(workers=2, servers=2), timeline=True)
+    assert result.timeline is not None
+    lanes = [f"{lane.process}/{lane.name}" for lane in result.timeline.lanes]
+    assert lanes[:5] == [
+        "worker 0/compute",
+        "worker 0/pull, server 0",
+        "worker 0/pull, server 1",
+        "worker 0/push, server 0",
+        "worker 0/push, server 1",
+    ]
+    assert lanes[-2:] == ["server 0/compute", "server 1/compute"]
+    assert {span.kind for span in result.timeline.spans} == {"forward", "backward", "update", "pull", "push"}
