@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from hocket.cli import options
-from hocket.cli.output import print_json, print_table, progress
+from hocket.cli.output import print_json, print_table
 
 
 def models(json: options.Json = False) -> None:
-    """List the models that can be named: parameters (tensors), bytes, and operations of a training step."""
+    """List the models that can be named: parameters (tensors), bytes, operations of a training step."""
     from hocket import models as zoo
-    from hocket.profiler import count_operations
 
-    rows = []
-    with progress("tracing") as report:
-        for done, name in enumerate(zoo.names()):
-            report(done, len(zoo.names()))
-            table = zoo.parameter_table(name)
-            rows.append(
+    tables = {name: zoo.parameter_table(name) for name in zoo.names()}
+    num_bytes = {name: sum(row.num_bytes for row in table) for name, table in tables.items()}
+    if json:
+        print_json(
+            [
                 {
                     "name": name,
                     "parameters": len(table),
-                    "bytes": 4 * sum(row.numel for row in table),
-                    "operations": count_operations(name),
+                    "bytes": num_bytes[name],
+                    "operations": zoo.spec(name).num_operations,
                 }
-            )
-    if json:
-        print_json(rows)
+                for name, table in tables.items()
+            ]
+        )
         return
     from rich.table import Table
 
-    table_view = Table(box=None, header_style="bold")
-    table_view.add_column("model")
+    shown = Table(box=None)
+    shown.add_column("model")
     for heading in ("parameters", "MiB", "operations"):
-        table_view.add_column(heading, justify="right")
-    for row in rows:
-        mebibytes = f"{row['bytes'] / 2**20:.2f}"
-        table_view.add_row(row["name"], str(row["parameters"]), mebibytes, str(row["operations"]))
-    print_table(table_view)
+        shown.add_column(heading, justify="right")
+    for name, table in tables.items():
+        operations = str(zoo.spec(name).num_operations)
+        shown.add_row(name, str(len(table)), f"{num_bytes[name] / 2**20:.2f}", operations)
+    print_table(shown)

@@ -22,6 +22,13 @@ def print_table(table: Any) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
+def note_table(table: Any) -> None:
+    """Print a rich table beside the result, on standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, width=None if sys.stderr.isatty() else 160).print(table)
+
+
 def note(text: str) -> None:
     """Tell the user something beside the result."""
     print(text, file=sys.stderr)

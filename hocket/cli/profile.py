@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hocket.cli import options
-from hocket.cli.output import note, progress
+from hocket.cli.output import note, note_table, progress
 
 if TYPE_CHECKING:
     from hocket.profiler import Profile
@@ -32,7 +32,7 @@ def profile(
     """Measure a real training step as a graph of operations, or derive it for a device (nothing is run)."""
     from hocket.graph import save_step
     from hocket.graph.document import check_writable
-    from hocket.profiler import derive, fake, is_derived, load, profile_step
+    from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
 
     check_writable(output)
     if is_derived(device):
@@ -52,13 +52,11 @@ def profile(
         print_calibration(device)
     else:
         if threads is not None:
-            import torch
-
-            torch.set_num_threads(threads)
-        setup = load(target, batch_size, training=not inference)
+            set_num_threads(threads)
+        setup = on_device(load(target, batch_size, training=not inference), device)
         with progress(f"profiling {target} on {device}") as report:
             measured = profile_step(
-                *_on(device, setup),
+                *setup[:4],
                 steps=steps,
                 inference=inference,
                 name=setup.name,
@@ -70,25 +68,8 @@ def profile(
         note(measured_step(measured))
     note(
         f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
-        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, {graph.num_samples} sampled steps"
+        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
     )
-
-
-def _on(device: str, setup: Any) -> tuple[Any, Any, Any, Any]:
-    """Model, batch, loss and optimizer on ``device``; parameters move in place: the optimizer keeps them."""
-    if device == "cpu":
-        return (*setup[:4],)
-    import torch
-    from torch.utils._pytree import tree_map
-
-    from hocket.errors import HocketError
-
-    if not torch.cuda.is_available():
-        raise HocketError(
-            "device 'cuda' is not there; measure on cpu, or derive k80, p100, v100, a100 or h100"
-        )
-    batch = tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, setup.batch)
-    return setup.model.to(device), batch, setup.loss, setup.optimizer
 
 
 def measured_step(measured: Profile) -> str:
@@ -104,3 +85,18 @@ def measured_step(measured: Profile) -> str:
 
 def print_calibration(device: str) -> None:
     """Say how far the roofline is from each published figure of ``device``."""
+    from hocket.profiler import stored_residuals
+
+    rows = stored_residuals(device)
+    if not rows:
+        note(f"{device} is uncalibrated: its datasheet's peaks at the efficiency fitted to v100")
+        return
+    from rich.table import Table
+
+    table = Table(title=f"calibration of {device}: predicted against published", box=None)
+    for heading in ("model", "batch", "published/s", "predicted/s", "ratio", "source"):
+        table.add_column(heading, justify="left" if heading in ("model", "source") else "right")
+    for row in rows:
+        figures = (f"{row.published_images_s:.1f}", f"{row.predicted_images_s:.1f}", f"{row.ratio:.3f}")
+        table.add_row(row.model, str(row.batch_size), *figures, row.source)
+    note_table(table)

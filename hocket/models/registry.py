@@ -27,6 +27,9 @@ class ModelSpec:
     """The paper or definition that it follows."""
     factory: str
     """`module:function` that builds it, inside `hocket.models`."""
+    num_operations: int
+    """Operations of an eager training step on a CPU with SGD, counted by `hocket.profiler.derive` under
+    torch 2.13; a test counts them again."""
     default_batch_size: int = 32
     """TicTac's Table 1 where that lists the model, otherwise its paper's or a common choice."""
     input_kind: Literal["image", "tokens"] = "image"
@@ -45,6 +48,7 @@ class ParameterRow(NamedTuple):
     name: str
     shape: tuple[int, ...]
     numel: int
+    num_bytes: int
 
 
 class TrainingSetup(NamedTuple):
@@ -63,24 +67,28 @@ _SPECS = (
         name="alexnet_v2",
         description="AlexNet v2 (Krizhevsky, 2014), TF-Slim alexnet_v2",
         factory="alexnet:alexnet_v2",
+        num_operations=71,
         default_batch_size=512,
     ),
     ModelSpec(
         name="inception_v1",
         description="Inception v1 with batch norm (Szegedy et al., 2014), TF-Slim inception_v1",
         factory="inception_v1:inception_v1",
+        num_operations=535,
         default_batch_size=128,
     ),
     ModelSpec(
         name="inception_v2",
         description="Inception v2 (Ioffe & Szegedy, 2015), TF-Slim inception_v2",
         factory="inception_v2:inception_v2",
+        num_operations=634,
         default_batch_size=128,
     ),
     ModelSpec(
         name="inception_v3",
         description="Inception v3 with its auxiliary head (Szegedy et al., 2015), TF-Slim inception_v3",
         factory="inception_v3:InceptionV3",
+        num_operations=877,
         input_shape=(3, 299, 299),
         loss="inception_v3:loss",
     ),
@@ -88,59 +96,70 @@ _SPECS = (
         name="resnet50_v1",
         description="ResNet-50 v1 (He et al., 2015), TF-Slim resnet_v1_50",
         factory="resnet:resnet50_v1",
+        num_operations=469,
     ),
     ModelSpec(
         name="resnet101_v1",
         description="ResNet-101 v1 (He et al., 2015), TF-Slim resnet_v1_101",
         factory="resnet:resnet101_v1",
+        num_operations=911,
         default_batch_size=64,
     ),
     ModelSpec(
         name="resnet50_v2",
         description="ResNet-50 v2 (He et al., 2016), TF-Slim resnet_v2_50",
         factory="resnet:resnet50_v2",
+        num_operations=478,
         default_batch_size=64,
     ),
     ModelSpec(
         name="resnet101_v2",
         description="ResNet-101 v2 (He et al., 2016), TF-Slim resnet_v2_101",
         factory="resnet:resnet101_v2",
+        num_operations=937,
     ),
     ModelSpec(
         name="resnet152_v2",
         description="ResNet-152 v2 (He et al., 2016), TF-Slim resnet_v2_152",
         factory="resnet:resnet152_v2",
+        num_operations=1396,
     ),
     ModelSpec(
         name="vgg11",
         description="VGG-11, configuration A (Simonyan & Zisserman, 2014), TF-Slim vgg_a",
         factory="vgg:vgg11",
+        num_operations=93,
     ),
     ModelSpec(
         name="vgg16",
         description="VGG-16, configuration D (Simonyan & Zisserman, 2014), TF-Slim vgg_16",
         factory="vgg:vgg16",
+        num_operations=123,
     ),
     ModelSpec(
         name="vgg19",
         description="VGG-19, configuration E (Simonyan & Zisserman, 2014), TF-Slim vgg_19",
         factory="vgg:vgg19",
+        num_operations=141,
     ),
     ModelSpec(
         name="vgg19_22k",
         description="VGG-19 over ImageNet-22K's 21841 classes (iBatch's VGG19-22K)",
         factory="vgg:vgg19_22k",
+        num_operations=141,
         num_classes=21841,
     ),
     ModelSpec(
         name="googlenet",
         description="GoogLeNet without batch norm or auxiliary heads (Szegedy et al., 2014)",
         factory="inception_v1:googlenet",
+        num_operations=465,
     ),
     ModelSpec(
         name="lstm_ptb",
         description="Large word-level Penn Treebank LSTM (Zaremba et al., 2014)",
         factory="lstm:lstm_ptb",
+        num_operations=45,
         default_batch_size=20,
         input_kind="tokens",
         input_shape=(35,),
@@ -150,6 +169,7 @@ _SPECS = (
         name="gpt2_small",
         description="GPT-2 small, tied output layer (Radford et al., 2019); 128 of its 1024 positions",
         factory="gpt:gpt2_small",
+        num_operations=526,
         default_batch_size=8,
         input_kind="tokens",
         input_shape=(128,),
@@ -216,7 +236,12 @@ def parameter_table(name: str) -> list[ParameterRow]:
     with torch.device("meta"):
         model = build(name)
     return [
-        ParameterRow(parameter_name, tuple(parameter.shape), parameter.numel())
+        ParameterRow(
+            parameter_name,
+            tuple(parameter.shape),
+            parameter.numel(),
+            parameter.numel() * parameter.element_size(),
+        )
         for parameter_name, parameter in model.named_parameters()
     ]
 

@@ -137,3 +137,63 @@ def test_version_and_help() -> None:
 def test_what_cannot_be_served_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:
     assert message in refused(hocket(*arguments))
     assert list(in_tmp.iterdir()) == []
+
+
+def test_the_zoo_is_listed_with_table_1s_counts() -> None:
+    rows = {row["name"]: row for row in json.loads(hocket("models", "--json").out)}
+    assert len(rows) == 16
+    assert rows["resnet50_v1"]["parameters"] == 108
+    assert round(rows["inception_v3"]["bytes"] / 2**20, 2) == 103.54
+    assert all(set(row) == {"name", "parameters", "bytes", "operations"} for row in rows.values())
+    assert "vgg19_22k" in hocket("models").out
+
+
+FACTORY = """
+import torch
+
+def small(batch_size):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    batch = torch.randn(batch_size, 8), torch.randint(4, (batch_size,))
+    return model, batch, torch.nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def test_a_users_model_is_measured_planned_and_simulated(in_tmp: Path) -> None:
+    (in_tmp / "mine.py").write_text(FACTORY)
+    ran = hocket("profile", "mine.py:small", "--batch-size", "16", "--steps", "3", "-o", "step.json")
+    assert ran.status == 0
+    assert "without the profiler" in ran.err
+    document = json.loads((in_tmp / "step.json").read_text())
+    assert (document["model"], document["batch_size"], document["device"]) == ("small", 16, "cpu")
+    assert {len(operation["duration_s"]) for operation in document["operations"]} == {3}
+    assert {operation["phase"] for operation in document["operations"]} == {"forward", "backward", "update"}
+    row = json.loads(hocket("simulate", "step.json", "--policy", "tac", "--workers", "4", "--json").out)
+    assert row["workers"] == 4
+    assert row["bound_s"] <= row["iteration_s"]
+
+
+def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
+    (in_tmp / "mine.py").write_text(FACTORY)
+    ran = hocket("profile", "mine.py:small", "--device", "k80", "--inference", "-o", "step.json.zst")
+    assert ran.status == 0
+    assert "calibration of k80" in ran.err
+    row = json.loads(hocket("simulate", "step.json.zst", "--policy", "fifo", "--json").out)
+    assert row["communication_s"] == pytest.approx(8 * 4 * (8 * 16 + 16 + 16 * 4 + 4) / 10e9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profile", "nope", "-o", "s.json"], "model 'nope' is unknown"),
+        (
+            ["profile", "vgg16", "--device", "k90", "-o", "s.json"],
+            "device 'k90' is unknown; did you mean 'k80'?",
+        ),
+        (["profile", "nope.py:f", "-o", "s.json"], "nope.py is not a file"),
+        (["profile", "vgg16", "--batch-size", "0", "-o", "s.json"], "'--batch-size'"),
+        (["profile", "vgg16", "-o", "no/where.json"], "does not exist; create it first"),
+    ],
+)
+def test_what_cannot_be_profiled_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:
+    assert message in refused(hocket(*arguments))
+    assert list(in_tmp.iterdir()) == []

@@ -104,7 +104,7 @@ MALFORMED = [
         changed("traceEvents", SPAN, "dur", float("nan")),
         f"traceEvents[{SPAN}].dur: nan is not a finite number",
     ),
-    (changed("traceEvents", SPAN, "ts", float("inf")), f"traceEvents[{SPAN}].ts: inf is not a finite number"),
+    (changed("traceEvents", SPAN, "ts", float("inf")), f"[{SPAN}].ts: inf is not a finite number"),
     (
         changed("traceEvents", SPAN, "args", None),
         f"traceEvents[{SPAN}]: object missing required field `args`",

@@ -1,0 +1,36 @@
+"""Measuring one worker's step, or deriving it for hardware that is not there."""
+
+from hocket.errors import HocketError
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
+
+from torch import set_num_threads
+
+from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
+from hocket.profiler.device import DEVICES, derive, fake, is_derived
+from hocket.profiler.factory import Setup, load, on_device
+from hocket.profiler.torch_step import Profile, profile, profile_step
+
+__all__ = [
+    "DEVICES",
+    "Calibration",
+    "Profile",
+    "Residual",
+    "Setup",
+    "calibrate",
+    "derive",
+    "fake",
+    "is_derived",
+    "load",
+    "on_device",
+    "profile",
+    "profile_step",
+    "residuals",
+    "set_num_threads",
+    "stored_residuals",
+]

@@ -1,0 +1,75 @@
+"""From a step that runs to the graph of what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from hocket.errors import HocketError
+from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
+from hocket.profiler._record import Operation, Recorder
+from hocket.profiler._step import Step
+
+
+def record(step: Step, recorder: Recorder | None = None) -> Recorder:
+    """Run ``step`` once and return what it did."""
+    parameters = step.parameters()
+    recorder = recorder or Recorder(parameters, step.roots)
+    if step.optimizer is not None:
+        state = step.optimizer.state
+        recorder.own(
+            {
+                name: [value for value in state[parameter].values() if isinstance(value, Tensor)]
+                for name, parameter in parameters.items()
+                if parameter in state
+            }
+        )
+    with recorder.recording():
+        step.run(recorder.enter)
+    if not recorder.operations:
+        raise HocketError("the step runs no operation on a tensor; there is nothing to profile")
+    return recorder
+
+
+def build_graph(
+    step: Step,
+    operations: Sequence[Operation],
+    durations_s: Sequence[list[float]],
+    *,
+    name: str,
+    batch_size: int,
+    device: str,
+) -> StepGraph:
+    """Lay out a recorded step: parameters in the order of their first read, those never read last."""
+    parameters = step.parameters()
+    names = list(parameters)
+    order = dict.fromkeys(index for operation in operations for index in operation.reads)
+    order |= dict.fromkeys(range(len(names)))
+    rows = StepRows(
+        model=name,
+        batch_size=batch_size,
+        device=device,
+        parameters=[_parameter_row(names[index], parameters[names[index]]) for index in order],
+        operations=[
+            OperationRow(
+                name=operation.name,
+                phase=operation.phase.name.lower(),  # type: ignore[arg-type]
+                duration_s=samples,
+                inputs=[operations[index].name for index in operation.inputs],
+                reads=[names[index] for index in operation.reads],
+                produces=[names[index] for index in operation.produces],
+            )
+            for operation, samples in zip(operations, durations_s, strict=True)
+        ],
+    )
+    return step_from_rows(rows, name)
+
+
+def _parameter_row(name: str, parameter: Tensor) -> ParameterRow:
+    return ParameterRow(
+        name,
+        list(parameter.shape),
+        str(parameter.dtype).removeprefix("torch."),
+        parameter.numel() * parameter.element_size(),
+    )

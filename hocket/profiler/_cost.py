@@ -1,0 +1,97 @@
+"""How much a call computes and moves: floating point operations and bytes, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from torch._ops import OpOverload
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from hocket.profiler._operators import accesses, base_name, extents, tensors
+
+Kind = Literal["winograd", "matrix", "elementwise"]
+
+# Take rows of their first tensor and leave the rest unread.
+_GATHERS = ("embedding", "index", "index_select", "gather")
+
+
+class Work(NamedTuple):
+    """What a call costs on any device."""
+
+    kind: Kind
+    """``winograd``: convolutions that libraries compute with fewer multiplications than counted; ``matrix``:
+    other convolutions, matrix products, attention, recurrent layers; ``elementwise``: the rest."""
+    flops: float
+    """Multiplications and additions, counted apart; for ``elementwise`` one for each result."""
+    num_bytes: float
+    """Read and written, each argument and result once."""
+
+
+def work_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Work:
+    """Count one call; arguments and result may be fake tensors."""
+    name = base_name(func)
+    num_bytes = _bytes_moved(func, args, kwargs, result)
+    packet = func.overloadpacket
+    if name in _RECURRENT:
+        flops, more_bytes = _recurrent_work(args, _RECURRENT[name])
+        return Work("matrix", flops, num_bytes + more_bytes)
+    if name in _ATTENTION:
+        return Work("matrix", _ATTENTION[name](args), num_bytes)
+    if packet in flop_registry:
+        flops = float(flop_registry[packet](*args, **kwargs, out_val=result))
+        return Work("winograd" if _is_winograd(name, args) else "matrix", flops, num_bytes)
+    return Work("elementwise", float(sum(tensor.numel() for tensor in tensors(result))), num_bytes)
+
+
+def _bytes_moved(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> float:
+    read, written = accesses(func, args, kwargs)
+    known = {extent.key for extent in (*read, *written)}
+    fresh = [e for tensor in tensors(result) for e in extents(tensor) if e.key not in known]
+    num_written = sum(extent.end - extent.begin for extent in {*written, *fresh})
+    num_read = [extent.end - extent.begin for extent in dict.fromkeys((*read, *written))]
+    if base_name(func) in _GATHERS:
+        num_read[0] = min(num_read[0], num_written)
+    return float(num_written + sum(num_read))
+
+
+def _is_winograd(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether it is a 3x3 convolution of stride 1 and dilation 1, forward or backward, in one group."""
+    if name == "convolution":
+        weight, (stride, _, dilation, *_, groups) = args[1], args[3:9]
+    elif name == "convolution_backward":
+        weight, (stride, _, dilation, *_, groups, _) = args[2], args[4:11]
+    else:
+        return False
+    return (
+        weight.ndim == 4
+        and min(weight.shape[2:]) >= 3
+        and set(stride) == set(dilation) == {1}
+        and groups == 1
+    )
+
+
+def _recurrent_work(args: tuple[Any, ...], num_products: int) -> tuple[float, float]:
+    """Products with both weights at every time step; the recurrent weight is read anew in each."""
+    inputs, input_weight, recurrent_weight = args[:3]
+    num_steps, batch_size = inputs.shape[:2]
+    flops = 2.0 * num_products * num_steps * batch_size * (input_weight.numel() + recurrent_weight.numel())
+    weight_bytes = recurrent_weight.numel() * recurrent_weight.element_size()
+    return flops, float(num_products * (num_steps - 1) * weight_bytes)
+
+
+def _attention_flops(args: tuple[Any, ...]) -> float:
+    return float(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))  # type: ignore[no-untyped-call]
+
+
+def _attention_backward_flops(args: tuple[Any, ...]) -> float:
+    shapes = (tensor.shape for tensor in args[:4])
+    return float(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
+
+
+# The CPU's own operators for what flop_registry knows under the names of CUDA's.
+_RECURRENT = {"mkldnn_rnn_layer": 1, "mkldnn_rnn_layer_backward": 2}
+_ATTENTION: dict[str, Callable[[tuple[Any, ...]], float]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _attention_flops,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward_flops,
+}

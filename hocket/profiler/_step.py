@@ -1,0 +1,215 @@
+"""The step that is profiled, run exactly as a training script runs it, and put back as if it never had."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hocket.errors import HocketError
+from hocket.graph import Phase
+
+Enter = Callable[[Phase, str], None]
+"""Called before each part of a step with its phase and the path of what runs outside every module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A training step, or with ``inference`` a forward pass without gradients."""
+
+    model: nn.Module
+    inputs: Any
+    """A tensor, a sequence of positional arguments or a mapping of keyword arguments."""
+    targets: Any
+    loss: Callable[[Any, Any], Tensor]
+    optimizer: Optimizer | None
+    inference: bool
+
+    @property
+    def roots(self) -> dict[str, nn.Module]:
+        """The modules that take part, by the prefix of their parameters' names."""
+        return {"": self.model, "loss": self.loss} if isinstance(self.loss, nn.Module) else {"": self.model}
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Every parameter once, tied ones under their first name."""
+        named = (pair for prefix, root in self.roots.items() for pair in root.named_parameters(prefix=prefix))
+        first_names: dict[int, tuple[str, nn.Parameter]] = {}
+        for name, parameter in named:
+            first_names.setdefault(id(parameter), (name, parameter))
+        return dict(first_names.values())
+
+    def batch_size(self) -> int:
+        """The first extent of the first input tensor; HocketError where there is none."""
+        inputs = list(self.inputs.values()) if isinstance(self.inputs, Mapping) else self.inputs
+        for value in inputs if isinstance(inputs, list | tuple) else [inputs]:
+            if isinstance(value, Tensor) and value.ndim:
+                return len(value)
+        raise HocketError("the inputs hold no tensor with a batch dimension; pass batch_size=...")
+
+    def run(self, enter: Enter = lambda phase, path: None) -> None:
+        """Run the step once: forward, loss, backward, update, gradients set to None.
+
+        Raises
+        ------
+        HocketError
+            When the step raises; its own exception is the cause.
+        """
+        part = "forward pass"
+        try:
+            enter(Phase.FORWARD, "")
+            if self.inference:
+                with torch.no_grad():
+                    self._forward()
+                return
+            outputs = self._forward()
+            part = "loss"
+            enter(Phase.FORWARD, "loss")
+            loss = self.loss(outputs, self.targets)
+            del outputs
+            _require_scalar(loss)
+            part = "backward pass"
+            enter(Phase.BACKWARD, "")
+            loss.backward()  # type: ignore[no-untyped-call]
+            if self.optimizer is not None:
+                part = "optimizer"
+                enter(Phase.UPDATE, "")
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+            for root in self.roots.values():
+                root.zero_grad(set_to_none=True)
+        except HocketError:
+            raise
+        except Exception as error:
+            _refuse(part, error)
+
+    def _forward(self) -> Any:
+        if isinstance(self.inputs, Mapping):
+            return self.model(**self.inputs)
+        return self.model(*self.inputs) if isinstance(self.inputs, list | tuple) else self.model(self.inputs)
+
+
+def make_step(
+    model: nn.Module,
+    batch: Any,
+    loss: Callable[[Any, Any], Tensor],
+    optimizer: Optimizer | None,
+    inference: bool,
+) -> Step:
+    """Check what a caller handed in; HocketError says what to hand in instead."""
+    if not isinstance(model, nn.Module):
+        raise HocketError(f"model is a {type(model).__name__}; pass a torch.nn.Module")
+    if hasattr(model, "_orig_mod"):
+        raise HocketError("a compiled model hides its operations; profile the module given to torch.compile")
+    if not (isinstance(batch, list | tuple) and len(batch) == 2):
+        raise HocketError(f"batch is {_describe(batch)}; pass a pair (inputs, targets)")
+    if not (inference or callable(loss)):
+        raise HocketError(f"loss is a {type(loss).__name__}; pass a function of (outputs, targets)")
+    if not (optimizer is None or isinstance(optimizer, Optimizer)):
+        raise HocketError(f"optimizer is a {type(optimizer).__name__}; pass a torch.optim.Optimizer or None")
+    if any(isinstance(p, nn.UninitializedParameter) for p in model.parameters()):
+        raise HocketError("the model has lazy parameters without a shape; run one forward pass first")
+    inputs, targets = batch
+    return Step(
+        model=model,
+        inputs=inputs,
+        targets=targets,
+        loss=loss,
+        optimizer=None if inference else optimizer,
+        inference=inference,
+    )
+
+
+def _describe(batch: Any) -> str:
+    kind = type(batch).__name__
+    return f"a {kind} of {len(batch)}" if isinstance(batch, list | tuple) else f"a {kind}"
+
+
+def _require_scalar(loss: Any) -> None:
+    if not isinstance(loss, Tensor):
+        raise HocketError(f"loss returned a {type(loss).__name__}; it must return a scalar tensor")
+    if loss.numel() != 1:
+        raise HocketError(f"loss returned a tensor of shape {list(loss.shape)}; it must return a scalar")
+
+
+def _refuse(part: str, error: Exception) -> NoReturn:
+    first_line = next(iter(str(error).splitlines()), "")
+    raise HocketError(f"the step's {part} raised {type(error).__name__}: {first_line}") from error
+
+
+@contextmanager
+def unchanged(step: Step) -> Iterator[None]:
+    """Let steps run and put everything back: a profiled model is bit for bit the one that was handed in.
+
+    Put back are parameters, their gradients, buffers, training flags, the optimizer's state, groups and
+    attributes, and the random number generators of Python, NumPy, the CPU and CUDA. Not put back is what a
+    module keeps in attributes of its own. Costs a copy of parameters, buffers and optimizer state meanwhile.
+    Inference runs in evaluation mode, training in whatever mode the modules are in.
+    """
+    modules = [module for root in step.roots.values() for module in root.modules()]
+    tensors: list[Tensor] = list(step.parameters().values())
+    if step.optimizer is not None:
+        tensors += [tensor for group in step.optimizer.param_groups for tensor in group["params"]]
+    gradients = [(tensor, tensor.grad) for tensor in tensors]
+    values = [(tensor.data, tensor.data.clone()) for tensor in tensors]
+    buffers = [(module, dict(module._buffers)) for module in modules]
+    values += [(b.data, b.data.clone()) for _, held in buffers for b in held.values() if b is not None]
+    flags = [(module, module.training) for module in modules]
+    try:
+        with _generators_unchanged(), _optimizer_unchanged(step.optimizer):
+            for tensor in tensors:
+                tensor.grad = None
+            if step.inference:
+                step.model.eval()
+            yield
+    finally:
+        for module, training in flags:
+            module.training = training
+        for module, held in buffers:
+            module._buffers.clear()
+            module._buffers.update(held)
+        for tensor, value in values:
+            tensor.copy_(value)
+        for tensor, gradient in gradients:
+            tensor.grad = gradient
+
+
+@contextmanager
+def _optimizer_unchanged(optimizer: Optimizer | None) -> Iterator[None]:
+    """Let an optimizer work on copies of its state and groups."""
+    if optimizer is None:
+        yield
+        return
+    attributes = dict(vars(optimizer))
+    parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    optimizer.state = defaultdict(
+        dict, {p: copy.deepcopy(s, dict(parameters)) for p, s in optimizer.state.items()}
+    )
+    optimizer.param_groups = [
+        {key: value if key == "params" else copy.deepcopy(value) for key, value in group.items()}
+        for group in optimizer.param_groups
+    ]
+    try:
+        yield
+    finally:
+        vars(optimizer).clear()
+        vars(optimizer).update(attributes)
+
+
+@contextmanager
+def _generators_unchanged() -> Iterator[None]:
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002

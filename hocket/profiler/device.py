@@ -1,0 +1,194 @@
+"""Durations without the hardware: a step recorded on fake tensors, timed by a roofline.
+
+Fake tensors have shapes and no values, so the largest step is recorded in seconds and without its memory. An
+operation takes the longer of computing and moving its bytes, plus a launch:
+
+    max(flops / (peak * efficiency of its kind), bytes / (bandwidth * memory efficiency)) + launch
+
+The efficiencies are fitted to published throughputs by :func:`hocket.profiler.calibrate`; how far each
+prediction is off, :func:`hocket.profiler.residuals` says. A100 and H100 are uncalibrated: their datasheets'
+peaks with V100's efficiency. All of it is for float32 without TensorFloat-32, as the published figures are.
+The operators are those that the step runs on a CPU, such as one a parameter in an optimizer that would group
+them on CUDA.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.optim import Optimizer
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import StepGraph
+from hocket.profiler._build import build_graph, record
+from hocket.profiler._cost import Work, work_of
+from hocket.profiler._record import Recorder
+from hocket.profiler._step import Step, make_step
+from hocket.profiler.torch_step import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A processor's datasheet."""
+
+    peak_flops: float
+    """Single precision operations per second, at boost clock where the datasheet gives one."""
+    bandwidth_bps: float
+    """Memory, bytes per second."""
+    calibrated_as: str
+    """The device whose fitted compute efficiency it uses; itself where there are published figures."""
+
+
+DEVICES = {
+    # NVIDIA's datasheets. K80: one of the board's two processors, as the published figures count.
+    "k80": Device(peak_flops=4.37e12, bandwidth_bps=240e9, calibrated_as="k80"),
+    "p100": Device(peak_flops=10.6e12, bandwidth_bps=732e9, calibrated_as="p100"),
+    "v100": Device(peak_flops=15.7e12, bandwidth_bps=900e9, calibrated_as="v100"),
+    "a100": Device(peak_flops=19.5e12, bandwidth_bps=1555e9, calibrated_as="v100"),
+    "h100": Device(peak_flops=67e12, bandwidth_bps=3350e9, calibrated_as="v100"),
+}
+MEASURED_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factors:
+    """The roofline's free factors; all but the last are shares of a datasheet's peak."""
+
+    matrix: dict[str, float]
+    """By device: efficiency of convolutions, matrix products, attention and recurrent layers."""
+    memory: float
+    """Efficiency of memory on every device. Low, because it also stands for operators that pass over their
+    data several times, as batch normalization does, while each byte is counted once."""
+    winograd_speedup: float
+    """How much faster than ``matrix`` the convolutions go that need fewer operations than counted."""
+    launch_s: float
+    """Seconds an operation costs beyond its kernel. Assumed, not fitted: at the published figures' batch
+    sizes nothing between 0 and 10 us changes the fit."""
+
+
+LAUNCH_S = 5e-6
+
+# What `calibrate()` returns; a test holds them to it.
+FITTED = Factors(
+    matrix={"k80": 0.2825, "p100": 0.6822, "v100": 0.5873},
+    memory=0.2519,
+    winograd_speedup=3.381,
+    launch_s=LAUNCH_S,
+)
+
+
+def is_derived(device: str) -> bool:
+    """Whether ``device`` is derived rather than measured; UnknownNameError lists both kinds."""
+    if device not in (*MEASURED_DEVICES, *DEVICES):
+        raise UnknownNameError("device", device, (*MEASURED_DEVICES, *DEVICES))
+    return device in DEVICES
+
+
+def fake() -> AbstractContextManager[Any]:
+    """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
+    return FakeTensorMode()
+
+
+def derive(
+    model: nn.Module,
+    batch: Any,
+    loss: Loss,
+    optimizer: Optimizer | None,
+    *,
+    device: str = "k80",
+    inference: bool = False,
+    name: str | None = None,
+    batch_size: int | None = None,
+    samples: int = 1,
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> StepGraph:
+    """Derive one worker's step on ``device``; nothing is computed and nothing of the caller's changes.
+
+    Parameters
+    ----------
+    model, batch, loss, optimizer, inference, name, batch_size
+        As for :func:`hocket.profile`; real, or built inside :func:`fake`.
+    device
+        A key of ``DEVICES``.
+    samples, jitter, seed
+        Sampled steps. In each, all durations are multiplied by one draw from the lognormal distribution of
+        mean 1 whose logarithm has the standard deviation ``jitter``. Workers simulated from a single sample,
+        or without jitter, never drift apart.
+
+    Raises
+    ------
+    HocketError
+        For an unknown or measured device, arguments that make no step, and steps that need a tensor's value.
+    """
+    if not is_derived(device):
+        raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
+    if samples < 1 or jitter < 0:
+        raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
+    step, recorder, works = record_works(model, batch, loss, optimizer, inference=inference)
+    seconds = np.array([duration_s(work, device, FITTED) for work in works])
+    scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
+    return build_graph(
+        step,
+        recorder.operations,
+        np.outer(seconds, scale).tolist(),
+        name=name or type(model).__name__,
+        batch_size=step.batch_size() if batch_size is None else batch_size,
+        device=device,
+    )
+
+
+def record_works(
+    model: nn.Module, batch: Any, loss: Loss, optimizer: Optimizer | None, *, inference: bool = False
+) -> tuple[Step, Recorder, list[Work]]:
+    """Record a step on fake tensors; the works are the operations', in their order."""
+    make_step(model, batch, loss, optimizer, inference)  # check before copying
+    mode = next((p.fake_mode for p in model.parameters() if isinstance(p, FakeTensor)), None)
+    if mode is None:
+        mode = FakeTensorMode()
+        with FakeCopyMode(mode):
+            model, batch, loss, optimizer = copy.deepcopy((model, batch, loss, optimizer))
+    step = make_step(model, batch, loss, optimizer, inference)
+    works: list[Work] = []
+    recorder = Recorder(step.parameters(), step.roots, lambda *call: works.append(work_of(*call)))
+    was_training = model.training
+    try:
+        with mode:
+            if inference:
+                model.eval()
+            step.run()  # an optimizer creates its state in its first step
+            record(step, recorder)
+    except HocketError as error:
+        if isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+            raise HocketError(
+                f"the step needs the value of a tensor ({error.__cause__}), and deriving computes none; "
+                "profile it on a real device"
+            ) from error
+        raise
+    finally:
+        model.train(was_training)
+    return step, recorder, works
+
+
+def duration_s(work: Work, device: str, factors: Factors) -> float:
+    """The roofline's seconds for one operation."""
+    sheet = DEVICES[device]
+    speed = sheet.peak_flops
+    if work.kind != "elementwise":
+        speed *= factors.matrix[sheet.calibrated_as]
+    if work.kind == "winograd":
+        speed *= factors.winograd_speedup
+    moving_s = work.num_bytes / (sheet.bandwidth_bps * factors.memory)
+    return max(work.flops / speed, moving_s) + factors.launch_s

@@ -1,0 +1,213 @@
+"""Profiling a real training step: what ran, what depends on what, and how long each operation takes.
+
+A ``TorchDispatchMode`` lies around the unmodified eager step. One step gives the structure, others the
+durations; a plain step runs before or after each timed one.
+
+An operation's own time is that of its dispatch: on the CPU from just before to just after the call of the
+kernel, on CUDA between two events. Between operations the step makes views, walks autograd's graph, frees
+memory and runs the script, which keeps the processor from its next operation; the timer lengthens that time.
+So a duration is the own time plus a share of the time since the operation before (the last one also has the
+time after it). The share, between 0 and 1 and the same for all, makes the sums equal the plain steps.
+``Profile.own_sum_s`` says how much was measured without that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.optim import Optimizer
+
+from hocket.errors import HocketError
+from hocket.graph import StepGraph
+from hocket.graph.step import Seconds
+from hocket.profiler._build import build_graph, record
+from hocket.profiler._step import Step, make_step, unchanged
+from hocket.profiler._timer import Timer, make_timer, now_s
+
+Loss = Callable[[Any, Any], Tensor]
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A measured step beside the same step without a profiler; arrays have one entry a sampled step."""
+
+    graph: StepGraph
+    plain_step_s: Seconds
+    """Plain steps, each run right before or after the sampled step of its index."""
+    own_sum_s: Seconds
+    """The sum of the operations' own times, without what lies between them."""
+
+    @property
+    def operations_sum_s(self) -> Seconds:
+        """The sum of the operations' durations."""
+        sums: Seconds = self.graph.durations_s.sum(axis=0)
+        return sums
+
+    @property
+    def sum_to_plain(self) -> float:
+        """Median sum over median plain step."""
+        return float(np.median(self.operations_sum_s) / np.median(self.plain_step_s))
+
+    @property
+    def own_to_plain(self) -> float:
+        """Median sum of own times over median plain step: measured without the plain steps."""
+        return float(np.median(self.own_sum_s) / np.median(self.plain_step_s))
+
+
+def profile(
+    model: nn.Module,
+    batch: Any,
+    loss: Loss,
+    optimizer: Optimizer | None,
+    *,
+    steps: int = 20,
+    warmup: int = 3,
+    inference: bool = False,
+    name: str | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> StepGraph:
+    """Measure one worker's step; :func:`profile_step` without the plain steps' times."""
+    return profile_step(
+        model,
+        batch,
+        loss,
+        optimizer,
+        steps=steps,
+        warmup=warmup,
+        inference=inference,
+        name=name,
+        batch_size=batch_size,
+        progress=progress,
+    ).graph
+
+
+def profile_step(
+    model: nn.Module,
+    batch: Any,
+    loss: Loss,
+    optimizer: Optimizer | None,
+    *,
+    steps: int = 20,
+    warmup: int = 3,
+    inference: bool = False,
+    name: str | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Measure one worker's step on the device that the model is on, and the plain step beside it.
+
+    Runs ``warmup + 1 + 2 * steps`` steps and puts everything back afterwards: parameters, their gradients,
+    buffers, training flags, the optimizer and the random number generators, bit for bit. Operations are named
+    ``phase/module path/operator``, those of the loss ``forward/loss/...``, updates of one parameter
+    ``update/parameter/operator``, with ``.2``, ``.3``, ... where a name comes again.
+
+    Parameters
+    ----------
+    model, batch, loss, optimizer
+        ``batch`` is (inputs, targets); the step is ``loss(model(inputs), targets).backward()``,
+        ``optimizer.step()``, gradients set to None. A tuple or list of inputs is passed as positional, a
+        mapping as keyword arguments. No optimizer: no update operations.
+    steps
+        Sampled steps, one duration of each operation from each.
+    warmup
+        Steps before, at least 1: optimizers create their state in the first.
+    inference
+        Only the forward pass, in evaluation mode and without gradients; loss and optimizer are not used.
+    name, batch_size
+        What the graph says; by default the model's class and the inputs' first extent.
+    progress
+        Called after each step.
+
+    Raises
+    ------
+    HocketError
+        For arguments that make no step, a step that raises, and steps whose operations differ.
+    """
+    if steps < 1 or warmup < 1:
+        raise HocketError(f"steps={steps} and warmup={warmup} must each be at least 1")
+    step = make_step(model, batch, loss, optimizer, inference)
+    batch_size = step.batch_size() if batch_size is None else batch_size
+    device = _device_type(step)
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, warmup + 1 + 2 * steps)
+
+    def run_plain() -> float:
+        begin_s = now_s(device)
+        step.run()
+        plain_s = now_s(device) - begin_s
+        count()
+        return plain_s
+
+    def run_timed() -> Timer:
+        timer = make_timer(device)
+        with timer:
+            step.run()
+        count()
+        return timer
+
+    plain_s: list[float] = []
+    own_s: list[Seconds] = []
+    between_s: list[Seconds] = []
+    with unchanged(step):
+        for _ in range(warmup):
+            run_plain()
+        recorder = record(step)
+        count()
+        for k in range(steps):
+            # Alternate which goes first, so that a drift of the machine's speed cancels.
+            if k % 2 == 0:
+                plain_s.append(run_plain())
+            timer = run_timed()
+            if k % 2 == 1:
+                plain_s.append(run_plain())
+            _require_same(recorder.calls, timer.calls, k)
+            own, between = timer.times().of(recorder.call_of_operation)
+            own_s.append(own)
+            between_s.append(between)
+    plain, own, between = np.array(plain_s), np.stack(own_s, axis=1), np.stack(between_s, axis=1)
+    graph = build_graph(
+        step,
+        recorder.operations,
+        (own + _share(plain, own, between) * between).tolist(),
+        name=name or type(model).__name__,
+        batch_size=batch_size,
+        device=device,
+    )
+    return Profile(graph=graph, plain_step_s=plain, own_sum_s=own.sum(axis=0))
+
+
+def _share(plain_s: Seconds, own_s: Seconds, between_s: Seconds) -> float:
+    """The share of the time between operations that a plain step has too."""
+    missing_s = np.median(plain_s) - np.median(own_s.sum(axis=0))
+    return float(np.clip(missing_s / max(np.median(between_s.sum(axis=0)), 1e-12), 0.0, 1.0))
+
+
+def _device_type(step: Step) -> str:
+    devices = {parameter.device.type for parameter in step.parameters().values()}
+    return "cuda" if "cuda" in devices else min(devices, default="cpu")
+
+
+def _require_same(recorded: Sequence[OpOverload], timed: Sequence[OpOverload], sample: int) -> None:
+    if recorded == timed:
+        return
+    pairs = enumerate(zip_longest(recorded, timed, fillvalue="nothing"))
+    position, (expected, found) = next((i, pair) for i, pair in pairs if pair[0] is not pair[1])
+    raise HocketError(
+        f"sampled step {sample} ran {found} as call {position} where the recorded step ran {expected}; "
+        "every step must run the same operations: raise warmup if it settles, "
+        "or switch off what is drawn at random or depends on the data"
+    )

@@ -1,0 +1,181 @@
+"""Derived steps: the structure of the real one, durations of a roofline."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hocket import models
+from hocket.errors import HocketError, UnknownNameError
+from hocket.profiler import DEVICES, derive, fake, is_derived, profile
+from hocket.profiler._cost import Work
+from hocket.profiler.device import FITTED, duration_s, record_works
+from tests.unit.profiler.rows import classified, perceptron, rows_of, total
+
+
+def convolutional(batch_size=2):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    batch = torch.randn(batch_size, 3, 4, 4), torch.randint(3, (batch_size,))
+    return model, batch, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+
+def test_the_derived_structure_is_the_profiled_one():
+    setup = convolutional()
+    profiled = profile(*setup, steps=1, warmup=1)
+    derived = derive(*setup, device="v100")
+    assert rows_of(derived) == rows_of(profiled)
+    assert derived.parameter_names == profiled.parameter_names
+    assert derived.parameter_bytes.tolist() == profiled.parameter_bytes.tolist()
+    assert (derived.device, derived.batch_size, derived.num_samples) == ("v100", 2, 1)
+
+
+def test_deriving_changes_nothing():
+    model, batch, loss, optimizer = convolutional()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    derive(model, batch, loss, optimizer)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert not optimizer.state
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_is_built_inside_fake_derives_the_same():
+    real = derive(*convolutional())
+    with fake():
+        setup = convolutional()
+    built_fake = derive(*setup)
+    assert rows_of(built_fake) == rows_of(real)
+    assert np.array_equal(built_fake.durations_s, real.durations_s)
+
+
+def test_inference_derives_the_forward_pass():
+    model, batch, loss, optimizer = convolutional()
+    graph = derive(model, batch, loss, optimizer, inference=True)
+    assert [name.split("/")[0] for name in graph.operation_names] == ["forward"] * 4
+    assert model.training
+
+
+@pytest.mark.parametrize("device", ["k80", "h100"])
+def test_durations_are_positive_and_grow_with_the_batch(device):
+    sums = []
+    for batch_size in (64, 512):
+        with fake():
+            setup = models.make("alexnet_v2", batch_size)
+        graph = derive(*setup, device=device)
+        assert (graph.durations_s > 0).all()
+        sums.append(graph.durations_s.sum())
+    assert 4 < sums[1] / sums[0] < 8
+
+
+def test_the_roofline_takes_the_longer_of_computing_and_moving():
+    sheet, launch = DEVICES["k80"], FITTED.launch_s
+    second_of_memory = sheet.bandwidth_bps * FITTED.memory
+    second_of_products = sheet.peak_flops * FITTED.matrix["k80"]
+    assert duration_s(Work("elementwise", 1.0, second_of_memory), "k80", FITTED) == pytest.approx(1 + launch)
+    assert duration_s(Work("matrix", second_of_products, 8.0), "k80", FITTED) == pytest.approx(1 + launch)
+    assert duration_s(Work("winograd", second_of_products, 8.0), "k80", FITTED) == pytest.approx(
+        1 / FITTED.winograd_speedup + launch
+    )
+    assert duration_s(Work("matrix", 2 * second_of_products, 3 * second_of_memory), "k80", FITTED) > 3
+
+
+def works_by_name(model, batch, inference=False):
+    _, recorder, works = record_works(model, batch, total, None, inference=inference)
+    return {o.name: work for o, work in zip(recorder.operations, works, strict=True)}
+
+
+def test_the_work_of_products_and_convolutions():
+    works = works_by_name(perceptron(), classified(batch_size=2))
+    assert works["forward/0/addmm"] == Work("matrix", 2 * 2 * 4 * 5, 4 * (5 + 2 * 4 + 4 * 5 + 2 * 5))
+    assert works["forward/1/relu"] == Work("elementwise", 10, 4 * (10 + 10))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1), nn.Conv2d(5, 6, 3, stride=2, bias=False))
+    works = works_by_name(model, (torch.randn(2, 3, 9, 9), None))
+    kinds = {name: works[f"forward/{name}/convolution"].kind for name in "012"}
+    assert kinds == {"0": "winograd", "1": "matrix", "2": "matrix"}
+    forward, backward = (
+        works[f"{phase}/0/convolution{end}"] for phase, end in (("forward", ""), ("backward", "_backward"))
+    )
+    assert forward.flops == 2 * 2 * 4 * 7 * 7 * 3 * 9
+    assert (backward.kind, backward.flops) == ("winograd", forward.flops)  # the input needs no gradient
+    assert works["backward/1/convolution_backward"].flops == 2 * works["forward/1/convolution"].flops
+
+
+def test_the_work_of_recurrent_layers_and_attention():
+    works = works_by_name(nn.LSTM(6, 8, batch_first=True), (torch.randn(3, 5, 6), None), inference=True)
+    layers = [work for name, work in works.items() if "rnn" in name]
+    assert [(work.kind, work.flops) for work in layers] == [("matrix", 2 * 5 * 3 * (6 * 32 + 8 * 32))]
+
+    class Attention(nn.Module):
+        def forward(self, x):
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    works = works_by_name(Attention(), (torch.randn(2, 4, 16, 8), None), inference=True)
+    assert [(w.kind, w.flops) for w in works.values()] == [("matrix", 2 * (2 * 4 * 16 * 16 * 8) * 2)]
+
+
+def test_an_embedding_moves_only_the_rows_it_takes():
+    works = works_by_name(nn.Embedding(1000, 8), (torch.tensor([1, 2, 3]), None))
+    assert works["forward/embedding"].num_bytes == 3 * 8 + 2 * (3 * 8 * 4)
+    assert works["backward/embedding_dense_backward"].num_bytes >= 1000 * 8 * 4
+
+
+def test_jitter_is_common_to_a_step_and_leaves_the_mean():
+    setup = convolutional()
+    still = derive(*setup, samples=3).durations_s
+    assert np.array_equal(still, np.repeat(still[:, :1], 3, axis=1))
+    moving = derive(*setup, samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
+    assert np.allclose(moving, moving[:1])
+    assert abs(moving[0].mean() - 1) < 0.01
+    assert abs(np.log(moving[0]).std() - 0.1) < 0.01
+    again = derive(*setup, samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
+    assert np.array_equal(again, moving)
+
+
+def test_devices_are_derived_measured_or_unknown():
+    assert {name: is_derived(name) for name in ("cpu", "cuda", "k80", "h100")} == {
+        "cpu": False,
+        "cuda": False,
+        "k80": True,
+        "h100": True,
+    }
+    with pytest.raises(
+        UnknownNameError,
+        match=r"^device 'v10' is unknown; did you mean 'v100'\? choose one of: cpu, cuda, k80",
+    ):
+        derive(*convolutional(), device="v10")
+    with pytest.raises(HocketError, match=r"device 'cpu' is measured, not derived; use hocket\.profile"):
+        derive(*convolutional(), device="cpu")
+    with pytest.raises(HocketError, match=r"samples=0 and jitter=0\.0 must be at least 1 and 0"):
+        derive(*convolutional(), samples=0)
+
+
+def test_a_step_that_looks_at_a_value_cannot_be_derived():
+    class Looking(nn.Module):
+        def forward(self, x):
+            return x[x > 0].sum() if x.max() > 0 else x.sum()
+
+    with pytest.raises(HocketError, match=r"needs the value of a tensor .* profile it on a real device"):
+        derive(Looking(), classified(), total, None, inference=True)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("vgg19_22k", "lstm_ptb", "googlenet") else pytest.param(name, marks=pytest.mark.slow)
+        for name in models.names()
+    ],
+)
+def test_every_model_derives(name, inference):
+    with fake():
+        setup = models.make(name, 4, training=not inference)
+    graph = derive(*setup, device="v100", inference=inference, name=name)
+    table = models.parameter_table(name)
+    assert graph.num_parameters == len(table)
+    assert dict(zip(graph.parameter_names, graph.parameter_shapes, strict=True)) == {
+        row.name: row.shape for row in table
+    }
+    assert graph.produced.all() != inference
+    assert inference or graph.num_operations == models.spec(name).num_operations
+    assert (graph.durations_s > 0).all()

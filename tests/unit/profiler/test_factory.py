@@ -1,0 +1,155 @@
+"""From a name or a file to a step, and one line for whatever is wrong with it."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hocket import models
+from hocket.errors import HocketError
+from hocket.profiler import derive, fake, load, profile
+
+GOOD = """
+import torch
+from torch import nn
+from neighbour import WIDTH
+
+def build(batch_size=3):
+    model = nn.Linear(WIDTH, 2)
+    batch = torch.randn(batch_size, WIDTH), torch.randint(2, (batch_size,))
+    return model, batch, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1)
+
+def plain():
+    return build()
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "neighbour.py").write_text("WIDTH = 4\n")
+
+    def write(text):
+        path = tmp_path / "mine.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refusal(target, batch_size=2):
+    with pytest.raises(HocketError) as caught:
+        load(str(target), batch_size)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_zoo_model():
+    with fake():
+        setup = load("vgg11", 3)
+    assert setup.name == "vgg11"
+    assert setup.batch[0].shape == (3, 3, 224, 224)
+    assert setup.model.training
+    with fake():
+        assert not load("vgg11", 3, training=False).model.training
+
+
+def test_a_file_is_given_the_batch_size_if_it_takes_one(write):
+    path = write(GOOD)
+    with_batch_size, without = load(f"{path}:build", 5), load(f"{path}:plain", 5)
+    assert (with_batch_size.name, len(with_batch_size.batch[0])) == ("build", 5)
+    assert (without.name, len(without.batch[0])) == ("plain", 3)
+    *setup, name = with_batch_size
+    assert profile(*setup, steps=1, warmup=1, name=name).batch_size == 5
+
+
+def test_a_file_derives_without_memory(write):
+    with fake():
+        *setup, name = load(f"{write(GOOD)}:build", 10**12)
+    assert derive(*setup, name=name).batch_size == 10**12
+
+
+def test_the_import_path_is_left_as_it_was(write):
+    before = list(sys.path)
+    load(f"{write(GOOD)}:build", 1)
+    assert sys.path == before
+
+
+def test_an_unknown_model_lists_the_valid_ones():
+    message = refusal("resnet50v1")
+    assert message.startswith("model 'resnet50v1' is unknown; did you mean 'resnet50_v1'? choose one of: ")
+    assert all(name in message for name in (*models.names(), "FILE.py:FACTORY"))
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "message"),
+    [
+        ("def build(:\n  pass", "build", "mine.py, line 1: invalid syntax"),
+        (
+            "x = 1\nimport no_such_thing",
+            "build",
+            "raised ModuleNotFoundError: No module named 'no_such_thing'",
+        ),
+        ("raise SystemExit(3)", "build", "raised SystemExit: 3"),
+        ("x = 1", "build", "mine.py defines no functions; define build in it"),
+        (GOOD, "built", "function 'built' is unknown; did you mean 'build'? choose one of: build, plain"),
+        (GOOD, "", "function '' is unknown; choose one of: build, plain"),
+        ("def build():\n    return 1 / 0", "build", "build raised ZeroDivisionError: division by zero"),
+        ("def build(width):\n    pass", "build", "build raised TypeError: build() missing 1 required"),
+        ("def build():\n    assert False", "build", "build raised AssertionError"),
+        ("def build():\n    return None", "build", "returned a NoneType; a factory returns (model, batch,"),
+        ("def build():\n    return 1, 2, 3", "build", "returned 3 values; a factory returns (model, batch,"),
+        (
+            "def build():\n    return 1, (2, 3), max, None",
+            "build",
+            "returned a int as model; return a torch.nn",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), torch.zeros(2), max, None",
+            "build",
+            "returned a batch that is no pair; batch is (inputs, targets)",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), (1, 2), 'mse', None",
+            "build",
+            "returned a str as loss; loss is a function",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), (1, 2), max, 'sgd'",
+            "build",
+            "returned a str as optimizer; return a torch.optim.Optimizer or None",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(write, text, function, message):
+    assert message in refusal(f"{write(text)}:{function}")
+
+
+def test_what_is_wrong_with_a_target_is_said_in_one_line(tmp_path):
+    assert refusal(tmp_path / "none.py:build").endswith(
+        "none.py is not a file; give the path of a Python file as FILE.py:FACTORY"
+    )
+    assert refusal("mine.py") == "'mine.py' names no function; write mine.py:FACTORY"
+    assert refusal("vgg11", batch_size=0) == "batch size 0 is too small; a batch has at least 1 sample"
+
+
+def test_without_torch_the_package_says_what_to_install():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import hocket\n"
+        "try: hocket.profile\n"
+        "except hocket.HocketError as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "torch is not installed; pip install 'hocket[torch]'\n"
+
+
+def test_importing_hocket_imports_no_torch():
+    code = "import sys, hocket; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_default_device_reaches_the_batch():
+    with torch.device("meta"):
+        assert load("lstm_ptb", 2).batch[0].device.type == "meta"
