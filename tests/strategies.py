@@ -84,7 +84,13 @@ def steps(
                 if earlier and draw(st.booleans()):
                     inputs.append(draw(st.sampled_from(earlier)))
                 operations.append(
-                    operation(f"update {name}", draw(duration), inputs=inputs, reads=[name], phase="update")
+                    operation(
+                        f"update {name}",
+                        draw(duration),
+                        inputs=inputs,
+                        reads=draw(st.sampled_from([[name], [name], []])),
+                        phase="update",
+                    )
                 )
     return step(parameters, draw(st.permutations(operations)))
 

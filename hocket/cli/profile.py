@@ -78,8 +78,9 @@ def measured_step(measured: Profile) -> str:
 
     plain_s, sum_s = np.median(measured.plain_step_s), np.median(measured.operations_sum_s)
     return (
-        f"operations sum to {sum_s:.4f} s, the step takes {plain_s:.4f} s without the profiler"
-        f" ({sum_s / plain_s:.1%}; medians of {len(measured.plain_step_s)} steps)"
+        f"operations sum to {sum_s:.4f} s, the step takes {plain_s:.4f} s without the profiler:"
+        f" {measured.sum_to_plain:.1%}, {measured.own_to_plain:.1%} without the time between operations"
+        f" (medians of {len(measured.plain_step_s)} steps)"
     )
 
 

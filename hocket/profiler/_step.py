@@ -208,8 +208,14 @@ def _optimizer_unchanged(optimizer: Optimizer | None) -> Iterator[None]:
 def _generators_unchanged() -> Iterator[None]:
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng():
+        # Asking a GPU that nothing has used yet for its generator would start it.
+        gpus = range(torch.cuda.device_count()) if _cuda_runs() else ()
+        with torch.random.fork_rng(devices=gpus):
             yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def _cuda_runs() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -93,6 +93,17 @@ def _drop_first(heap, size):
 
 
 @numba.njit(cache=True)
+def _join(change, channel, at_server, at_worker, server_changed, worker_changed, way_changed):
+    """Count a channel in (+1) or out (-1) at both of its ends, and note that shares there have changed."""
+    num_servers, num_workers = at_server.shape[1], at_worker.shape[1]
+    up, pair = channel // (num_workers * num_servers), channel % (num_workers * num_servers)
+    w, s = pair // num_servers, pair % num_servers
+    at_server[up, s] += change
+    at_worker[up, w] += change
+    way_changed[up] = server_changed[up, s] = worker_changed[up, w] = True
+
+
+@numba.njit(cache=True)
 def run(
     program,
     durations,
@@ -201,9 +212,15 @@ def run(
             elif lane < first_channel:
                 _set_time(tree, lane, now + server_durations[item - first_server_item])
             else:
-                stage[lane - first_channel] = _STARTING
-                left_bits[lane - first_channel] = program.bits[item % num_local]
-                _set_time(tree, lane, now + startup_s)
+                channel = lane - first_channel
+                left_bits[channel] = program.bits[item % num_local]
+                if startup_s > 0.0:
+                    stage[channel] = _STARTING
+                    _set_time(tree, lane, now + startup_s)
+                else:
+                    stage[channel] = _MOVING
+                    since_s[channel] = now
+                    _join(+1, channel, at_server, at_worker, server_changed, worker_changed, way_changed)
         num_touched = 0
 
         # 3. Channels whose neighbours came or went get a new share.
@@ -235,19 +252,14 @@ def run(
             item = in_hand[lane]
             if lane >= first_channel:
                 channel = lane - first_channel
-                up, pair = channel // num_pairs, channel % num_pairs
-                w, s = pair // num_servers, pair % num_servers
-                way_changed[up] = server_changed[up, s] = worker_changed[up, w] = True
                 if stage[channel] == _STARTING:
                     stage[channel] = _MOVING
-                    rate_bps[channel] = 0.0
                     since_s[channel] = now
-                    at_server[up, s] += 1
-                    at_worker[up, w] += 1
+                    _join(+1, channel, at_server, at_worker, server_changed, worker_changed, way_changed)
                     continue
                 stage[channel] = _IDLE
-                at_server[up, s] -= 1
-                at_worker[up, w] -= 1
+                rate_bps[channel] = 0.0
+                _join(-1, channel, at_server, at_worker, server_changed, worker_changed, way_changed)
             in_hand[lane] = -1
             end[item] = now
             completed += 1

@@ -155,7 +155,7 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
             ]
         ),
         lane_step=np.repeat([1, num_servers], [n, num_local - n]),
-        server_lane=num_workers + _place_server_ops(successors, push_server, first_push, num_local, u),
+        server_lane=num_workers + _place_server_ops(graph, on_server, home),
         key=np.concatenate([key, np.arange(pulls.num_parts), np.arange(pushes.num_parts)]),
         strict=strict,
         bits=np.concatenate([np.zeros(n), pulls.bits, pushes.bits]),
@@ -230,29 +230,17 @@ def _runs_on_server(graph: StepGraph) -> Mask:
     return on_server
 
 
-def _place_server_ops(
-    successors: Csr, push_server: Indices, first_push: int, num_local: int, u: int
-) -> Indices:
-    """Each server operation's server: where its first gradient arrives, else its first input's, else 0."""
-    before = successors.transpose(num_local + u)
-    place = np.full(u, -1, dtype=np.int64)
-    # File order need not be topological, so an input's place may have to be found first.
-    for last in range(u):
-        stack = [last]
-        while stack:
-            op = stack[-1]
-            items = before.row(num_local + op)
-            arrivals = items[(items >= first_push) & (items < num_local)]
-            inputs = items[items >= num_local] - num_local
-            if len(arrivals):
-                place[op] = push_server[arrivals[0] - first_push]
-            elif len(inputs) and place[inputs[0]] < 0:
-                stack.append(int(inputs[0]))
-                continue
-            else:
-                place[op] = place[inputs[0]] if len(inputs) else 0
-            stack.pop()
-    return place
+def _place_server_ops(graph: StepGraph, on_server: Mask, home: Indices) -> Indices:
+    """Each server operation's server: its first parameter's, else its first input's, else the first one."""
+    place = np.zeros(graph.num_operations, dtype=np.int64)
+    for i in graph.order[on_server[graph.order]].tolist():
+        # An input on the worker is known to servers by the gradients it completes.
+        near = [home[p] for p in graph.reads.row(i)]
+        for j in graph.inputs.row(i).tolist():
+            near += [place[j]] if on_server[j] else [home[p] for p in graph.produces.row(j)]
+        place[i] = near[0] if near else 0
+    servers: Indices = place[on_server]
+    return servers
 
 
 def _preference(plan: Plan, graph: StepGraph, worker_ops: Indices) -> tuple[Indices, bool]:

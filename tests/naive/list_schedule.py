@@ -94,11 +94,14 @@ def simulate_step(
         return all((w, i) in done for i in makers)
 
     def server_op_place(i: int) -> int:
-        gradients = [b for b, batch in enumerate(pushes) if set(batch) & gradients_of(i)]
-        for b in gradients:
-            return min(home[p] for p in set(pushes[b]) & gradients_of(i))
-        before = [j for j in inputs[i] if on_server[j]]
-        return server_op_place(before[0]) if before else 0
+        if reads[i]:
+            return home[reads[i][0]]
+        for j in inputs[i]:
+            if on_server[j]:
+                return server_op_place(j)
+            if produces[j]:
+                return home[produces[j][0]]
+        return 0
 
     def gradients_of(i: int) -> set[int]:
         return (set(reads[i]) & trained) | {p for j in inputs[i] if not on_server[j] for p in produces[j]}
