@@ -63,6 +63,6 @@ def demo(
         write_json(timeline_document(result.timeline, result.row), output / f"{policy}.timeline.json")
         entries.append(Entry(result.row, result.timeline))
     write_whole(render(entries).encode(), output / "report.html")
-    print(f"{model}, {workers} workers, {servers} servers, {bandwidth}:")
+    print(f"{model} on this machine; workers: {workers}, servers: {servers}, interfaces of {bandwidth}")
     print_table(terminal_table([entry.row for entry in entries]))
     print(f"The picture of why: {(output / 'report.html').resolve()}")
