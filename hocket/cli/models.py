@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from hocket.cli import options
-from hocket.cli.output import print_json, print_table
+from hocket.cli.output import print_json, print_table, progress
 
 
 def models(json: options.Json = False) -> None:
     """List the models that can be named: parameters (tensors), bytes, operations of a training step."""
     from hocket import models as zoo
 
-    tables = {name: zoo.parameter_table(name) for name in zoo.names()}
+    tables = {}
+    with progress("building without memory") as report:
+        for done, name in enumerate(zoo.names()):
+            report(done, len(zoo.names()))
+            tables[name] = zoo.parameter_table(name)
     num_bytes = {name: sum(row.num_bytes for row in table) for name, table in tables.items()}
     if json:
         print_json(

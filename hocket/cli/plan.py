@@ -36,8 +36,8 @@ def plan(
     if output is not None:
         check_writable(output)
     graph = load_step(step)
-    made = make_plan(graph, network, policy, seed=seed)
-    with progress("simulating") as report:
+    with progress("planning and simulating") as report:
+        made = make_plan(graph, network, policy, seed=seed)
         row = simulate(graph, made, network, seed=seed, progress=report).row
     predicted = Predicted(**{name: getattr(row, name) for name in Predicted.__struct_fields__})
     made = msgspec.structs.replace(made, predicted=predicted)
