@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.errors import FormatError, HocketError
+    from hocket.errors import FormatError, HocketError, UnknownNameError
     from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
     from hocket.network import Network
     from hocket.planner import plan
@@ -26,6 +26,7 @@ _HOME = {
     "Result": "hocket.sim",
     "StepGraph": "hocket.graph",
     "Timeline": "hocket.graph",
+    "UnknownNameError": "hocket.errors",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
     "plan": "hocket.planner",
@@ -43,6 +44,7 @@ __all__ = [
     "Result",
     "StepGraph",
     "Timeline",
+    "UnknownNameError",
     "load_plan",
     "load_step",
     "plan",

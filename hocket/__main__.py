@@ -1,5 +1,25 @@
-"""``python -m hocket`` is ``hocket``."""
+"""Where ``hocket`` and ``python -m hocket`` begin: signals first, so that imports can be interrupted."""
 
-from hocket.cli.main import main
+from __future__ import annotations
 
-main()
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+
+def entry() -> NoReturn:
+    """Run the command line; Ctrl-C and SIGTERM unwind it, so that what is temporary is cleaned up."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    from hocket.cli.main import main
+
+    main()
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,11 +1,17 @@
 """What a user can do wrong, said in one line: the value, the rule and the fix."""
 
+_LONGEST = 1000
+
 
 class HocketError(Exception):
     """A request that cannot be served as it stands; the command line prints it and exits with status 2."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        # What a file or a factory says may hold anything; a terminal gets only what can be printed, and not
+        # more of it than can be read.
+        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} ... {line[-95:]}")
 
 
 class FormatError(HocketError):

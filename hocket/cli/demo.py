@@ -10,6 +10,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.output import note, print_table, progress
 from hocket.cli.profile import measured_step
+from hocket.errors import HocketError
 
 
 def demo(
@@ -28,14 +29,19 @@ def demo(
     from hocket.graph import save_plan, save_step
     from hocket.graph.document import write_json, write_whole
     from hocket.interop import timeline_document
+    from hocket.network import assign_servers
     from hocket.planner import POLICIES, plan
     from hocket.profiler import load, profile_step
     from hocket.report import Entry, render, terminal_table
     from hocket.sim import simulate
 
     network = options.network_of(workers, servers, bandwidth, latency)
-    output.mkdir(parents=True, exist_ok=True)
     setup = load(model, batch_size)
+    assign_servers([0] * len(list(setup.model.parameters())), servers)  # refuse before measuring
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HocketError(f"{output}: cannot be made a folder: {error.strerror}") from None
     with progress(f"profiling {model}, batch size {batch_size}") as report:
         measured = profile_step(
             *setup[:4], steps=steps, name=setup.name, batch_size=batch_size, progress=report

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -42,12 +40,12 @@ _WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c._
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 for success, 2 for a request that cannot be served, 130 for Ctrl-C."""
-    signal.signal(signal.SIGTERM, _terminate)
+    """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
     status = 0
     try:
         status = app(standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except HocketError as error:
         status = _refuse(str(error))
     except _WrongUsage as error:
@@ -56,15 +54,20 @@ def main() -> NoReturn:
         status = 130
     except BrokenPipeError:
         # The reader (head, less) has left; what is still buffered must not fail again on the way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        status = _refuse(f"{error.filename or 'standard output'}: {error.strerror or error}")
+    except MemoryError as error:
+        status = _refuse(f"that needs more memory than there is ({error}); ask for less")
     sys.exit(status)
 
 
 def _refuse(message: str) -> int:
-    print(f"hocket: {' '.join(message.split())}", file=sys.stderr)
+    print(f"hocket: {HocketError(message)}", file=sys.stderr)
     return 2
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind on SIGTERM as on Ctrl-C, so that temporary files and processes are cleaned up."""
-    sys.exit(143)
+def _discard_output() -> None:
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,16 +9,25 @@ from typing import Any
 
 import msgspec
 
+from hocket.errors import HocketError
+
 
 def print_json(document: Any) -> None:
-    """Print exactly one JSON document."""
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    """Print exactly one JSON document, in UTF-8 whatever the locale."""
+    data = msgspec.json.encode(document) + b"\n"
+    if sys.stdout is None:
+        raise HocketError("standard output is closed; there is nowhere to print the result")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def print_table(table: Any) -> None:
     """Print a rich table at the width of the terminal; a file or a pipe gets all of its columns."""
     from rich.console import Console
 
+    if sys.stdout is None:
+        raise HocketError("standard output is closed; there is nowhere to print the result")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

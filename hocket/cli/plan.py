@@ -34,7 +34,7 @@ def plan(
 
     network = options.network_of(workers, servers, bandwidth, latency)
     if output is not None:
-        check_writable(output)
+        check_writable(output, step)
     graph = load_step(step)
     with progress("planning and simulating") as report:
         made = make_plan(graph, network, policy, seed=seed)

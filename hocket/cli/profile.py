@@ -23,7 +23,9 @@ def profile(
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, each with its own durations.")] = 20,
     device: Annotated[str, typer.Option(help="Measure on cpu or cuda; derive k80, p100, v100, ...")] = "cpu",
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Intra-op threads; else torch's choice.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Intra-op threads; else torch's choice.")
+    ] = None,
     jitter: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Derived: vary whole steps lognormally by this much.")
     ] = 0.0,
@@ -34,7 +36,7 @@ def profile(
     from hocket.graph.document import check_writable
     from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
 
-    check_writable(output)
+    check_writable(output, target.rpartition(":")[0] or target)
     if is_derived(device):
         with progress(f"deriving {target} on {device}"), fake():
             setup = load(target, batch_size, training=not inference)
@@ -76,11 +78,11 @@ def measured_step(measured: Profile) -> str:
     """The operations' sum beside the step without a profiler, in one line."""
     import numpy as np
 
-    plain_s, sum_s = np.median(measured.plain_step_s), np.median(measured.operations_sum_s)
+    plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
     return (
-        f"operations sum to {sum_s:.4f} s, the step takes {plain_s:.4f} s without the profiler:"
-        f" {measured.sum_to_plain:.1%}, {measured.own_to_plain:.1%} without the time between operations"
-        f" (medians of {len(measured.plain_step_s)} steps)"
+        f"operations took {own_s:.4f} s of {plain_s:.4f} s that the step takes without the profiler"
+        f" ({measured.own_to_plain:.1%}); with the time between them shared out they sum to"
+        f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%})"
     )
 
 

@@ -21,6 +21,6 @@ def report(
     from hocket.graph.document import check_writable, write_whole
     from hocket.report import load_results, render
 
-    check_writable(output)
+    check_writable(output, *results)
     write_whole(render(load_results(results)).encode(), output)
     note(f"{output}: open it in a browser")

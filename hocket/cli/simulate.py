@@ -39,7 +39,7 @@ def simulate(
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
     network = options.network_of(workers, servers, bandwidth, latency)
     if timeline is not None:
-        check_writable(timeline)
+        check_writable(timeline, step, *([plan] if plan is not None else []))
     graph = load_step(step)
     if plan is not None:
         schedule = load_plan(plan)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Csr:
     """Row i holds ``indices[indptr[i]:indptr[i + 1]]`` (compressed sparse rows without values)."""
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices
 from hocket.graph.step import StepGraph
+from hocket.kernel import kernel
 
 Words = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dependencies:
     """Classes of operations that need the same parameters.
 
@@ -54,7 +54,7 @@ def dependencies(graph: StepGraph) -> Dependencies:
     return Dependencies(class_of, needs[:num_classes].copy())
 
 
-@numba.njit(cache=True)
+@kernel
 def _classes(order, in_ptr, in_idx, read_ptr, read_idx, class_of, needs):
     """Fill ``class_of`` (n,) and ``needs`` (n + 1, words) in place; return the number of classes."""
     num_words = needs.shape[1]

@@ -30,9 +30,13 @@ def read_bytes(path: str | Path) -> bytes:
         raise FormatError(str(path), "", f"cannot be read: {error.strerror or error}") from None
     if str(path).endswith(".zst"):
         try:
-            return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            document = frame.decompress(data)
         except zstandard.ZstdError as error:
-            raise FormatError(str(path), "", f"is not a whole zstd file: {error}") from None
+            raise FormatError(str(path), "", f"is not a zstd file: {error}") from None
+        if not frame.eof or frame.unused_data:
+            raise FormatError(str(path), "", "is not one whole zstd frame: cut, or with more behind it")
+        return document
     return data
 
 
@@ -49,10 +53,11 @@ def read_document(path: str | Path) -> Any:
 
 def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
     """Decode a JSON document of ``expected_format`` into ``type_``, refusing it in one line otherwise."""
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         value = msgspec.json.decode(data, type=type_)
-        if not _SURROGATE.search(data):
-            return value
+        if _SURROGATE.search(data):
+            msgspec.json.encode(value)  # fails where half of a surrogate pair stands alone
+        return value
     # Once more, slowly, for the line that says what is wrong. The format comes first: a plan read as a step
     # misses fields that it never had.
     document = _parse(data, source)
@@ -116,26 +121,36 @@ def write_json(document: Any, path: str | Path) -> None:
 
 
 def write_whole(data: bytes, path: str | Path) -> None:
-    """Put ``data`` at ``path`` by renaming a finished neighbour, so that no reader sees half of it."""
-    target = Path(path)
-    check_writable(target)
-    blocked = {signal.SIGINT, signal.SIGTERM}
+    """Put ``data`` at ``path`` by renaming a finished neighbour, so that no reader sees half of it.
+
+    A link is followed; what is no regular file (a pipe, a terminal, /dev/null) is written to as it is.
+    """
+    check_writable(path)
+    target = Path(path).resolve()
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+        else:
+            _replace(target, data)
+    except OSError as error:
+        raise HocketError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _replace(target: Path, data: bytes) -> None:
     # An interrupt between creating the neighbour and renaming it would leave it lying there.
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".hocket-")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask)
         os.replace(temporary, target)
         temporary = None
-    except OSError as error:
-        raise HocketError(f"{target}: cannot be written: {error.strerror or error}") from None
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
@@ -143,12 +158,19 @@ def write_whole(data: bytes, path: str | Path) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
-def check_writable(path: str | Path) -> None:
-    """Refuse an output path that cannot be written, before the work for it is done."""
+def check_writable(path: str | Path, *inputs: str | Path) -> None:
+    """Refuse an output path that cannot be written or is also an input, before the work for it is done."""
     target = Path(path)
-    if target.is_dir():
-        raise HocketError(f"{target}: is a folder; name a file in it")
-    if not target.parent.is_dir():
-        raise HocketError(f"{target}: the folder '{target.parent}' does not exist; create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise HocketError(f"{target}: the folder '{target.parent}' is not writable")
+    try:
+        if target.is_dir():
+            raise HocketError(f"{target}: is a folder; name a file in it")
+        folder = target.resolve().parent
+        if not folder.is_dir():
+            raise HocketError(f"{target}: the folder '{folder}' does not exist; create it first")
+        if not os.access(target if target.exists() else folder, os.W_OK):
+            raise HocketError(f"{target}: cannot be written; choose another place or change its permissions")
+        for source in inputs:
+            if target.exists() and Path(source).exists() and target.samefile(source):
+                raise HocketError(f"{target}: is also an input; name another output")
+    except OSError as error:
+        raise HocketError(f"{target}: cannot be written: {error.strerror or error}") from None

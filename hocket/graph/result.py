@@ -33,8 +33,8 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: str
-    model: str
-    architecture: str
+    model: str = ""
+    architecture: str = "ps"
     workers: int
     servers: int
     iteration_s: float
@@ -49,7 +49,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float
     events: int
     wall_s: float
-    iterations_s: tuple[float, ...]
+    iterations_s: tuple[float, ...] = ()
 
 
 def check_row(row: ResultRow, source: str, field: str = "") -> None:
@@ -68,3 +68,12 @@ def check_row(row: ResultRow, source: str, field: str = "") -> None:
     for key, value in values.items():
         if value < 0:
             raise FormatError(source, prefix + key, f"{value} is negative; it must be 0 or more")
+
+
+def overlap_of(communication_s: float, compute_s: float, iteration_s: float) -> float | None:
+    """The overlap coefficient (TicTac section 3.2): 1 hides all of the shorter; None when that is nothing.
+
+    It is below 0 where a step also waits for what is neither, such as updates on the servers.
+    """
+    shorter_s = min(communication_s, compute_s)
+    return (communication_s + compute_s - iteration_s) / shorter_s if shorter_s > 0 else None

@@ -28,7 +28,7 @@ class Phase(IntEnum):
 PHASE_NAMES = tuple(phase.name.lower() for phase in Phase)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StepGraph:
     """A validated step: build it with :func:`hocket.graph.validate.step_from_rows` or read it from a file.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal, NoReturn
 
 import msgspec
@@ -16,6 +16,7 @@ from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 
 Refuse = Callable[[str, str], NoReturn]
 
+_LONGEST_S = 1e9
 _LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
 
@@ -141,13 +142,12 @@ def _durations(operations: Sequence[OperationRow], refuse: Refuse) -> Seconds:
     durations = np.array(
         [row if len(row) == num_samples else row * num_samples for row in rows], dtype=np.float64
     )
-    bad = np.argwhere(~(np.isfinite(durations) & (durations >= 0)))
+    bad = np.argwhere(~((durations >= 0) & (durations <= _LONGEST_S)))
     if len(bad):
         i, k = (int(x) for x in bad[0])
-        refuse(
-            f"operations[{i}].duration_s",
-            f"{durations[i, k]} is not a finite number of seconds >= 0 (operation '{operations[i].name}')",
-        )
+        name = operations[i].name
+        rule = f"{durations[i, k]} is not a number of seconds between 0 and 1e9 (operation '{name}')"
+        refuse(f"operations[{i}].duration_s", rule)
     return durations
 
 
@@ -172,6 +172,10 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
         name for name, is_trained in zip(graph.parameter_names, graph.produced, strict=True) if is_trained
     }
     if plan.architecture == "ps":
+        priorities = [pull.priority for pull in plan.pulls]
+        for i, (before, after) in enumerate(pairwise(priorities)):
+            if after < before:
+                refuse(f"pulls[{i + 1}].priority", f"{after} stands after {before}; list pulls by priority")
         _covers("pulls", [pull.parameters for pull in plan.pulls], set(every), every, refuse)
         _covers("pushes", [push.parameters for push in plan.pushes], trained, every, refuse)
     else:

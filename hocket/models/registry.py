@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from hocket.errors import HocketError, UnknownNameError
@@ -179,6 +180,11 @@ _SPECS = (
 _ZOO = {model_spec.name: model_spec for model_spec in _SPECS}
 
 
+def _require_torch() -> None:
+    if find_spec("torch") is None:
+        raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+
+
 def names() -> tuple[str, ...]:
     """The zoo's model names, Table 1's first."""
     return tuple(_ZOO)
@@ -210,6 +216,7 @@ def make(name: str, batch_size: int | None = None, *, training: bool = True, see
     repeat; weights do not depend on `batch_size`. Raises `UnknownNameError`, and `HocketError` for a batch
     size below 1.
     """
+    _require_torch()
     import torch
 
     model_spec = spec(name)
@@ -231,6 +238,7 @@ def parameter_table(name: str) -> list[ParameterRow]:
 
     Raises `UnknownNameError`.
     """
+    _require_torch()
     import torch
 
     with torch.device("meta"):
@@ -252,6 +260,7 @@ def _load(path: str) -> Callable[..., Any]:
 
 
 def _synthetic_batch(model_spec: ModelSpec, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    _require_torch()
     import torch
 
     shape = (batch_size, *model_spec.input_shape)

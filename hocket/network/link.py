@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from hocket.errors import HocketError
@@ -25,12 +24,17 @@ class Network:
     num_servers: int = 1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.bandwidth_bps) and self.bandwidth_bps > 0):
+        for value in (self.bandwidth_bps, self.startup_s):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise HocketError(f"{value!r} is not a number; bandwidth is in bit/s and startup in seconds")
+        if not 1e-3 <= self.bandwidth_bps <= 1e18:
             raise HocketError(
-                f"bandwidth {self.bandwidth_bps} bit/s is not positive and finite; give e.g. 10e9"
+                f"bandwidth {self.bandwidth_bps} bit/s is not between 1e-3 and 1e18; give e.g. 10e9"
             )
-        if not (math.isfinite(self.startup_s) and self.startup_s >= 0):
-            raise HocketError(f"startup {self.startup_s} s is not finite and >= 0; give e.g. 50e-6")
+        if not 0 <= self.startup_s <= 1e9:
+            raise HocketError(f"startup {self.startup_s} s is not between 0 and 1e9; give e.g. 50e-6")
         for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise HocketError(f"{count!r} {what}: give a whole number")
             if count < 1:
                 raise HocketError(f"{count} {what} cannot train; give at least 1")

@@ -22,7 +22,8 @@ _PREFIXES = {
 }
 _QUANTITY = re.compile(
     r"\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
-    r"(?P<prefix>Ki|Mi|Gi|[numkMGµ])?(?P<unit>bit/s|B/s|B|s)\s*"
+    r"(?P<prefix>Ki|Mi|Gi|[numkMGµ])?(?P<unit>bit/s|B/s|B|s)?\s*",
+    re.ASCII,
 )
 
 
@@ -45,15 +46,13 @@ def parse_bytes(text: str) -> float:
 
 
 def _parse(text: str, kind: str, units: dict[str, float], example: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        match = _QUANTITY.fullmatch(text)
-        if match is None or match["unit"] not in units:
-            raise HocketError(
-                f"{kind} '{text}' is not a number with a unit; write it like {example}"
-            ) from None
-        value = float(match["number"]) * _PREFIXES[match["prefix"] or ""] * units[match["unit"]]
+    match = _QUANTITY.fullmatch(text)
+    if match is None or (match["unit"] is None and match["prefix"] is not None):
+        raise HocketError(f"{kind} '{text}' is not a number with a unit; write it like {example}")
+    if match["unit"] is not None and match["unit"] not in units:
+        raise HocketError(f"{kind} '{text}' has the unit of something else; write it like {example}")
+    scale = 1.0 if match["unit"] is None else units[match["unit"]]
+    value = float(match["number"]) * _PREFIXES[match["prefix"] or ""] * scale
     if not math.isfinite(value):
         raise HocketError(f"{kind} '{text}' is not finite; write it like {example}")
     return value

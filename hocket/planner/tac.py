@@ -12,12 +12,12 @@ Differs from the paper
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
+from hocket.kernel import kernel
 from hocket.network import Network, fair_share_bps
 from hocket.planner.base import pull_plan
 
@@ -49,7 +49,7 @@ def tac_order(graph: StepGraph, transfer_s: np.ndarray) -> Indices:
     return ordered
 
 
-@numba.njit(cache=True)
+@kernel
 def _tac(needs, member_ptr, member_idx, holder_ptr, holder_idx, class_time, transfer):
     """Return the pull order, shape (p,).
 
@@ -98,7 +98,7 @@ def _tac(needs, member_ptr, member_idx, holder_ptr, holder_idx, class_time, tran
     return ordered
 
 
-@numba.njit(cache=True)
+@kernel
 def _impending(by_load, load, needs, outstanding):
     """M+(r) for each pull: the least M of a class with more than one outstanding pull that includes r.
 
@@ -126,7 +126,7 @@ def _impending(by_load, load, needs, outstanding):
     return impending
 
 
-@numba.njit(cache=True)
+@kernel
 def _merge(by_load, load, needs, pulled):
     """Sort ``by_load`` again after all classes that hold ``pulled`` became cheaper by the same amount."""
     merged = np.empty(len(by_load), dtype=np.int64)

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from hocket.graph.result import ResultRow
+from hocket.graph.result import ResultRow, overlap_of
 from hocket.graph.timeline import Kind, Timeline
 from hocket.report.load import Entry
-from hocket.report.ranking import overlap_of
 from hocket.report.table import TimeUnit
 
 _LEVELS = (0.99, *(percent / 100 for percent in range(95, 35, -5)), 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
@@ -76,7 +75,10 @@ def overlap_figure(ranking: Sequence[Entry]) -> dict[str, Any]:
 def _cloud(row: ResultRow) -> list[float]:
     """The overlap of single steps; of very many, evenly spread ones."""
     stride = 1 + (len(row.iterations_s) - 1) // _MAX_CLOUD if row.iterations_s else 1
-    values = (overlap_of(row, iteration_s) for iteration_s in row.iterations_s[::stride])
+    values = (
+        overlap_of(row.communication_s, row.compute_s, iteration_s)
+        for iteration_s in row.iterations_s[::stride]
+    )
     return [round(value, 5) for value in values if value is not None]
 
 

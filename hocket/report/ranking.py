@@ -46,11 +46,3 @@ def num_level_with(best: ResultRow, ranking: Sequence[Entry]) -> int:
 def over_bound(row: ResultRow) -> float | None:
     """How far the step time is above its proven lower limit, as a fraction of the limit."""
     return row.iteration_s / row.bound_s - 1.0 if row.bound_s > 0 else None
-
-
-def overlap_of(row: ResultRow, iteration_s: float) -> float | None:
-    """The overlap coefficient of one step: 1 hides the shorter of compute and communication entirely."""
-    shorter_s = min(row.communication_s, row.compute_s)
-    if shorter_s <= 0:
-        return None
-    return (row.communication_s + row.compute_s - iteration_s) / shorter_s

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from hocket.kernel import kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -46,7 +47,7 @@ class Program(NamedTuple):
     bits: Floats  # (L,) size of a transfer, 0 for operations
 
 
-@numba.njit(cache=True)
+@kernel
 def _set_time(tree, lane, time):
     i = len(tree) // 2 + lane
     tree[i] = time
@@ -59,7 +60,7 @@ def _set_time(tree, lane, time):
         i //= 2
 
 
-@numba.njit(cache=True)
+@kernel
 def _first_lane(tree):
     leaves = len(tree) // 2
     i = 1
@@ -68,7 +69,7 @@ def _first_lane(tree):
     return i - leaves
 
 
-@numba.njit(cache=True)
+@kernel
 def _push(heap, size, entry):
     i = size
     while i > 0 and heap[(i - 1) // 2] > entry:
@@ -77,7 +78,7 @@ def _push(heap, size, entry):
     heap[i] = entry
 
 
-@numba.njit(cache=True)
+@kernel
 def _drop_first(heap, size):
     last = heap[size - 1]
     i = 0
@@ -92,7 +93,7 @@ def _drop_first(heap, size):
     heap[i] = last
 
 
-@numba.njit(cache=True)
+@kernel
 def _join(change, channel, at_server, at_worker, server_changed, worker_changed, way_changed):
     """Count a channel in (+1) or out (-1) at both of its ends, and note that shares there have changed."""
     num_servers, num_workers = at_server.shape[1], at_worker.shape[1]
@@ -103,7 +104,7 @@ def _join(change, channel, at_server, at_worker, server_changed, worker_changed,
     way_changed[up] = server_changed[up, s] = worker_changed[up, w] = True
 
 
-@numba.njit(cache=True)
+@kernel
 def run(
     program,
     durations,

@@ -12,12 +12,12 @@ others move faster, so with a startup the head gives back what they could have g
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
+from hocket.kernel import kernel
 from hocket.sim.lower import Lowered
 
 Floats = npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ def _pull_loads(lowered: Lowered) -> Floats:
     return per_operation
 
 
-@numba.njit(cache=True)
+@kernel
 def _needed(needs, part_of, server, part_bits, num_servers, seen):
     """Bits and parts that each class of operations needs from each server, shape (classes, servers) each.
 
@@ -122,7 +122,7 @@ def _paths(
     return head, work, tail
 
 
-@numba.njit(cache=True)
+@kernel
 def _longest_paths(order, next_ptr, next_idx, server_ptr, server_idx, work, head, tail):
     """Raise ``head`` and ``tail`` (L + u,) in place to the longest paths before and after an item."""
     num_local = len(next_ptr) - 1

@@ -118,7 +118,10 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
     trained = by_reading & (pushes.part_of[read] >= 0)
     edges.add(first_push + pushes.part_of[read[trained]], item[reader[trained]])
     for op, via in zip(user[by_gradient].tolist(), source[by_gradient].tolist(), strict=True):
+        # Of several gradients an update waits for those of the parameters it reads, if it reads any of them.
         gradients = graph.produces.row(via)
+        own = np.intersect1d(gradients, graph.reads.row(op))
+        gradients = own if len(own) else gradients
         edges.add(first_push + pushes.part_of[gradients], np.full(len(gradients), item[op]))
     # A part waits for every gradient of its whole batch, also of those that go to other servers.
     batch_of = pushes.of_batch.transpose(pushes.num_parts).indices

@@ -104,7 +104,11 @@ def simulate_step(
         return 0
 
     def gradients_of(i: int) -> set[int]:
-        return (set(reads[i]) & trained) | {p for j in inputs[i] if not on_server[j] for p in produces[j]}
+        found = set(reads[i]) & trained
+        for j in inputs[i]:
+            if not on_server[j]:
+                found |= set(produces[j]) & set(reads[i]) or set(produces[j])
+        return found
 
     def server_op_ready(i: int) -> bool:
         for j in inputs[i]:

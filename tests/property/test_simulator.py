@@ -14,7 +14,7 @@ from hocket.network import Network
 from hocket.planner import plan
 from hocket.sim import simulate
 from hocket.sim.lower import lower
-from hocket.sim.simulate import _Run
+from hocket.sim.parameter_server import _Run
 from tests.naive.list_schedule import simulate_step
 from tests.strategies import networks, plans, steps
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -31,16 +34,16 @@ class Ran(NamedTuple):
 
 
 def hocket(*arguments: str) -> Ran:
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["hocket", *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch("signal.signal"),
         pytest.raises(SystemExit) as stopped,
     ):
         main()
-    return Ran(int(stopped.value.code or 0), out.getvalue(), err.getvalue())
+    out.flush()
+    return Ran(int(stopped.value.code or 0), out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
 
 
 def refused(ran: Ran) -> str:
@@ -99,6 +102,73 @@ def test_results_and_timelines_make_a_report(in_tmp: Path) -> None:
     assert "reverse" in (in_tmp / "report.html").read_text()
 
 
+def test_an_input_is_never_overwritten(in_tmp: Path) -> None:
+    shutil.copy(STEP, "s.json")
+    (in_tmp / "link.json").symlink_to("s.json")
+    before = (in_tmp / "s.json").read_bytes()
+    for output in ("s.json", "link.json"):
+        assert "is also an input" in refused(hocket("plan", "s.json", "--policy", "tac", "-o", output))
+        assert "is also an input" in refused(
+            hocket("simulate", "s.json", "--policy", "tac", "--timeline", output)
+        )
+        assert "is also an input" in refused(hocket("report", "s.json", "-o", output))
+    assert (in_tmp / "s.json").read_bytes() == before
+
+
+def test_links_are_followed_and_pipes_stay_pipes(in_tmp: Path) -> None:
+    (in_tmp / "real.json").write_text("old")
+    (in_tmp / "real.json").chmod(0o640)
+    (in_tmp / "link.json").symlink_to("real.json")
+    assert hocket("plan", STEP, "--policy", "tac", "-o", "link.json").status == 0
+    assert (in_tmp / "link.json").is_symlink()
+    assert json.loads((in_tmp / "real.json").read_text())["policy"] == "tac"
+    assert (in_tmp / "real.json").stat().st_mode & 0o777 == 0o640
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as reader:
+        assert hocket("plan", STEP, "--policy", "tac", "-o", "pipe").status == 0
+        out, _ = reader.communicate(timeout=20)
+    assert json.loads(out)["policy"] == "tac"
+    assert (in_tmp / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
+@pytest.mark.parametrize("json_flag", ["", "--json"])
+def test_a_standard_output_that_takes_nothing(redirection: str, json_flag: str) -> None:
+    command = f"{sys.executable} -m hocket simulate {STEP} --policy tac {json_flag} {redirection}"
+    ran = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("hocket: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_it_runs_where_nothing_can_be_cached() -> None:
+    # Numba finds no place for its cache when neither the package's folder nor a home can be written.
+    code = (
+        "import numba.core.caching as c; c.CacheImpl._locator_classes = [];"
+        "import sys; sys.argv[1:] = ['simulate', sys.argv[1], '--policy', 'tac', '--json'];"
+        "from hocket.__main__ import entry; entry()"
+    )
+    command = [sys.executable, "-c", code, STEP]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["policy"] == "tac"
+
+
+def test_a_row_with_only_the_documented_keys_makes_a_report(in_tmp: Path) -> None:
+    row = json.loads(hocket("simulate", STEP, "--policy", "tac", "--json").out)
+    (in_tmp / "row.json").write_text(json.dumps({key: row[key] for key in ROW_KEYS}))
+    assert hocket("report", "row.json", "-o", "report.html").status == 0
+
+
+def test_an_error_line_can_be_read(in_tmp: Path) -> None:
+    document = json.loads(Path(STEP).read_text())
+    document["operations"][0]["inputs"] = ["\x1b[31m" + "z" * 10**6]
+    (in_tmp / "s.json").write_text(json.dumps(document))
+    line = refused(hocket("simulate", "s.json", "--policy", "tac"))
+    assert len(line) < 1100
+    assert line.isprintable() or line[:-1].isprintable()
+
+
 def test_version_and_help() -> None:
     assert hocket("--version").out.startswith("hocket 0.")
     assert "--policy" in hocket("simulate", "--help").out
@@ -113,7 +183,7 @@ def test_version_and_help() -> None:
         (["simulate", STEP, "--plan", "missing.json"], "missing.json: cannot be read: No such file"),
         (["simulate", STEP, "--plan", STEP], "format: 'hocket.step/1' is not 'hocket.plan/1'"),
         (["simulate", "missing.json", "--policy", "tac"], "missing.json: cannot be read"),
-        (["simulate", STEP, "--policy", "tac", "--bandwidth", "10s"], "bandwidth '10s' is not a number"),
+        (["simulate", STEP, "--policy", "tac", "--bandwidth", "10s"], "bandwidth '10s' has the unit of something else"),
         (["simulate", STEP, "--policy", "tac", "--bandwidth", "0"], "bandwidth '0' is not positive"),
         (["simulate", STEP, "--policy", "tac", "--latency=-1s"], "duration '-1s' is negative"),
         (["simulate", STEP, "--policy", "tac", "--workers", "0"], "0 workers cannot train"),
@@ -131,6 +201,10 @@ def test_version_and_help() -> None:
         (["plan", STEP, "--policy", "tac", "-o", "/proc/x"], "/proc"),
         (["report", STEP, "-o", "report.html"], "tictac_fig1.step.json: "),
         (["report", "-o", "report.html"], "RESULT"),
+        (["demo", "--model", "nope", "-o", "there"], "model 'nope' is unknown"),
+        (["demo", "-o", STEP], "cannot be made a folder"),
+        (["demo", "--servers", "5000"], "5000 servers cannot share 116 parameters"),
+        (["plan", STEP, "--policy", "tac", "-o", "x" * 300], "File name too long"),
         (["conduct"], "No such command 'conduct'"),
     ],
 )

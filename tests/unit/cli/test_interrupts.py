@@ -46,6 +46,28 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, stat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("delay_s", [0.1, 0.2, 0.35])
+def test_an_interrupt_during_the_imports_is_no_traceback(delay_s: float) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "hocket",
+        "simulate",
+        STEP,
+        "--policy",
+        "tac",
+        "--iterations",
+        "100000000",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    # Before Python runs our first line only Python's own way of ending is there.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "hocket/" not in err
+
+
 def test_an_interrupt_while_writing_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     write_whole(b"old", target)

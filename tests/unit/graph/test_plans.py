@@ -61,6 +61,10 @@ def test_a_plan_reads_back_equal(tmp_path: Path) -> None:
             "pulls[0].parameters: 'a' is a duplicate",
         ),
         ({"pulls": (Pull(parameters=("a", "b", "c"), priority=0),)}, "'c' names no parameter of the step"),
+        (
+            {"pulls": (Pull(parameters=("a",), priority=1), Pull(parameters=("b",), priority=0))},
+            "pulls[1].priority: 0 stands after 1",
+        ),
         ({"pushes": ()}, "pushes: 'a' is missing (2 of 2 are)"),
         ({"compute_order": ("one", "two", "three")}, "compute_order: 'four' is missing"),
         (

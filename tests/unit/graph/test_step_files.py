@@ -118,9 +118,14 @@ def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
         (
             "operations.0.duration_s",
             -1.0,
-            "operations[0].duration_s: -1.0 is not a finite number of seconds >= 0",
+            "operations[0].duration_s: -1.0 is not a number of seconds between 0 and 1e9",
         ),
         ("operations.0.duration_s", [0.5, -0.5], "operations[0].duration_s: -0.5"),
+        (
+            "operations.0.duration_s",
+            1e300,
+            "operations[0].duration_s: 1e+300 is not a number",
+        ),
         ("operations.0.duration_s", "1", "operations[0].duration_s: expected"),
         ("operations.0.duration_s", None, "operations[0].duration_s: expected"),
         ("operations.0.duration_s", [], "operations[0].duration_s: has 0 samples"),

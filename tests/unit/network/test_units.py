@@ -61,6 +61,10 @@ def test_sizes(text: str, value: float) -> None:
         "inf",
         "1e999",
         "10 G bit/s",
+        "1_0",
+        "10G",
+        "１０Gbit/s",
+        "1e-320bit/s",
         "10Xbit/s",
         "--5",
     ],
@@ -70,7 +74,7 @@ def test_impossible_bandwidths(text: str) -> None:
         assert parse_bandwidth(text) == 10.0
         return
     with pytest.raises(HocketError, match="bandwidth"):
-        parse_bandwidth(text)
+        Network(bandwidth_bps=parse_bandwidth(text))
 
 
 @pytest.mark.parametrize("text", ["10B", "-1s", "1e999s", "s", "nan"])
@@ -87,6 +91,9 @@ def test_impossible_durations(text: str) -> None:
         {"startup_s": -1.0},
         {"startup_s": float("inf")},
         {"num_workers": 0},
+        {"num_workers": 1.5},
+        {"num_servers": True},
+        {"bandwidth_bps": "10Gbit/s"},
         {"num_servers": 0},
     ],
 )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.graph.result import overlap_of
 from hocket.network import Network
 from hocket.sim import _kernel
 from hocket.sim.bound import bounds
@@ -76,7 +77,6 @@ def simulate(
     assert (bound_s <= ends * (1 + 1e-9)).all(), "a bound above a step that was simulated is no bound"
     iteration_s, compute = float(ends.mean()), float(compute_s.mean())
     communication = run.lowered.communication_s()
-    shorter = min(compute, communication)
     row = ResultRow(
         policy=plan.policy,
         model=graph.model,
@@ -89,7 +89,7 @@ def simulate(
         compute_s=compute,
         communication_s=communication,
         rho=communication / compute if compute > 0 else 0.0,
-        overlap=(communication + compute - iteration_s) / shorter if shorter > 0 else 0.0,
+        overlap=overlap_of(communication, compute, iteration_s) or 0.0,
         utilization=compute / iteration_s if iteration_s > 0 else 0.0,
         bound_s=float(np.minimum(bound_s, ends).mean()),
         throughput=network.num_workers * graph.batch_size / iteration_s if iteration_s > 0 else 0.0,
