@@ -56,7 +56,13 @@ _FIGURES = (
     Column(
         "Straggler", "Strag.", "percent", lambda row: row.straggler_fraction, "Longest wait for a worker."
     ),
-    Column("Bound", "Bound", "time", lambda row: row.bound_s, "No schedule has a shorter mean step time."),
+    Column(
+        "Bound",
+        "Bound",
+        "time",
+        lambda row: row.bound_s,
+        "No order of as many transfers has a shorter mean step time.",
+    ),
     Column("Over bound", "Over bound", "percent", over_bound, "How far the step time is above the bound."),
 )
 

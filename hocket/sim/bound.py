@@ -1,4 +1,4 @@
-"""What no order of a plan's transfers and no order of operations can beat.
+"""What no order of transfers and no order of operations can beat.
 
 Every resource is a machine that works through its items one after the other; an item has a head (it cannot
 start before), its work, and a tail (what must follow it). For any set of items on one machine, the earliest
@@ -8,6 +8,10 @@ heads and tails of longest paths this contains the busiest resource and the crit
 Heads of operations also count the pulls they need, and there lies the one assumption: interfaces are shared
 equally, so that no worker is served before the others. While one worker's channel is in its startup the
 others move faster, so with a startup the head gives back what they could have gained.
+
+Batching only delays what could have travelled alone, so parameters are bounded one by one, whatever the
+plan's batches; of startups only as many are counted as the plan makes, at least one on every path. Without
+a startup the bound is therefore the same for all plans of a step on a network.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import numpy.typing as npt
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.kernel import kernel
-from hocket.sim.lower import Lowered
+from hocket.sim.lower import Lowered, unbatched
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,14 +46,16 @@ def bounds(lowered: Lowered, durations_s: Floats, server_durations_s: Floats) ->
     durations_s: (samples, n) of worker operations; server_durations_s: (u,). A step in which workers repeat
     the measured steps k1, k2, ... takes at least the maximum of the first and of the second at k1, k2, ...
     """
-    order, loads = _item_order(lowered), _pull_loads(lowered)
-    shared = _shared_bound(
-        lowered, *_paths(lowered, order, loads, durations_s.min(axis=0), server_durations_s)
-    )
+    alone = unbatched(lowered)
+    # What each item costs its channel beyond the startup of the first.
+    startup_s = lowered.network.startup_s if alone is lowered else 0.0
+    order, loads = _item_order(alone), _pull_loads(alone, startup_s)
+    shared = _shared_bound(alone, *_paths(alone, order, loads, durations_s.min(axis=0), server_durations_s))
     each = [
-        _worker_bound(lowered, *_paths(lowered, order, loads, row, server_durations_s)) for row in durations_s
+        _worker_bound(alone, startup_s, *_paths(alone, order, loads, row, server_durations_s))
+        for row in durations_s
     ]
-    return shared, np.array(each)
+    return max(shared, *lowered.ways_s()), np.array(each)
 
 
 def _item_order(lowered: Lowered) -> Indices:
@@ -71,17 +77,18 @@ def _item_order(lowered: Lowered) -> Indices:
     )
 
 
-def _pull_loads(lowered: Lowered) -> Floats:
+def _pull_loads(lowered: Lowered, startup_s: float) -> Floats:
     """For each worker operation the earliest time at which all pulls it needs can have come, (n,)."""
     network, pulls = lowered.network, lowered.pulls
     needs = dependencies(lowered.graph)
     bits, parts = _needed(
         needs.needs, pulls.part_of, pulls.server(), pulls.bits, network.num_servers, np.zeros(pulls.num_parts)
     )
-    workers, startup = network.num_workers, network.startup_s
+    workers = network.num_workers
     alone = bits / network.bandwidth_bps
-    gained = (workers - 1) * pulls.of_server.lengths() * startup
-    per_server = np.maximum(parts * startup + alone, workers * alone - gained)
+    gained = (workers - 1) * pulls.of_server.lengths() * network.startup_s
+    first = np.minimum(parts, 1) * network.startup_s
+    per_server = np.maximum(first + np.maximum(parts - 1, 0) * startup_s + alone, workers * alone - gained)
     loads = np.maximum(per_server.max(axis=1), alone.sum(axis=1))
     per_operation: Floats = loads[needs.class_of[lowered.worker_ops]]
     return per_operation
@@ -161,20 +168,21 @@ def _shared_bound(lowered: Lowered, head: Floats, work: Floats, tail: Floats) ->
     return best
 
 
-def _worker_bound(lowered: Lowered, head: Floats, work: Floats, tail: Floats) -> float:
+def _worker_bound(lowered: Lowered, startup_s: float, head: Floats, work: Floats, tail: Floats) -> float:
     """A worker's processor, its channels, its interface in each direction, and the longest path."""
     network, program = lowered.network, lowered.program
-    best = max(float((head + work + tail).max()), _machine(slice(0, program.num_ops), head, work, tail))
+    processor = slice(0, program.num_ops)
+    best = float((head + work + tail).max())
+    best = max(best, one_machine(head[processor], work[processor], tail[processor]))
     first = program.num_ops
     for way in (lowered.pulls, lowered.pushes):
         for s in range(network.num_servers):
-            best = max(best, _machine(first + way.of_server.row(s), head, work, tail))
+            channel = first + way.of_server.row(s)
+            busy = program.bits[channel] / network.bandwidth_bps + startup_s
+            # One startup is in the head, where the channel's first item has it.
+            best = max(best, one_machine(head[channel] + network.startup_s - startup_s, busy, tail[channel]))
         items = slice(first, first + way.num_parts)
         moving = program.bits[items] / network.bandwidth_bps
         best = max(best, one_machine(head[items] + network.startup_s, moving, tail[items]))
         first += way.num_parts
     return best
-
-
-def _machine(items: Indices | slice, head: Floats, work: Floats, tail: Floats) -> float:
-    return one_machine(head[items], work[items], tail[items])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError
-from hocket.graph import Csr, Phase, Plan, StepGraph, check_plan
+from hocket.graph import Csr, Phase, Plan, Pull, Push, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.network import Network, assign_servers
 from hocket.sim._kernel import Program
@@ -67,19 +67,18 @@ class Lowered:
     pushes: Transfers
     program: Program
 
-    def communication_s(self) -> float:
-        """N: seconds for which a step's pulls, and then its pushes, occupy what they occupy longest.
+    def ways_s(self) -> tuple[float, float]:
+        """Seconds for which a step's pulls, and its pushes, occupy what they occupy longest.
 
         That is a server's interface, which carries every worker's bytes; a worker's interface; or a channel,
-        which alone is also occupied by startups.
+        which alone is also occupied by startups. N is their sum.
         """
-        network = self.network
-        total = 0.0
-        for way in (self.pulls, self.pushes):
-            moving_s = way.server_bits() / network.bandwidth_bps
-            channels_s = way.of_server.lengths() * network.startup_s + moving_s
-            total += max(network.num_workers * moving_s.max(), moving_s.sum(), channels_s.max())
-        return float(total)
+        return self._occupied_s(self.pulls), self._occupied_s(self.pushes)
+
+    def _occupied_s(self, way: Transfers) -> float:
+        moving_s = way.server_bits() / self.network.bandwidth_bps
+        channels_s = way.of_server.lengths() * self.network.startup_s + moving_s
+        return float(max(self.network.num_workers * moving_s.max(), moving_s.sum(), channels_s.max()))
 
 
 def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
@@ -172,6 +171,24 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         pushes=pushes,
         program=program,
     )
+
+
+def unbatched(lowered: Lowered) -> Lowered:
+    """The same step with each parameter on its way alone; ``lowered`` itself where that is so already."""
+    graph = lowered.graph
+    trained = [graph.parameter_names[i] for i in np.flatnonzero(graph.produced)]
+    batches = (lowered.pulls.of_batch.num_rows, lowered.pushes.of_batch.num_rows)
+    if batches == (graph.num_parameters, len(trained)):
+        return lowered
+    plan = Plan(
+        policy="unbatched",
+        model=graph.model,
+        architecture="ps",
+        pulls=tuple(Pull(parameters=(name,), priority=0) for name in graph.parameter_names),
+        pushes=tuple(Push(parameters=(name,)) for name in trained),
+        compute_order=None,
+    )
+    return lower(graph, plan, lowered.network)
 
 
 class _Edges:

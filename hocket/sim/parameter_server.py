@@ -76,7 +76,7 @@ def simulate(
 
     assert (bound_s <= ends * (1 + 1e-9)).all(), "a bound above a step that was simulated is no bound"
     iteration_s, compute = float(ends.mean()), float(compute_s.mean())
-    communication = run.lowered.communication_s()
+    communication = sum(run.lowered.ways_s())
     row = ResultRow(
         policy=plan.policy,
         model=graph.model,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hocket.graph import StepGraph
 from hocket.network import Network
-from hocket.planner import plan
+from hocket.planner import POLICIES, plan
 from hocket.sim import simulate
 from hocket.sim.lower import lower
 from hocket.sim.parameter_server import _Run
@@ -104,3 +104,24 @@ def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.D
     for lane in range(len(timeline.lanes)):
         spans = sorted((s.start_s, s.end_s) for s in timeline.spans if s.lane == lane)
         assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(spans))
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_policy_beats_anothers_bound_where_transfers_start_at_once(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    drawn = data.draw(networks(graph))
+    network = Network(bandwidth_bps=1000.0, num_workers=drawn.num_workers, num_servers=drawn.num_servers)
+    rows = [simulate(graph, plan(graph, network, policy), network, iterations=2).row for policy in POLICIES]
+    rows.append(simulate(graph, data.draw(plans(graph)), network, iterations=2).row)
+    assert max(row.bound_s for row in rows) <= min(row.iteration_s for row in rows) + 1e-9
+    assert all(row.bound_s == pytest.approx(rows[0].bound_s) for row in rows)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_the_bound_holds_the_busiest_resource(data: st.DataObject) -> None:
+    graph = data.draw(steps(training=False))
+    network = data.draw(networks(graph))
+    row = simulate(graph, data.draw(plans(graph)), network, iterations=2).row
+    assert row.bound_s >= max(row.compute_s, row.communication_s) - 1e-9

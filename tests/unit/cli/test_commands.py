@@ -183,7 +183,10 @@ def test_version_and_help() -> None:
         (["simulate", STEP, "--plan", "missing.json"], "missing.json: cannot be read: No such file"),
         (["simulate", STEP, "--plan", STEP], "format: 'hocket.step/1' is not 'hocket.plan/1'"),
         (["simulate", "missing.json", "--policy", "tac"], "missing.json: cannot be read"),
-        (["simulate", STEP, "--policy", "tac", "--bandwidth", "10s"], "bandwidth '10s' has the unit of something else"),
+        (
+            ["simulate", STEP, "--policy", "tac", "--bandwidth", "10s"],
+            "bandwidth '10s' has the unit of something else",
+        ),
         (["simulate", STEP, "--policy", "tac", "--bandwidth", "0"], "bandwidth '0' is not positive"),
         (["simulate", STEP, "--policy", "tac", "--latency=-1s"], "duration '-1s' is negative"),
         (["simulate", STEP, "--policy", "tac", "--workers", "0"], "0 workers cannot train"),
