@@ -82,7 +82,7 @@ def _pull_loads(lowered: Lowered, startup_s: float) -> Floats:
     network, pulls = lowered.network, lowered.pulls
     needs = dependencies(lowered.graph)
     bits, parts = _needed(
-        needs.needs, pulls.part_of, pulls.server(), pulls.bits, network.num_servers, np.zeros(pulls.num_parts)
+        needs.needs, pulls.part_of, pulls.server, pulls.bits, network.num_servers, np.zeros(pulls.num_parts)
     )
     workers = network.num_workers
     alone = bits / network.bandwidth_bps

@@ -7,7 +7,6 @@ every gradient pushed; a batch whose parameters live on several servers travels 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,37 +17,9 @@ from hocket.graph import Csr, Phase, Plan, Pull, Push, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.network import Network, assign_servers
 from hocket.sim._kernel import Program
+from hocket.sim.transfers import Transfers, parts_of_batches
 
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transfers:
-    """The parts of the plan's batches in one direction, numbered in plan order.
-
-    ``bits`` (parts,); row s of ``of_server`` lists the parts of server s; ``part_of`` (p,) is the part that
-    carries a parameter, -1 for one that does not travel; row b of ``of_batch`` lists the parts of batch b.
-    """
-
-    bits: npt.NDArray[np.float64]
-    of_server: Csr
-    of_batch: Csr
-    part_of: Indices
-
-    @property
-    def num_parts(self) -> int:
-        """Number of parts."""
-        return len(self.bits)
-
-    def server(self) -> Indices:
-        """The server of each part, shape (parts,)."""
-        return self.of_server.transpose(self.num_parts).indices
-
-    def server_bits(self) -> npt.NDArray[np.float64]:
-        """Bits that one worker exchanges with each server, shape (servers,)."""
-        return np.array(
-            [self.bits[row].sum() for row in map(self.of_server.row, range(self.of_server.num_rows))]
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,41 +65,13 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         raise HocketError(f"a plan for '{plan.architecture}' cannot be simulated; make one for 'ps'")
     num_workers, num_servers = network.num_workers, network.num_servers
     home = assign_servers(graph.parameter_bytes.tolist(), num_servers)
-    pulls = _transfers([pull.parameters for pull in plan.pulls], graph, home, num_servers)
-    pushes = _transfers([push.parameters for push in plan.pushes], graph, home, num_servers)
+    pulls = parts_of_batches([pull.parameters for pull in plan.pulls], graph, home, num_servers)
+    pushes = parts_of_batches([push.parameters for push in plan.pushes], graph, home, num_servers)
     on_server = _runs_on_server(graph)
     worker_ops, server_ops = np.flatnonzero(~on_server), np.flatnonzero(on_server)
     n, u = len(worker_ops), len(server_ops)
-    first_push = n + pulls.num_parts
-    num_local = first_push + pushes.num_parts
-
-    item = np.where(on_server, num_local + np.cumsum(on_server), np.cumsum(~on_server)) - 1
-    edges = _Edges()
-    user, source = graph.inputs.row_of_entry(), graph.inputs.indices
-    reader, read = graph.reads.row_of_entry(), graph.reads.indices
-    maker, made = graph.produces.row_of_entry(), graph.produces.indices
-    makes_gradient = graph.produces.lengths() > 0
-    # What a server learns of a worker's operation are the gradients it completes; only where it completes
-    # none does the operation itself count.
-    by_gradient = on_server[user] & ~on_server[source] & makes_gradient[source]
-    edges.add(item[source[~by_gradient]], item[user[~by_gradient]])
-    by_reading = on_server[reader]
-    edges.add(n + pulls.part_of[read[~by_reading]], item[reader[~by_reading]])
-    trained = by_reading & (pushes.part_of[read] >= 0)
-    edges.add(first_push + pushes.part_of[read[trained]], item[reader[trained]])
-    for op, via in zip(user[by_gradient].tolist(), source[by_gradient].tolist(), strict=True):
-        # Of several gradients an update waits for those of the parameters it reads, if it reads any of them.
-        gradients = graph.produces.row(via)
-        own = np.intersect1d(gradients, graph.reads.row(op))
-        gradients = own if len(own) else gradients
-        edges.add(first_push + pushes.part_of[gradients], np.full(len(gradients), item[op]))
-    # A part waits for every gradient of its whole batch, also of those that go to other servers.
-    batch_of = pushes.of_batch.transpose(pushes.num_parts).indices
-    for op, parameter in zip(maker.tolist(), made.tolist(), strict=True):
-        parts = pushes.of_batch.row(int(batch_of[pushes.part_of[parameter]]))
-        edges.add(np.full(len(parts), item[op]), first_push + parts)
-
-    successors = edges.csr(num_local + u)
+    num_local = n + pulls.num_parts + pushes.num_parts
+    successors = _successors(graph, on_server, pulls, pushes)
     rows, targets = successors.row_of_entry(), successors.indices
     to_server = targets >= num_local
     server_waits = np.bincount(
@@ -140,7 +83,6 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
     to_servers = _rows(rows[to_server], targets[to_server] - num_local, num_local + u)
     key, strict = _preference(plan, graph, worker_ops)
     first_channel = num_workers + num_servers
-    pull_server, push_server = pulls.server(), pushes.server()
     program = Program(
         num_ops=n,
         next_ptr=nexts.indptr,
@@ -152,8 +94,8 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         lane=np.concatenate(
             [
                 np.zeros(n, np.int64),
-                first_channel + pull_server,
-                first_channel + num_workers * num_servers + push_server,
+                first_channel + pulls.server,
+                first_channel + num_workers * num_servers + pushes.server,
             ]
         ),
         lane_step=np.repeat([1, num_servers], [n, num_local - n]),
@@ -191,6 +133,42 @@ def unbatched(lowered: Lowered) -> Lowered:
     return lower(graph, plan, lowered.network)
 
 
+def _successors(graph: StepGraph, on_server: Mask, pulls: Transfers, pushes: Transfers) -> Csr:
+    """For each local item and then each server operation (numbered from L on), the items that wait for it."""
+    n = int((~on_server).sum())
+    first_push = n + pulls.num_parts
+    num_local = first_push + pushes.num_parts
+    item = np.where(on_server, num_local + np.cumsum(on_server), np.cumsum(~on_server)) - 1
+    edges = _Edges()
+    user, source = graph.inputs.row_of_entry(), graph.inputs.indices
+    reader, read = graph.reads.row_of_entry(), graph.reads.indices
+    maker, made = graph.produces.row_of_entry(), graph.produces.indices
+
+    # What a server learns of a worker's operation are the gradients it completes; only where it completes
+    # none does the operation itself count.
+    completes = graph.produces.lengths() > 0
+    by_gradient = on_server[user] & ~on_server[source] & completes[source]
+    edges.add(item[source[~by_gradient]], item[user[~by_gradient]])
+    for op, via in zip(user[by_gradient].tolist(), source[by_gradient].tolist(), strict=True):
+        # Of several gradients an update waits for those of the parameters it reads, if it reads any of them.
+        gradients = graph.produces.row(via)
+        own = np.intersect1d(gradients, graph.reads.row(op))
+        gradients = own if len(own) else gradients
+        edges.add(first_push + pushes.part_of[gradients], np.full(len(gradients), item[op]))
+
+    # A worker reads what was pulled, a server what was pushed.
+    at_server = on_server[reader]
+    edges.add(n + pulls.part_of[read[~at_server]], item[reader[~at_server]])
+    trained = at_server & (pushes.part_of[read] >= 0)
+    edges.add(first_push + pushes.part_of[read[trained]], item[reader[trained]])
+
+    # A part waits for every gradient of its whole batch, also of those that go to other servers.
+    for op, parameter in zip(maker.tolist(), made.tolist(), strict=True):
+        parts = pushes.of_batch.row(int(pushes.batch[pushes.part_of[parameter]]))
+        edges.add(np.full(len(parts), item[op]), first_push + parts)
+    return edges.csr(num_local + int(on_server.sum()))
+
+
 class _Edges:
     """Pairs (item, item that waits for it), collected in arrays."""
 
@@ -211,34 +189,6 @@ class _Edges:
 def _rows(sources: Indices, targets: Indices, num_sources: int) -> Csr:
     """Group ``targets`` by their ``sources``, which ascend."""
     return Csr.from_lengths(np.bincount(sources, minlength=num_sources).tolist(), targets)
-
-
-def _transfers(
-    batches: Sequence[Sequence[str]], graph: StepGraph, home: Indices, num_servers: int
-) -> Transfers:
-    index = {name: i for i, name in enumerate(graph.parameter_names)}
-    part_of = np.full(graph.num_parameters, -1, dtype=np.int64)
-    of_server: list[list[int]] = [[] for _ in range(num_servers)]
-    of_batch: list[list[int]] = []
-    bits: list[float] = []
-    for batch in batches:
-        parts: dict[int, int] = {}
-        for name in batch:
-            i = index[name]
-            server = int(home[i])
-            if server not in parts:
-                parts[server] = len(bits)
-                of_server[server].append(len(bits))
-                bits.append(0.0)
-            part_of[i] = parts[server]
-            bits[parts[server]] += 8.0 * float(graph.parameter_bytes[i])
-        of_batch.append(list(parts.values()))
-    return Transfers(
-        bits=np.array(bits, dtype=np.float64),
-        of_server=Csr.from_rows(of_server),
-        of_batch=Csr.from_rows(of_batch),
-        part_of=part_of,
-    )
 
 
 def _runs_on_server(graph: StepGraph) -> Mask:

@@ -133,7 +133,7 @@ class _Run:
         if self._random_order:
             orders = self._generator(k).spawn(network.num_workers)
             drawn = np.array([order.permutation(pulls.of_batch.num_rows) for order in orders])
-            pull_keys = drawn[:, pulls.of_batch.transpose(pulls.num_parts).indices]
+            pull_keys = drawn[:, pulls.batch]
         completed = _kernel.run(
             self.lowered.program,
             self._durations,

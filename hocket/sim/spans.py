@@ -8,7 +8,8 @@ import numpy.typing as npt
 from hocket.graph import Lane, Plan, Span, Timeline
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
-from hocket.sim.lower import Lowered, Transfers
+from hocket.sim.lower import Lowered
+from hocket.sim.transfers import Transfers
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,9 +42,9 @@ def timeline_of(lowered: Lowered, plan: Plan, start_s: Floats, end_s: Floats) ->
         for i, op in enumerate(lowered.worker_ops):
             emit(first, graph.operation_names[op], _phase(graph.phases[op]), w * num_local + i)
         first_pull = w * num_local + program.num_ops
-        for part, server in enumerate(pulls.server()):
+        for part, server in enumerate(pulls.server):
             emit(first + 1 + int(server), pull_names[part], "pull", first_pull + part)
-        for part, server in enumerate(pushes.server()):
+        for part, server in enumerate(pushes.server):
             item = first_pull + pulls.num_parts + part
             emit(first + 1 + num_servers + int(server), push_names[part], "push", item)
     if len(lowered.server_ops):
@@ -57,9 +58,8 @@ def timeline_of(lowered: Lowered, plan: Plan, start_s: Floats, end_s: Floats) ->
 
 
 def _names(way: Transfers, batches: list[tuple[str, ...]]) -> list[str]:
-    batch_of = way.of_batch.transpose(way.num_parts).indices
     texts = [batch[0] if len(batch) == 1 else f"{batch[0]} and {len(batch) - 1} more" for batch in batches]
-    return [texts[batch] for batch in batch_of]
+    return [texts[batch] for batch in way.batch]
 
 
 def _phase(phase: np.int8) -> Kind:
