@@ -91,6 +91,10 @@ def save_plan(plan: Plan, path: str | Path) -> None:
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The ``hocket.plan/1`` document of ``plan`` as plain data, without the other architecture's keys."""
     fields: dict[str, Any] = msgspec.to_builtins(plan)
-    for key in ("reductions",) if plan.architecture == "ps" else ("pulls", "pushes"):
+    for key in ("reductions",) if plan.architecture == "ps" else ("pulls", "pushes", "barrier"):
         del fields[key]
+    if plan.issue is None:
+        del fields["issue"]
+    if plan.barrier == "step":
+        fields.pop("barrier", None)
     return {"format": PLAN_FORMAT, **fields}

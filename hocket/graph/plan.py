@@ -10,21 +10,33 @@ Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
 
-class Pull(msgspec.Struct, frozen=True, kw_only=True):
-    """One transfer from a parameter server; equal priorities mean that their order does not matter."""
+class Pull(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One transfer from a parameter server; equal priorities mean that their order does not matter.
+
+    ``chunks``: one parameter alone may travel in that many equal slices, each by itself.
+    """
 
     parameters: Batch
     priority: Annotated[int, msgspec.Meta(ge=0)]
+    chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
-class Push(msgspec.Struct, frozen=True, kw_only=True):
-    """One transfer of gradients to a parameter server, ready when the last of its gradients is complete."""
+class Push(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One transfer of gradients to a parameter server, ready when the last of its gradients is complete.
+
+    ``chunks`` as for its pull: the slices are updated and pulled one by one.
+    """
 
     parameters: Batch
+    chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Reduction(msgspec.Struct, frozen=True, kw_only=True):
-    """One AllReduce, cut into ``chunks``, meant to travel during ``window``."""
+    """One AllReduce of a batch of gradients, cut into ``chunks`` that are sent and reduced in a pipeline.
+
+    ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
+    of its parameters in the next step does.
+    """
 
     parameters: Batch
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -45,9 +57,12 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule for one step.
 
-    ``pulls`` are sent in the listed order; of the ``pushes`` that are ready the first listed goes first;
-    ``reductions`` are issued in the listed order. ``compute_order`` is kept strictly; None lets a processor
-    take any ready operation, the first in the step file first.
+    ``pulls`` are sent in the listed order. ``issue`` says how gradients leave: "listed" keeps the order of
+    ``pushes`` or ``reductions`` strictly; "ready" sends what is ready, the first listed push first, and
+    reductions as they become ready on all workers. None is "ready" for pushes and "listed" for reductions.
+    ``compute_order`` is kept strictly; None lets a processor take any ready operation, the first in the step
+    file first. ``barrier``: with "step" a parameter server's next step starts when this one has ended
+    everywhere; with "parameter" each parameter is pulled again as soon as it is updated.
     """
 
     policy: str
@@ -57,4 +72,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pushes: tuple[Push, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     compute_order: Names | None
+    issue: Literal["listed", "ready"] | None = None
+    barrier: Literal["step", "parameter"] = "step"
     predicted: Predicted | None = None

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.errors import HocketError
+from typing import Literal, get_args
+
+from hocket.errors import HocketError, UnknownNameError
+
+Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,23 +21,36 @@ class Network:
     bandwidth_bps : bits per second of every interface, in each direction.
     startup_s : seconds before the first byte of each transfer; the interface is free for others meanwhile.
     num_workers, num_servers : how many of each.
+    parse_s_per_byte, parse_s : what a receiver spends on a message, per byte (reducing it, for an AllReduce)
+        and per message.
+    pattern : how every AllReduce runs; None takes the cheapest for its size.
     """
 
     bandwidth_bps: float = 10e9
     startup_s: float = 0.0
     num_workers: int = 1
     num_servers: int = 1
+    parse_s_per_byte: float = 0.0
+    parse_s: float = 0.0
+    pattern: Pattern | None = None
 
     def __post_init__(self) -> None:
-        for value in (self.bandwidth_bps, self.startup_s):
+        for value in (self.bandwidth_bps, self.startup_s, self.parse_s_per_byte, self.parse_s):
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise HocketError(f"{value!r} is not a number; bandwidth is in bit/s and startup in seconds")
+                raise HocketError(f"{value!r} is not a number; bandwidth is in bit/s, times are in seconds")
         if not 1e-3 <= self.bandwidth_bps <= 1e18:
             raise HocketError(
                 f"bandwidth {self.bandwidth_bps} bit/s is not between 1e-3 and 1e18; give e.g. 10e9"
             )
         if not 0 <= self.startup_s <= 1e9:
             raise HocketError(f"startup {self.startup_s} s is not between 0 and 1e9; give e.g. 50e-6")
+        for value, what in ((self.parse_s_per_byte, "s/byte"), (self.parse_s, "s")):
+            if not 0 <= value <= 1e9:
+                raise HocketError(
+                    f"parse cost {value} {what} is not between 0 and 1e9; give e.g. 1e-10, 10e-6"
+                )
+        if self.pattern is not None and self.pattern not in PATTERNS:
+            raise UnknownNameError("pattern", self.pattern, list(PATTERNS))
         for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
             if isinstance(count, bool) or not isinstance(count, int):
                 raise HocketError(f"{count!r} {what}: give a whole number")

@@ -1,0 +1,86 @@
+"""What an AllReduce costs, by pattern (contention paper, Table I), whole or cut into chunks.
+
+For N workers and d bytes, with alpha = startup + parse cost of a message, beta = seconds per byte of an
+interface and gamma = seconds to reduce a byte (``parse_s_per_byte``):
+
+    ring              2 (N-1) alpha      + (2 (N-1)/N beta + (N-1)/N gamma) d
+    halving-doubling  2 log2(N) alpha    + (2 (N-1)/N beta + (N-1)/N gamma) d
+    tree              2 log2(N) alpha    + log2(N) (2 beta + gamma) d
+    shuffle           2 startup + 2 (N-1) parse + (2 (N-1)/N beta + (N-1)/N gamma) d
+
+Differs from the paper
+----------------------
+* Shuffle (direct reduce-scatter and all-gather, Caramel section 2) is not in Table I: its N-1 messages of a
+  round start together, but each receiver handles them one after the other.
+* Where N is no power of two, a tree has ceil(log2 N) levels; halving-doubling first folds the workers past
+  the last power of two into partners and unfolds them at the end: 2 rounds and (2 beta + gamma) d more.
+* The chunks of a reduction start together; their bytes follow each other on the wire, and one chunk is
+  reduced while the next is sent (Caramel section 4.4). One chunk is Table I.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.network.link import PATTERNS, Network, Pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveCost:
+    """One pattern on one network: what waits, what occupies the wire, what occupies the receiver.
+
+    ``latency_s`` and ``handling_s`` are seconds a chunk, ``wire_s_per_byte`` and ``reduce_s_per_byte``
+    seconds per byte of the reduced batch.
+    """
+
+    latency_s: float
+    handling_s: float
+    wire_s_per_byte: float
+    reduce_s_per_byte: float
+
+    def seconds(self, size_bytes: float, chunks: int = 1) -> float:
+        """How long ``size_bytes`` take in ``chunks`` equal chunks."""
+        wire_s = self.wire_s_per_byte * size_bytes
+        receiver_s = self.handling_s + self.reduce_s_per_byte * size_bytes / chunks
+        return self.latency_s + max(wire_s + receiver_s, wire_s / chunks + chunks * receiver_s)
+
+
+def collective_cost(pattern: Pattern, network: Network) -> CollectiveCost:
+    """The cost of ``pattern`` between the workers of ``network``; nothing for a single worker."""
+    n = network.num_workers
+    levels = (n - 1).bit_length()
+    halvings = n.bit_length() - 1
+    folds = n != 1 << halvings
+    rounds = {
+        "ring": 2 * (n - 1),
+        "halving-doubling": 2 * halvings + 2 * folds,
+        "tree": 2 * levels,
+        "shuffle": min(2, 2 * (n - 1)),
+    }[pattern]
+    messages = 2 * (n - 1) if pattern == "shuffle" else rounds
+    if pattern == "tree":
+        sent, reduced = 2.0 * levels, float(levels)
+    elif pattern == "halving-doubling":
+        core = 1 << halvings
+        sent, reduced = 2 * (core - 1) / core + 2 * folds, (core - 1) / core + folds
+    else:
+        sent, reduced = 2 * (n - 1) / n, (n - 1) / n
+    return CollectiveCost(
+        latency_s=rounds * network.startup_s,
+        handling_s=messages * network.parse_s,
+        wire_s_per_byte=sent * 8 / network.bandwidth_bps,
+        reduce_s_per_byte=reduced * network.parse_s_per_byte,
+    )
+
+
+def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Pattern:
+    """The network's own pattern, or the cheapest for that size where it leaves the choice."""
+    if network.pattern is not None:
+        return network.pattern
+    return min(PATTERNS, key=lambda pattern: collective_cost(pattern, network).seconds(size_bytes, chunks))
+
+
+def reduction_s(network: Network, size_bytes: float, chunks: int = 1) -> float:
+    """Seconds of one AllReduce of ``size_bytes`` in ``chunks``, under :func:`choose_pattern`'s pattern."""
+    pattern = choose_pattern(network, size_bytes, chunks)
+    return collective_cost(pattern, network).seconds(size_bytes, chunks)
