@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from hocket.errors import FormatError, HocketError, UnknownNameError
     from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
     from hocket.network import Network
-    from hocket.planner import plan
     from hocket.profiler import profile
     from hocket.sim import Result, simulate
+    from hocket.tuner import Tuning, plan, tune
 
 __version__ = "0.1.0"
 
@@ -26,14 +26,16 @@ _HOME = {
     "Result": "hocket.sim",
     "StepGraph": "hocket.graph",
     "Timeline": "hocket.graph",
+    "Tuning": "hocket.tuner",
     "UnknownNameError": "hocket.errors",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
-    "plan": "hocket.planner",
+    "plan": "hocket.tuner",
     "profile": "hocket.profiler",
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
     "simulate": "hocket.sim",
+    "tune": "hocket.tuner",
 }
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Result",
     "StepGraph",
     "Timeline",
+    "Tuning",
     "UnknownNameError",
     "load_plan",
     "load_step",
@@ -52,6 +55,7 @@ __all__ = [
     "save_plan",
     "save_step",
     "simulate",
+    "tune",
 ]
 
 

@@ -7,7 +7,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hocket.graph import OperationRow, ParameterRow, Plan, Pull, Push, StepGraph, StepRows, step_from_rows
+from hocket.graph import (
+    OperationRow,
+    ParameterRow,
+    Plan,
+    Pull,
+    Push,
+    Reduction,
+    StepGraph,
+    StepRows,
+    step_from_rows,
+)
 from hocket.network import Network
 
 
@@ -123,6 +133,7 @@ def plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
         ),
         pushes=tuple(Push(parameters=batch) for batch in draw(batched(trained))),
         compute_order=order,
+        issue=draw(st.sampled_from([None, "listed", "ready"])),
     )
 
 
@@ -134,4 +145,32 @@ def networks(draw: st.DrawFn, graph: StepGraph) -> Network:
         startup_s=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
         num_workers=draw(st.integers(1, 4)),
         num_servers=draw(st.integers(1, min(3, graph.num_parameters))),
+    )
+
+
+@st.composite
+def reduction_plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
+    """A random valid AllReduce plan for ``graph``; a compute order is any topological one."""
+    trained = [name for i, name in enumerate(graph.parameter_names) if graph.produced[i]]
+    order: tuple[str, ...] | None = None
+    if draw(st.booleans()):
+        left, order = list(range(graph.num_operations)), ()
+        while left:
+            free = [i for i in left if not set(graph.inputs.row(i).tolist()) & set(left)]
+            left.remove(chosen := draw(st.sampled_from(free)))
+            order += (graph.operation_names[chosen],)
+    return Plan(
+        policy="drawn",
+        model=graph.model,
+        architecture="allreduce",
+        reductions=tuple(
+            Reduction(
+                parameters=batch,
+                chunks=draw(st.integers(1, 4)),
+                window=draw(st.sampled_from(["backward", "forward"])),
+            )
+            for batch in draw(batched(trained))
+        ),
+        compute_order=order,
+        issue=draw(st.sampled_from([None, "listed", "ready"])),
     )

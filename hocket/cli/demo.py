@@ -30,7 +30,8 @@ def demo(
     from hocket.graph.document import write_json, write_whole
     from hocket.interop import timeline_document
     from hocket.network import assign_servers
-    from hocket.planner import POLICIES, plan
+    from hocket.planner import plan, policies_of
+    from hocket.planner.registry import POLICIES
     from hocket.profiler import load, profile_step
     from hocket.report import Entry, render, terminal_table
     from hocket.sim import simulate
@@ -51,7 +52,7 @@ def demo(
     note(measured_step(measured))
 
     entries = []
-    for policy in POLICIES:
+    for policy in policies_of("ps"):
         schedule = plan(graph, network, policy, seed=seed)
         save_plan(schedule, output / f"{policy}.plan.json")
         with progress(f"simulating {policy}") as report:
@@ -61,7 +62,7 @@ def demo(
                 network,
                 iterations=iterations,
                 seed=seed,
-                random_order=policy == "random",
+                random_order=POLICIES[policy].drawn_anew,
                 timeline=True,
                 progress=report,
             )

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from hocket.cli import demo, models, plan, profile, report, simulate
+from hocket.cli import demo, models, plan, profile, report, simulate, tune
 from hocket.errors import HocketError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("models")(models.models)
 app.command("profile")(profile.profile)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
+app.command("tune")(tune.tune)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
 

@@ -44,13 +44,15 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error; the callback takes how much is done, and how much there is."""
+def progress(description: str) -> Iterator[Callable[..., None]]:
+    """Show a bar on standard error; the callback takes what is done, what there is, and a new description."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, what=description: bar.update(
+            task, completed=done, total=total, description=what
+        )

@@ -14,35 +14,58 @@ from hocket.cli.output import note, print_json, progress
 
 def plan(
     step: options.Step,
-    policy: Annotated[str, typer.Option(help="fifo, random, reverse, layerwise, tic or tac.")],
+    policy: options.Policy,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where to write; else printed.")
     ] = None,
-    architecture: options.Architecture = "ps",
+    architecture: options.Architecture = None,
+    barrier: options.Barrier = None,
     workers: options.Workers = 1,
     servers: options.Servers = 1,
     bandwidth: options.Bandwidth = "10Gbit/s",
     latency: options.Latency = "0s",
+    parse_alpha: options.ParseAlpha = "0",
+    parse_beta: options.ParseBeta = "0s",
+    pattern: options.PatternName = None,
+    fusion: options.Fusion = "0B",
+    budget: options.Budget = "10s",
     seed: options.Seed = 0,
 ) -> None:
     """Plan what is transferred in which order, with what the simulator expects of it."""
-    from hocket.graph import Predicted, load_step, save_plan
+    from hocket.graph import load_step, save_plan
     from hocket.graph.document import check_writable
     from hocket.graph.io import plan_document
-    from hocket.planner import plan as make_plan
+    from hocket.network import parse_duration
     from hocket.sim import simulate
+    from hocket.tuner import make_plan
 
-    network = options.network_of(workers, servers, bandwidth, latency)
+    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
     if output is not None:
         check_writable(output, step)
     graph = load_step(step)
-    with progress("planning and simulating") as report:
-        made = make_plan(graph, network, policy, seed=seed)
-        row = simulate(graph, made, network, seed=seed, progress=report).row
-    predicted = Predicted(**{name: getattr(row, name) for name in Predicted.__struct_fields__})
-    made = msgspec.structs.replace(made, predicted=predicted)
+    with progress(f"planning by {policy}") as report:
+        planned = make_plan(
+            graph,
+            network,
+            policy,
+            architecture=architecture,
+            barrier=barrier,
+            seed=seed,
+            fusion_bytes=options.fusion_bytes_of(fusion),
+            budget_s=parse_duration(budget),
+            progress=lambda spent_s, _: report(spent_s, parse_duration(budget)),
+        )
+    with progress("simulating") as report:
+        row = planned.judged(simulate(graph, planned.plan, network, seed=seed, progress=report).row)
+    made = msgspec.structs.replace(planned.plan, predicted=row.predicted())
     if output is None:
         print_json(plan_document(made))
-    else:
-        save_plan(made, output)
-        note(f"{output}: {len(made.pulls)} pulls, {len(made.pushes)} pushes, step {row.iteration_s:.6g} s")
+        return
+    save_plan(made, output)
+    transfers = (
+        f"{len(made.pulls)} pulls, {len(made.pushes)} pushes"
+        if made.architecture == "ps"
+        else f"{len(made.reductions)} reductions"
+    )
+    proof = f", {row.status}" if row.status else ""
+    note(f"{output}: {transfers}, step {row.iteration_s:.6g} s, bound {row.bound_s:.6g} s{proof}")

@@ -14,13 +14,21 @@ from hocket.errors import HocketError
 
 def simulate(
     step: options.Step,
-    policy: Annotated[str | None, typer.Option(help="Plan by this policy first.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Plan by this policy first; an unknown name lists them all.")
+    ] = None,
     plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
-    architecture: options.Architecture = "ps",
+    architecture: options.Architecture = None,
+    barrier: options.Barrier = None,
     workers: options.Workers = 1,
     servers: options.Servers = 1,
     bandwidth: options.Bandwidth = "10Gbit/s",
     latency: options.Latency = "0s",
+    parse_alpha: options.ParseAlpha = "0",
+    parse_beta: options.ParseBeta = "0s",
+    pattern: options.PatternName = None,
+    fusion: options.Fusion = "0B",
+    budget: options.Budget = "10s",
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate.")] = 20,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -31,37 +39,57 @@ def simulate(
     from hocket.graph.document import check_writable, write_json
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
-    from hocket.planner import plan as make_plan
+    from hocket.network import parse_duration
     from hocket.report import terminal_table
     from hocket.sim import simulate as run
+    from hocket.tuner import Planned, make_plan
+    from hocket.tuner.plan import check_exchange
 
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
-    network = options.network_of(workers, servers, bandwidth, latency)
+    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
     if timeline is not None:
         check_writable(timeline, step, *([plan] if plan is not None else []))
     graph = load_step(step)
     if plan is not None:
         schedule = load_plan(plan)
         check_plan(schedule, graph, str(plan))
+        if architecture not in (None, schedule.architecture):
+            raise HocketError(f"{plan} is for '{schedule.architecture}', not '{architecture}'; leave it out")
+        if barrier is not None:
+            raise HocketError(f"barrier '{barrier}': {plan} has its own; change it there")
+        check_exchange(graph, network, schedule.architecture)
+        planned = Planned(plan=schedule)
     else:
         assert policy is not None
-        schedule = make_plan(graph, network, policy, seed=seed)
+        with progress(f"planning by {policy}") as report:
+            planned = make_plan(
+                graph,
+                network,
+                policy,
+                architecture=architecture,
+                barrier=barrier,
+                seed=seed,
+                fusion_bytes=options.fusion_bytes_of(fusion),
+                budget_s=parse_duration(budget),
+                progress=lambda spent_s, _: report(spent_s, parse_duration(budget)),
+            )
     with progress("simulating") as report:
         result = run(
             graph,
-            schedule,
+            planned.plan,
             network,
             iterations=iterations,
             seed=seed,
-            random_order=policy == "random",
+            random_order=planned.drawn_anew,
             timeline=timeline is not None,
             progress=report,
         )
+    row = planned.judged(result.row)
     if timeline is not None:
         assert result.timeline is not None
-        write_json(timeline_document(result.timeline, result.row), timeline)
+        write_json(timeline_document(result.timeline, row), timeline)
     if json:
-        print_json(result.row)
+        print_json(row)
     else:
-        print_table(terminal_table([result.row]))
+        print_table(terminal_table([row]))

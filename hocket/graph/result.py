@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from hocket.errors import FormatError
+from hocket.graph.plan import Predicted
 
 _NOT_NEGATIVE = (
     "iteration_s",
@@ -27,6 +30,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``iteration_s`` is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are per
     step of one worker, ``rho`` = N / C, ``overlap`` = (N + C - T) / min(N, C), ``utilization`` = C / T;
+    ``status`` is "optimal" or "feasible" where the planner proves optima, else empty;
     ``straggler_fraction`` is the mean over steps of the longest wait of any worker for the last one, as a
     fraction of the step; ``bound_s`` is a proven lower limit of ``iteration_s``; ``throughput`` counts
     examples a second over all workers; ``events`` and ``wall_s`` are the simulator's own work.
@@ -49,7 +53,12 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float
     events: int
     wall_s: float
+    status: Literal["", "optimal", "feasible"] = ""
     iterations_s: tuple[float, ...] = ()
+
+    def predicted(self) -> Predicted:
+        """The part of the row that a plan carries."""
+        return Predicted(**{name: getattr(self, name) for name in Predicted.__struct_fields__})
 
 
 def check_row(row: ResultRow, source: str, field: str = "") -> None:

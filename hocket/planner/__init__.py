@@ -1,5 +1,5 @@
-"""Planners: a step and a network in, a plan out; one published algorithm a file."""
+"""Planners, one algorithm a file."""
 
-from hocket.planner.registry import POLICIES, plan
+from hocket.planner.registry import POLICIES, Architecture, Barrier, Policy, plan, policies_of
 
-__all__ = ["POLICIES", "plan"]
+__all__ = ["POLICIES", "Architecture", "Barrier", "Policy", "plan", "policies_of"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.planner.base import gradient_order, pull_plan
+from hocket.planner.layers import gradient_layers, read_layers
 
 
 def fifo(graph: StepGraph, network: Network) -> Plan:
@@ -37,18 +36,31 @@ def random(graph: StepGraph, network: Network, seed: int = 0) -> Plan:
 def layerwise(graph: StepGraph, network: Network) -> Plan:
     """Pull and push layer by layer, one batch a layer (iBatch section 2, the layer-by-layer baseline).
 
-    A layer is a run of operations from one first read of parameters to the next; what its first operation
-    reads first travels together, and so do the layer's gradients. Parameters that nobody reads go last.
+    A layer's parameters travel together, and so do its gradients; what a layer is, says
+    :mod:`hocket.planner.layers`.
     """
     del network
-    first_reader = graph.first_reader()
-    ordered = sorted(range(graph.num_parameters), key=lambda i: (first_reader[i], i))
-    layers = [list(batch) for _, batch in groupby(ordered, key=lambda i: first_reader[i])]
-    layer_of = {i: k for k, layer in enumerate(layers) for i in layer}
-    pushes: dict[int, list[int]] = {}
-    for i in gradient_order(graph):
-        pushes.setdefault(layer_of[i], []).append(i)
-    # A batch leaves when its last gradient is complete, so that moment gives its place.
-    ready = graph.gradient_ready()
-    in_order = sorted(pushes.values(), key=lambda batch: max(ready[i] for i in batch))
-    return pull_plan("layerwise", graph, layers, pushes=in_order)
+    return pull_plan("layerwise", graph, read_layers(graph), pushes=gradient_layers(graph))
+
+
+def default(graph: StepGraph, network: Network) -> Plan:
+    """Pull everything at once, push everything at once, overlap nothing (iBatch section 2, default PS)."""
+    del network
+    pulls, pushes = list(range(graph.num_parameters)), gradient_order(graph)
+    return pull_plan("default", graph, _together(pulls), pushes=_together(pushes))
+
+
+def poseidon(graph: StepGraph, network: Network) -> Plan:
+    """Push layer by layer during the backward pass, pull everything at once (wait-free backpropagation).
+
+    Source: iBatch, sections 1 and 2, on Poseidon (Zhang et al., USENIX ATC 2017). Poseidon's hybrid
+    communication, factors instead of gradients of dense layers, changes what is sent and is left out.
+    """
+    del network
+    pulls = list(range(graph.num_parameters))
+    return pull_plan("poseidon", graph, _together(pulls), pushes=gradient_layers(graph))
+
+
+def _together(parameters: list[int]) -> list[list[int]]:
+    """One batch of all of them; none of nothing, since no transfer is empty."""
+    return [parameters] if parameters else []

@@ -35,7 +35,9 @@ def requested(browser):
     return [
         event["params"]["request"]["url"]
         for event in events
+        # What the browser's own first tab still loads is not the page's.
         if event["method"] == "Network.requestWillBeSent"
+        and not event["params"]["documentURL"].startswith("chrome:")
     ]
 
 

@@ -158,6 +158,8 @@ def simulate_step(
                                 "starts": now + network.startup_s,
                             }
                             break
+                        if plan.issue == "listed":
+                            break
 
         # Find the next event.
         moving = [key for key, channel in channels.items() if channel["starts"] <= now + SAME]

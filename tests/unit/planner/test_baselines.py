@@ -6,7 +6,7 @@ import pytest
 
 from hocket.errors import UnknownNameError
 from hocket.network import Network
-from hocket.planner import POLICIES, plan
+from hocket.planner import POLICIES, plan, policies_of
 from tests.strategies import operation, parameter, step
 
 GRAPH = step(
@@ -50,4 +50,6 @@ def test_an_unknown_policy_lists_the_known_ones() -> None:
         UnknownNameError, match=r"policy 'tak' is unknown; did you mean 'tac'\? choose one of: fifo"
     ):
         plan(GRAPH, Network(), "tak")
-    assert list(POLICIES) == ["fifo", "random", "reverse", "layerwise", "tic", "tac"]
+    assert policies_of("ps")[:4] == ["fifo", "random", "reverse", "default"]
+    assert policies_of("allreduce") == ["wfbp", "ddp", "horovod", "caramel"]
+    assert len(POLICIES) == len(policies_of("ps")) + 4

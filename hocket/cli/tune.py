@@ -1,0 +1,86 @@
+"""``hocket tune``: every policy on one's own step and network, ranked, and the best plan on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hocket.cli import options
+from hocket.cli.output import note, print_json, print_table, progress
+
+
+def tune(
+    step: options.Step,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The best plan's file; else named after STEP, in this folder."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page that shows the ranking and why.")] = None,
+    architecture: options.Architecture = None,
+    barrier: options.Barrier = None,
+    workers: options.Workers = 4,
+    servers: options.Servers = 1,
+    bandwidth: options.Bandwidth = "10Gbit/s",
+    latency: options.Latency = "0s",
+    parse_alpha: options.ParseAlpha = "0",
+    parse_beta: options.ParseBeta = "0s",
+    pattern: options.PatternName = None,
+    fusion: options.Fusion = "0B",
+    budget: options.Budget = "10s",
+    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 20,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Try every policy, search for a better plan, and write the best: never slower than any of them."""
+    from hocket.graph import load_step, save_plan
+    from hocket.graph.document import check_writable, write_whole
+    from hocket.network import parse_duration
+    from hocket.report import Entry, render, terminal_table
+    from hocket.tuner import tune as run
+
+    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
+    written = output if output is not None else Path(f"{step.name.split('.')[0]}.tuned.plan.json")
+    check_writable(written, step)
+    if report is not None:
+        check_writable(report, step, written)
+    graph = load_step(step)
+    with progress("tuning") as show:
+        found = run(
+            graph,
+            network,
+            architecture=architecture or "ps",
+            barrier=barrier,
+            iterations=iterations,
+            seed=seed,
+            fusion_bytes=options.fusion_bytes_of(fusion),
+            budget_s=parse_duration(budget),
+            timelines=report is not None,
+            progress=lambda what, done, total: show(done, total, what),
+        )
+    save_plan(found.plan, written)
+    if report is not None:
+        entries = [Entry(row, found.timelines.get(row.policy)) for row in found.ranked]
+        write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
+    best = found.best
+    if json:
+        print_json(
+            {
+                "ranked": [msgspec.to_builtins(row) for row in found.ranked],
+                "best": best.policy,
+                "bound_s": best.bound_s,
+                "plan": str(written),
+                "evaluations": found.evaluations,
+                "wall_s": found.wall_s,
+            }
+        )
+    else:
+        print_table(terminal_table(found.ranked))
+    over = f"{best.iteration_s / best.bound_s - 1:.2%}" if best.bound_s > 0 else "0%"
+    note(
+        f"{written}: {best.policy}, {over} over its proven bound; the search tried {found.evaluations} plans"
+    )
+    if report is not None:
+        note(f"{report}: open it in a browser")

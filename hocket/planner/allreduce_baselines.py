@@ -1,0 +1,103 @@
+"""What frameworks do with AllReduce, and what to beat: no batches, DDP's buckets, Horovod's fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, Reduction, StepGraph
+from hocket.network import Network, reduction_s
+from hocket.planner.base import gradient_order
+from hocket.planner.processor import serial_times, step_operations
+
+_MIB = 2**20
+_FIRST_BUCKET_BYTES = _MIB
+_BUCKET_BYTES = 25 * _MIB
+
+
+def wfbp(graph: StepGraph, network: Network) -> Plan:
+    """Wait-free backpropagation: each gradient is reduced alone as soon as all workers have it."""
+    del network
+    return _reduction_plan("wfbp", graph, [[g] for g in gradient_order(graph)], "ready")
+
+
+def ddp(graph: StepGraph, network: Network) -> Plan:
+    """PyTorch DistributedDataParallel's buckets, in the order in which it launches them.
+
+    Parameters in reverse order of the program; a bucket takes them until it holds 25 MiB or more (the first
+    of each type 1 MiB), one type only. DDP rebuilds its buckets after the first step in the order in which
+    gradients arrived, which this order stands for.
+    """
+    del network
+    buckets: list[list[int]] = []
+    opened: dict[str, list[int]] = {}
+    started: set[str] = set()
+    for g in reversed(range(graph.num_parameters)):
+        if not graph.produced[g]:
+            continue
+        dtype = graph.parameter_dtypes[g]
+        bucket = opened.setdefault(dtype, [])
+        bucket.append(g)
+        limit = _BUCKET_BYTES if dtype in started else _FIRST_BUCKET_BYTES
+        if graph.parameter_bytes[bucket].sum() >= limit:
+            buckets.append(opened.pop(dtype))
+            started.add(dtype)
+    return _reduction_plan("ddp", graph, [*buckets, *opened.values()], "listed")
+
+
+def horovod(graph: StepGraph, network: Network, fusion_bytes: int = 0) -> Plan:
+    """Horovod: gradients as workers agree that they are ready, fused up to ``fusion_bytes``.
+
+    With fusion, what is ready when the network becomes free leaves together, in order, as much as the buffer
+    holds and of one type; 0 fuses nothing. When that is comes from a processor that runs the program's order
+    with each operation's minimum over the samples.
+
+    Raises
+    ------
+    HocketError
+        When some gradient would not fit into the buffer.
+    """
+    gradients = gradient_order(graph)
+    if fusion_bytes == 0 or not gradients:
+        return _reduction_plan("horovod", graph, [[g] for g in gradients], "ready")
+    sizes = graph.parameter_bytes.tolist()
+    largest = max(gradients, key=lambda g: sizes[g])
+    if fusion_bytes < sizes[largest]:
+        raise HocketError(
+            f"fusion {fusion_bytes} B is below the largest parameter ({graph.parameter_names[largest]}, "
+            f"{sizes[largest]} B); give at least that, or 0 for none"
+        )
+    ready_s = serial_times(graph, step_operations(graph)).ready_s
+    batches: list[list[int]] = []
+    free_s = 0.0
+    while gradients:
+        now_s = max(free_s, float(ready_s[gradients[0]]))
+        batch: list[int] = []
+        size = 0
+        for g in gradients:
+            same_type = graph.parameter_dtypes[g] == graph.parameter_dtypes[gradients[0]]
+            if ready_s[g] > now_s or size + sizes[g] > fusion_bytes or not same_type:
+                break
+            batch.append(g)
+            size += sizes[g]
+        batches.append(batch)
+        gradients = gradients[len(batch) :]
+        free_s = now_s + reduction_s(network, size)
+    return _reduction_plan("horovod", graph, batches, "ready")
+
+
+def _reduction_plan(
+    policy: str, graph: StepGraph, batches: Sequence[Sequence[int]], issue: Literal["listed", "ready"]
+) -> Plan:
+    """The batches of gradients (parameter indices), each whole and awaited by the next step."""
+    return Plan(
+        policy=policy,
+        model=graph.model,
+        architecture="allreduce",
+        reductions=tuple(
+            Reduction(parameters=tuple(graph.parameter_names[g] for g in batch)) for batch in batches
+        ),
+        compute_order=None,
+        issue=issue,
+    )

@@ -1,0 +1,99 @@
+"""When a group of gradients travels: beside the backward pass or beside the next forward pass (section 4.3).
+
+The paper packs in two dimensions, time and data size. A network that carries one reduction at a time turns
+bytes into time: a group takes the whole network for as long as its bytes cost, and fits where that is free.
+
+Differs from the paper
+----------------------
+* A placed group is not pinned to its slot: when another joins, groups of the backward pass travel as they
+  become ready, which ends soonest, and then those of the forward pass by first use, which makes the worst
+  delay least once all are ready (Jackson's rule). The runtime issues them so.
+* A group of the forward pass may start while the backward pass still runs, when the network is free.
+* Groups of the forward pass end before the next step's first group is ready, so that steps do not mix.
+* Updates are left out: they push the next step's reads back, so windows are at least as long as assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.graph.csr import Indices
+from hocket.graph.step import Seconds
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Groups:
+    """Groups of gradients, arrays of shape (g,) in bytes and seconds.
+
+    ``ready_s``: when the last gradient is complete; ``used_s``: when the next step first needs one of the
+    reduced, both from the step's beginning. ``travel_s``: how long the reduction takes.
+    """
+
+    sizes: Indices
+    ready_s: Seconds
+    used_s: Seconds
+    travel_s: Seconds
+
+
+def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
+    """The groups for the backward and those for the forward pass, both in the order in which they travel.
+
+    By descending size: beside the backward pass if that delays nothing, else beside the forward pass. What
+    fits neither way goes, in a second round, where it adds less to the time of a step, to the backward pass
+    if that is equal. ``compute_s``: how long the step computes. O(g^2).
+    """
+    by_size = np.lexsort((groups.ready_s, -groups.sizes)).tolist()
+    backward, forward = np.zeros(len(by_size), dtype=bool), np.zeros(len(by_size), dtype=bool)
+
+    def delay_in(window: _Mask, group: int) -> float:
+        window[group] = True
+        added_s = delay_s(groups, compute_s, backward, forward)
+        window[group] = False
+        return added_s
+
+    left_over = []
+    for group in by_size:
+        if delay_in(backward, group) == 0:
+            backward[group] = True
+        elif delay_in(forward, group) == 0:
+            forward[group] = True
+        else:
+            left_over.append(group)
+    for group in left_over:
+        window = forward if delay_in(forward, group) < delay_in(backward, group) else backward
+        window[group] = True
+    return _by_ready(groups, backward).tolist(), _by_use(groups, forward).tolist()
+
+
+def delay_s(groups: Groups, compute_s: float, backward: _Mask, forward: _Mask) -> float:
+    """For how long computing pauses in a step: after the backward pass, and before reads in the forward."""
+    first, then = _by_ready(groups, backward), _by_use(groups, forward)
+    ends = _ends(groups.ready_s[first], groups.travel_s[first], 0.0)
+    free_s = float(ends.max(initial=0.0))
+    begins_s = max(compute_s, free_s)
+    limits = np.minimum(groups.used_s[then], groups.ready_s.min(initial=np.inf))
+    late_s = _ends(groups.ready_s[then], groups.travel_s[then], free_s) - (begins_s + limits)
+    # A pause before one read gives every later one as much more time, so the longest is the sum of all.
+    return begins_s - compute_s + float(late_s.max(initial=0.0))
+
+
+def _by_ready(groups: Groups, chosen: _Mask) -> Indices:
+    members = np.flatnonzero(chosen)
+    return members[np.argsort(groups.ready_s[members], kind="stable")]
+
+
+def _by_use(groups: Groups, chosen: _Mask) -> Indices:
+    members = np.flatnonzero(chosen)
+    return members[np.lexsort((groups.ready_s[members], groups.used_s[members]))]
+
+
+def _ends(ready_s: Seconds, travel_s: Seconds, free_s: float) -> Seconds:
+    """When each of a sequence of transfers ends; they go one by one from ``free_s`` on, none unready."""
+    done = np.cumsum(travel_s)
+    ends: Seconds = done + np.maximum.accumulate(np.maximum(ready_s, free_s) - (done - travel_s))
+    return ends

@@ -1,0 +1,158 @@
+"""iBatch: pull runs of layers as one transfer each, so that startups are few and overlap is large.
+
+Source: iBatch, sections 3 and 4. Layers 1 to L run in order, layer i's parameters take T_t^i to move and it
+computes for C^i; every transfer costs a startup T_s besides. Transfers go back to back. A batch computes when
+its transfer and the batch before have both ended, and the end of the last batch is minimised.
+
+Differs from the paper
+----------------------
+* Exact: the paper's two greedy algorithms are in :mod:`hocket.planner.ibatch_greedy`.
+* The end is minimised over all batchings. The paper admits those that meet Eq. 5, for which Eq. 4 is the end;
+  the best may break it.
+* Pushes are batched too, by the same program (:func:`mirrored`); the paper leaves them to others.
+* Times are whole picoseconds, so that ties are ties and not rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.graph import Plan, StepGraph
+from hocket.graph.csr import Indices
+from hocket.graph.step import Seconds
+from hocket.kernel import kernel
+from hocket.network import Network
+from hocket.planner.base import pull_plan
+from hocket.planner.layers import backward_layers, forward_layers
+
+Chooser = Callable[[Seconds, Seconds, float], list[int]]
+"""(transfer_s, compute_s, startup_s) to batches: the last layer of each, counted from 1, ascending."""
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class Ticks(NamedTuple):
+    """A chain in whole ticks: ``transfer`` and ``compute`` (L + 1,) are the sums over its first k layers."""
+
+    transfer: Indices
+    compute: Indices
+    startup: int
+    per_s: float
+
+
+def ibatch(graph: StepGraph, network: Network) -> Plan:
+    """Plan the batches that end soonest, of pulls and of pushes (iBatch, Eq. 4)."""
+    return batched_plan("ibatch", graph, network, optimal_batches)
+
+
+def batched_plan(policy: str, graph: StepGraph, network: Network, choose: Chooser) -> Plan:
+    """Batch the layers of ``graph`` by ``choose``: pulls in forward order, pushes by the mirrored chain."""
+    forward, backward = forward_layers(graph, network), backward_layers(graph, network)
+    pulls = choose(forward.transfer_s, forward.compute_s, network.startup_s)
+    pushes = mirrored(choose, backward.transfer_s, backward.compute_s, network.startup_s)
+    return pull_plan(
+        policy, graph, _joined(forward.parameters, pulls), pushes=_joined(backward.parameters, pushes)
+    )
+
+
+def optimal_batches(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: float) -> list[int]:
+    """Batches of a chain of L layers that end soonest: the last layer of each, counted from 1.
+
+    ``transfer_s``, ``compute_s`` (L,) and ``startup_s``: seconds. Of the optimal batchings it is one with the
+    fewest batches, of those the one whose last batch is longest, and then the last but one, and so on.
+    """
+    chain = in_ticks(transfer_s, compute_s, startup_s)
+    ends: list[int] = _optimal(chain.transfer, chain.compute, chain.startup).tolist()
+    return ends
+
+
+def batches_end(
+    ends: Sequence[int], transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: float
+) -> float:
+    """Seconds until the last of the batches ``ends`` (as of :func:`optimal_batches`) is computed."""
+    chain = in_ticks(transfer_s, compute_s, startup_s)
+    computed = 0
+    for k, (before, last) in enumerate(pairwise([0, *ends]), start=1):
+        arrived = k * chain.startup + int(chain.transfer[last])
+        computed = max(computed, arrived) + int(chain.compute[last] - chain.compute[before])
+    return computed / chain.per_s
+
+
+def mirrored(choose: Chooser, transfer_s: Seconds, compute_s: Seconds, startup_s: float) -> list[int]:
+    """Batches of gradients by ``choose``: the last layer of each, counted from 1 in order of completion.
+
+    ``transfer_s``, ``compute_s`` (L,): of the layers in order of completion. Layers are computed back to
+    back; a batch is sent when its last layer is computed and the batch before has been sent; the end of the
+    last transfer counts.
+    """
+    # Why the reversed chain is the same problem. With batches 1 to N that compute for c_k and transfer for
+    # t_k (startup included), pushes end at the longest path  max over k of  c_1 + .. + c_k + t_k + .. + t_N,
+    # and pulls end at  max over k of  t_1 + .. + t_k + c_k + .. + c_N.  Numbering batches from the other end
+    # turns one into the other: run backwards in time, a push schedule pulls the layers last to first.
+    reversed_ends = choose(transfer_s[::-1], compute_s[::-1], startup_s)
+    starts = [0, *reversed_ends][:-1]
+    return [len(transfer_s) - start for start in reversed(starts)]
+
+
+def in_ticks(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: float) -> Ticks:
+    """The chain in whole picoseconds, more coarsely where int64 would not hold its sums."""
+    transfer, compute = (np.asarray(times, dtype=np.float64) for times in (transfer_s, compute_s))
+    total_s = float(transfer.sum() + compute.sum()) + len(transfer) * startup_s
+    per_s = min(1e12, 2.0**62 / max(total_s, 1e-300))
+    return Ticks(
+        transfer=_sums(np.rint(transfer * per_s)),
+        compute=_sums(np.rint(compute * per_s)),
+        startup=round(startup_s * per_s),
+        per_s=per_s,
+    )
+
+
+def _sums(ticks: Seconds) -> Indices:
+    sums = np.zeros(len(ticks) + 1, dtype=np.int64)
+    np.cumsum(ticks.astype(np.int64), out=sums[1:])
+    return sums
+
+
+def _joined(layers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[list[int]]:
+    return [[i for layer in layers[a:b] for i in layer] for a, b in pairwise([0, *ends])]
+
+
+@kernel
+def _optimal(transfer, compute, startup):
+    """Return the last layer of each batch; ``transfer``, ``compute`` (L + 1,): sums in ticks.
+
+    E(k, j) is the least end of layers 1 to j in k batches. Transfer k ends at k * startup + transfer[j]
+    wherever the batches before it are cut, and no end falls as E(k - 1, i) grows: the least one suffices.
+    """
+    num_layers = len(transfer) - 1
+    cut = np.zeros((num_layers + 1, num_layers + 1), dtype=np.int32)  # the i of E(k, j)
+    shorter = np.zeros(num_layers + 1, dtype=np.int64)  # E(k - 1, i); read for i >= k - 1 alone
+    num_batches, best = 0, _NEVER
+    for k in range(1, num_layers + 1):
+        # No more batches when their startups, all bytes and the last layer take what the best takes.
+        last_layer = compute[num_layers] - compute[num_layers - 1]
+        if k * startup + transfer[num_layers] + last_layer >= best:
+            break
+        ends = np.full(num_layers + 1, _NEVER, dtype=np.int64)
+        for j in range(k, num_layers + 1):
+            arrived = k * startup + transfer[j]
+            # One batch covers all of 1 to j; later ones leave a layer for each batch before.
+            for i in range(k - 1, j if k > 1 else 1):
+                end = max(shorter[i], arrived) + compute[j] - compute[i]
+                if end < ends[j]:
+                    ends[j] = end
+                    cut[k, j] = i
+        if ends[num_layers] < best:
+            num_batches, best = k, ends[num_layers]
+        shorter = ends
+    chosen = np.empty(num_batches, dtype=np.int64)
+    last = num_layers
+    for k in range(num_batches, 0, -1):
+        chosen[k - 1] = last
+        last = cut[k, last]
+    return chosen

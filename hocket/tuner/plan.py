@@ -1,0 +1,204 @@
+"""Any policy by name, those that judge their plans by simulation included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import Plan, ResultRow, StepGraph
+from hocket.network import Network, assign_servers
+from hocket.planner import POLICIES, Architecture, Barrier, policies_of
+from hocket.planner import plan as plan_by_policy
+from hocket.planner.exact import exact
+from hocket.planner.p3 import SLICE_BYTES
+from hocket.planner.search import climb
+from hocket.planner.starts import starts
+from hocket.sim.bound import lower_bound
+from hocket.sim.judge import Judge
+from hocket.sim.slices import slice_graph
+
+Status = Literal["", "optimal", "feasible"]
+_SEARCHED = ("exact", "search")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan and what its planner knows of it.
+
+    ``drawn_anew``: whether a simulation draws its order anew each step; ``status`` and ``bound_s``: of a
+    planner that proves something, else "" and 0; ``evaluations``: how many plans were simulated for it.
+    """
+
+    plan: Plan
+    drawn_anew: bool = False
+    status: Status = ""
+    bound_s: float = 0.0
+    evaluations: int = 0
+
+    def judged(self, row: ResultRow) -> ResultRow:
+        """``row`` of this plan's simulation with what is known beyond it."""
+        bound_s = min(max(row.bound_s, self.bound_s), row.iteration_s)
+        return msgspec.structs.replace(row, status=self.status, bound_s=bound_s)
+
+
+def policy_names(architecture: Architecture | None = None) -> list[str]:
+    """Every name that :func:`make_plan` takes, of one architecture or of all."""
+    names = list(POLICIES) if architecture is None else policies_of(architecture)
+    return [*names, *_SEARCHED]
+
+
+def plan(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    *,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+) -> Plan:
+    """Plan one step of ``graph`` on ``network`` by ``policy``; options and errors as :func:`make_plan`."""
+    return make_plan(
+        graph,
+        network,
+        policy,
+        architecture=architecture,
+        barrier=barrier,
+        seed=seed,
+        fusion_bytes=fusion_bytes,
+        budget_s=budget_s,
+    ).plan
+
+
+def make_plan(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    *,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+    progress: Callable[[float, float], None] | None = None,
+) -> Planned:
+    """Plan one step of ``graph`` on ``network`` by ``policy``.
+
+    ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, parameter servers by
+    default. ``barrier`` replaces the policy's own (parameter servers); ``search`` chooses the better if it is
+    free to. ``seed`` decides every random draw; ``fusion_bytes`` is Horovod's buffer; ``budget_s`` is for how
+    long ``exact`` and ``search`` may go on. ``progress`` is called with seconds spent and the best step.
+
+    Raises
+    ------
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When the request cannot be served: an option that does not apply, too many servers, a step too large.
+    """
+    if policy not in policy_names():
+        raise UnknownNameError("policy", policy, policy_names())
+    if not 0 < budget_s <= 1e9:
+        raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
+    check_exchange(graph, network, architecture_of(policy, architecture))
+    if policy == "exact":
+        if barrier == "parameter":
+            raise HocketError(
+                "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
+            )
+        optimum = exact(graph, network, architecture=architecture or "ps", time_limit_s=budget_s, seed=seed)
+        return Planned(plan=optimum.plan, status=optimum.status, bound_s=optimum.bound_s)
+    if policy == "search":
+        if fusion_bytes:
+            raise HocketError(f"fusion {fusion_bytes} B: search finds its own batches; leave it out")
+        names = policies_of(architecture or "ps")
+        plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
+        return improve(
+            graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
+        )
+    made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
+    return Planned(plan=made, drawn_anew=POLICIES[policy].drawn_anew)
+
+
+def architecture_of(policy: str, asked: Architecture | None) -> Architecture:
+    """The architecture that ``policy`` plans for.
+
+    Raises
+    ------
+    HocketError
+        When another one was asked for.
+    """
+    own = POLICIES[policy].architecture if policy in POLICIES else asked or "ps"
+    if asked is not None and asked != own:
+        names = ", ".join(policy_names(asked))
+        raise HocketError(f"policy '{policy}' is not for architecture '{asked}'; choose one of: {names}")
+    return own
+
+
+def check_exchange(graph: StepGraph, network: Network, architecture: Architecture) -> None:
+    """Refuse what the architecture cannot do on ``network``.
+
+    Raises
+    ------
+    HocketError
+        When there are more servers than parameters, or costs that only AllReduce knows.
+    """
+    if architecture == "allreduce":
+        return
+    assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
+    if network.parse_s_per_byte or network.parse_s or network.pattern is not None:
+        raise HocketError(
+            "parse costs and patterns are those of all-reduce; leave them out for parameter servers"
+        )
+
+
+def improve(
+    graph: StepGraph,
+    network: Network,
+    plans: Sequence[Plan],
+    *,
+    barrier: Barrier | None,
+    seed: int,
+    budget_s: float,
+    progress: Callable[[float, float], None] | None = None,
+) -> Planned:
+    """Search from ``plans``, all of one architecture; with parameter servers under the better barrier."""
+    architecture = plans[0].architecture
+    barriers: list[Barrier] = ["step"]
+    if architecture == "ps":
+        barriers = ["step", "parameter"] if barrier is None else [barrier]
+    judges = {}
+    for choice in barriers:
+        # Slices only pay where a step's exchange overlaps with the next one's.
+        chunks = np.ones(graph.num_parameters, np.int64)
+        if choice == "parameter":
+            chunks = np.maximum(1, -(-graph.parameter_bytes // SLICE_BYTES))
+        judges[choice] = Judge(graph, network, architecture, choice, chunks)
+    first = {
+        choice: starts(
+            graph, network, [msgspec.structs.replace(p, barrier=choice) for p in plans], judge.chunks
+        )
+        for choice, judge in judges.items()
+    }
+    best = min(
+        judges, key=lambda choice: min(judges[choice].seconds(flat, settled=True) for flat in first[choice])
+    )
+    cut, _ = slice_graph(graph, judges[best].chunks)
+    bound = lower_bound(cut, network, architecture, best)
+    found = climb(
+        graph,
+        network,
+        judges[best],
+        first[best],
+        budget_s=budget_s,
+        seed=seed,
+        bound_s=max(bound.shared, float(bound.each.mean())),
+        progress=progress,
+    )
+    return Planned(plan=found.plan, evaluations=found.evaluations)

@@ -1,0 +1,130 @@
+"""Every policy and a search on one step and network, ranked, beside the proven bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.network import Network
+from hocket.planner import Architecture, Barrier
+from hocket.planner.exact import MOST_OPERATIONS, MOST_PARAMETERS
+from hocket.sim import simulate
+from hocket.tuner.plan import Planned, check_exchange, improve, make_plan, policy_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What :func:`tune` found.
+
+    ``ranked``: a row a policy, the shortest step first; ``plans``: the plan behind each row; ``timelines`` of
+    the best and the worst row; ``evaluations``: plans that the search simulated; ``wall_s``: seconds in all.
+    """
+
+    ranked: list[ResultRow]
+    plans: dict[str, Plan]
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    evaluations: int
+    wall_s: float
+
+    @property
+    def best(self) -> ResultRow:
+        """The first row."""
+        return self.ranked[0]
+
+    @property
+    def plan(self) -> Plan:
+        """The best row's plan, with what is predicted of it."""
+        return self.plans[self.best.policy]
+
+
+def tune(
+    graph: StepGraph,
+    network: Network,
+    *,
+    architecture: Architecture = "ps",
+    barrier: Barrier | None = None,
+    iterations: int = 20,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+    timelines: bool = False,
+    progress: Callable[[str, float, float], None] | None = None,
+) -> Tuning:
+    """Simulate every policy of ``architecture``, then search from their plans for ``budget_s`` seconds.
+
+    A step small enough for it is also planned by ``exact``. The search's plan is one of the ranked, so what
+    is returned is never slower than any of them. ``progress`` is called with what is being tried, and how
+    much of how much of it is done.
+
+    Raises
+    ------
+    HocketError
+        When the request cannot be served.
+    """
+    began = time.perf_counter()
+    check_exchange(graph, network, architecture)
+    report = progress or (lambda name, done, total: None)
+    small = graph.num_operations <= MOST_OPERATIONS and graph.num_parameters <= MOST_PARAMETERS
+    names = [name for name in policy_names(architecture) if name not in ("search", "exact")]
+    if small and barrier != "parameter" and network.num_servers <= network.num_workers:
+        names.append("exact")
+    planned: dict[str, Planned] = {}
+    for name in names:
+        report(name, len(planned), len(names) + 1)
+        planned[name] = make_plan(
+            graph,
+            network,
+            name,
+            architecture=architecture,
+            barrier=barrier if architecture == "ps" else None,
+            seed=seed,
+            fusion_bytes=fusion_bytes if name == "horovod" else 0,
+            budget_s=budget_s,
+        )
+    planned["search"] = improve(
+        graph,
+        network,
+        [made.plan for made in planned.values()],
+        barrier=barrier,
+        seed=seed,
+        budget_s=budget_s,
+        progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
+    )
+
+    rows: list[ResultRow] = []
+    for name, made in planned.items():
+        report(f"simulating {name}", len(rows), len(planned))
+        row = simulate(
+            graph, made.plan, network, iterations=iterations, seed=seed, random_order=made.drawn_anew
+        ).row
+        rows.append(made.judged(row))
+    ranked = sorted(rows, key=lambda row: row.iteration_s)
+    shown = {}
+    if timelines:
+        for row in (ranked[0], ranked[-1]):
+            made = planned[row.policy]
+            result = simulate(
+                graph,
+                made.plan,
+                network,
+                iterations=iterations,
+                seed=seed,
+                random_order=made.drawn_anew,
+                timeline=True,
+            )
+            assert result.timeline is not None
+            shown[row.policy] = result.timeline
+    return Tuning(
+        ranked=ranked,
+        plans={
+            row.policy: msgspec.structs.replace(planned[row.policy].plan, predicted=row.predicted())
+            for row in ranked
+        },
+        timelines=shown,
+        evaluations=planned["search"].evaluations,
+        wall_s=time.perf_counter() - began,
+    )

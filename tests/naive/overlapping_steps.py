@@ -1,0 +1,320 @@
+"""Naive twin of the steps that overlap: a list of everything that happens and what each of it waits for.
+
+:func:`reduction_steps` is training by AllReduce, :func:`server_steps` a parameter server with a barrier per
+parameter. Both write down, for all steps at once, every operation, transfer and reduction with its name, the
+lane it occupies, and the names of all that must end before it; :func:`ends` then plays that list, looking
+through all of it after every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.network.collectives import reduction_s
+from tests.naive.list_schedule import SAME, assign
+
+Name = tuple[str | int, ...]
+
+
+class TiedError(Exception):
+    """Two reductions became ready at one instant: which of them goes first is left open."""
+
+
+@dataclass
+class Item:
+    """What occupies ``lane`` for ``work`` seconds, or bits if its lane is a channel, once ``needs`` ended.
+
+    An idle lane takes the item of lowest ``rank`` among those that can start.
+    """
+
+    name: Name
+    lane: Name
+    rank: tuple[int, ...]
+    work: float
+    needs: set[Name]
+
+
+def ends(items: Sequence[Item], network: Network, first_come: bool = False) -> dict[Name, float]:
+    """When each item ends. Lanes named "pull" and "push" are channels: (direction, worker, server).
+
+    With ``first_come`` the lane "network" takes first what could start first, and has no answer to a tie.
+    """
+    waiting: dict[Name, list[Item]] = {}
+    for item in sorted(items, key=lambda item: item.rank):
+        waiting.setdefault(item.lane, []).append(item)
+    end: dict[Name, float] = {}
+    done: set[Name] = set()
+    running: dict[Name, tuple[Item, float]] = {}  # lane -> item, when it ends
+    starting: dict[Name, tuple[Item, float]] = {}  # channel -> item, when its bytes start to move
+    bits: dict[Name, float] = {}  # channel that moves bytes -> bits left
+    moved: dict[Name, Item] = {}
+    could_start: dict[Name, float] = {}
+    now = 0.0
+    while True:
+        # Start whatever can start.
+        for lane, queue in waiting.items():
+            ready = (
+                [item for item in queue if item.needs <= done] if first_come and lane[0] == "network" else []
+            )
+            for item in ready:
+                could_start.setdefault(item.name, now)
+            if lane in running or lane in starting or lane in bits:
+                continue
+            ready.sort(key=lambda item: could_start[item.name])
+            if len(ready) > 1 and could_start[ready[1].name] <= could_start[ready[0].name] + SAME:
+                raise TiedError
+            chosen = ready[0] if ready else next((item for item in queue if item.needs <= done), None)
+            if chosen is None:
+                continue
+            queue.remove(chosen)
+            if lane[0] in ("pull", "push"):
+                starting[lane] = (chosen, now + network.startup_s)
+            else:
+                running[lane] = (chosen, now + chosen.work)
+        for lane, (item, start) in list(starting.items()):
+            if start <= now + SAME:
+                del starting[lane]
+                bits[lane], moved[lane] = item.work, item
+
+        # Find the next event.
+        rates: dict[Name, float] = {}
+        for direction, worker, server in bits:
+            at_server = sum(1 for d, _, s in bits if d == direction and s == server)
+            at_worker = sum(1 for d, w, _ in bits if d == direction and w == worker)
+            rates[direction, worker, server] = network.bandwidth_bps / max(at_server, at_worker)
+        events = [time for _, time in running.values()]
+        events += [time for _, time in starting.values()]
+        events += [now + bits[lane] / rates[lane] for lane in bits]
+        if not events:
+            break
+        after = min(events)
+        for lane in bits:
+            bits[lane] -= rates[lane] * (after - now)
+        now = after
+
+        # Finish whatever finishes.
+        finished = []
+        for lane, (item, time) in list(running.items()):
+            if time <= now + SAME:
+                del running[lane]
+                finished.append(item)
+        for lane in list(bits):
+            if bits[lane] <= SAME * network.bandwidth_bps:
+                del bits[lane]
+                finished.append(moved.pop(lane))
+        for item in finished:
+            end[item.name] = now
+            done.add(item.name)
+    stuck = [item.name for queue in waiting.values() for item in queue]
+    assert not stuck, stuck
+    return end
+
+
+def updates_of(graph: StepGraph) -> list[int]:
+    """Operations of phase update that produce nothing and that only such operations use."""
+    ops = range(graph.num_operations)
+    found = {i for i in ops if graph.phases[i] == 2 and not graph.produces.row(i).tolist()}
+    while True:
+        used = {i for i in found for j in ops if j not in found and i in graph.inputs.row(j).tolist()}
+        if not used:
+            return sorted(found)
+        found -= used
+
+
+def in_order(graph: StepGraph, plan: Plan, among: Sequence[int]) -> list[int]:
+    """The operations ``among`` in the order of the plan, or of the file if it has none."""
+    if plan.compute_order is None:
+        return sorted(among)
+    return sorted(among, key=lambda i: plan.compute_order.index(graph.operation_names[i]))  # type: ignore[union-attr]
+
+
+def awaited(i: int, updates: Sequence[int], graph: StepGraph, trained: set[int]) -> set[int]:
+    """The parameters whose gradients update ``i`` applies."""
+    reads = set(graph.reads.row(i).tolist())
+    found = reads & trained
+    for j in graph.inputs.row(i).tolist():
+        if j not in updates:
+            produces = set(graph.produces.row(j).tolist())
+            found |= produces & reads or produces
+    return found
+
+
+def reduction_steps(
+    graph: StepGraph, plan: Plan, network: Network, samples: Sequence[Sequence[int]]
+) -> list[float]:
+    """When all workers have ended forward and backward, for each of ``len(samples)`` steps.
+
+    ``samples[k][w]``: which measured step worker w repeats in step k.
+    """
+    ops = range(graph.num_operations)
+    names = list(graph.parameter_names)
+    inputs = [graph.inputs.row(i).tolist() for i in ops]
+    reads = [graph.reads.row(i).tolist() for i in ops]
+    produces = [graph.produces.row(i).tolist() for i in ops]
+    updates = updates_of(graph)
+    main = in_order(graph, plan, [i for i in ops if i not in updates])
+    workers = range(network.num_workers)
+    batches = [[names.index(name) for name in reduction.parameters] for reduction in plan.reductions]
+    trained = {p for batch in batches for p in batch}
+
+    def operation(k: int, worker: int, i: int) -> Name:
+        return ("operation", k, worker, i)
+
+    def barrier(k: int) -> set[Name]:
+        return {("reduction", k, r) for r, it in enumerate(plan.reductions) if it.window == "backward"}
+
+    def arrived(k: int, p: int) -> set[Name]:
+        (r,) = (r for r, batch in enumerate(batches) if p in batch)
+        return {("reduction", k, r)} if plan.reductions[r].window == "forward" else barrier(k)
+
+    items = []
+    for k in range(len(samples)):
+        for r, batch in enumerate(batches):
+            makers = [i for i in ops if set(produces[i]) & set(batch)]
+            needs = {operation(k, worker, i) for worker in workers for i in makers}
+            if plan.issue != "ready" and r > 0:
+                needs.add(("reduction", k, r - 1))
+            size = sum(int(graph.parameter_bytes[p]) for p in batch)
+            work = reduction_s(network, size, plan.reductions[r].chunks)
+            items.append(Item(("reduction", k, r), ("network",), (k, r), work, needs))
+        for worker in workers:
+            for i in ops:
+                needs = {operation(k, worker, j) for j in inputs[i]}
+                if i in updates:
+                    rank = (k, 1, i)
+                    for p in awaited(i, updates, graph, trained):
+                        needs |= arrived(k, p)
+                else:
+                    rank = (k, 0, main.index(i))
+                    if plan.compute_order is not None and main.index(i) > 0:
+                        needs.add(operation(k, worker, main[main.index(i) - 1]))
+                    if k > 0:
+                        needs |= barrier(k - 1)
+                        needs |= {operation(k - 1, worker, j) for j in main}
+                        needs |= {
+                            operation(k - 1, worker, j) for j in updates for p in reads[i] if p in reads[j]
+                        }
+                        for p in [*reads[i], *produces[i]]:
+                            needs |= arrived(k - 1, p) if p in trained else set()
+                work = float(graph.durations_s[i, samples[k][worker]])
+                items.append(Item(operation(k, worker, i), ("worker", worker), rank, work, needs))
+    end = ends(items, network, first_come=plan.issue == "ready")
+    return [
+        max(end[operation(k, worker, i)] for worker in workers for i in main) for k in range(len(samples))
+    ]
+
+
+def server_steps(
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    samples: Sequence[Sequence[int]],
+    server_samples: Sequence[int],
+) -> list[float]:
+    """When all workers have ended operations and pulls, for each of ``len(samples)`` steps.
+
+    ``samples[k][w]``: which measured step worker w repeats in step k; ``server_samples[k]``: which one the
+    servers do. Pulls are whole: the plan has no chunks.
+    """
+    ops = range(graph.num_operations)
+    names = list(graph.parameter_names)
+    sizes = graph.parameter_bytes.tolist()
+    home = assign(sizes, network.num_servers)
+    inputs: list[list[int]] = [graph.inputs.row(i).tolist() for i in ops]
+    reads: list[list[int]] = [graph.reads.row(i).tolist() for i in ops]
+    produces: list[list[int]] = [graph.produces.row(i).tolist() for i in ops]
+    updates = updates_of(graph)
+    main = in_order(graph, plan, [i for i in ops if i not in updates])
+    workers, servers = range(network.num_workers), range(network.num_servers)
+    pulls = [[names.index(name) for name in pull.parameters] for pull in plan.pulls]
+    pushes = [[names.index(name) for name in push.parameters] for push in plan.pushes]
+    trained = {p for batch in pushes for p in batch}
+
+    def place(i: int) -> int:
+        if reads[i]:
+            return home[reads[i][0]]
+        for j in inputs[i]:
+            if j in updates:
+                return place(j)
+            if produces[j]:
+                return home[produces[j][0]]
+        return 0
+
+    def part(batch: list[int], server: int) -> list[int]:
+        return [p for p in batch if home[p] == server]
+
+    def transfers(direction: str, k: int, worker: int, among: set[int]) -> set[Name]:
+        """The transfers of step k between ``worker`` and the servers that carry any parameter ``among``."""
+        return {
+            (direction, k, worker, server, b)
+            for b, batch in enumerate(pulls if direction == "pull" else pushes)
+            for server in servers
+            if set(part(batch, server)) & among
+        }
+
+    def operation(k: int, worker: int, i: int) -> Name:
+        return ("operation", k, worker, i)
+
+    def begun(k: int, worker: int) -> set[Name]:
+        if k == 0:
+            return set()
+        return {operation(k - 1, worker, i) for i in main} | transfers(
+            "pull", k - 1, worker, set(range(len(names)))
+        )
+
+    items = []
+    for k in range(len(samples)):
+        for i in updates:
+            needs: set[Name] = set()
+            for j in inputs[i]:
+                if j in updates:
+                    needs.add(("update", k, j))
+                elif not produces[j]:
+                    needs |= {operation(k, worker, j) for worker in workers}
+            for worker in workers:
+                needs |= transfers("push", k, worker, awaited(i, updates, graph, trained))
+            work = float(graph.durations_s[i, server_samples[k]])
+            items.append(Item(("update", k, i), ("server", place(i)), (k, i), work, needs))
+        for worker in workers:
+            for i in main:
+                needs = {operation(k, worker, j) for j in inputs[i]}
+                needs |= transfers("pull", k, worker, set(reads[i])) | begun(k, worker)
+                if plan.compute_order is not None and main.index(i) > 0:
+                    needs.add(operation(k, worker, main[main.index(i) - 1]))
+                work = float(graph.durations_s[i, samples[k][worker]])
+                items.append(
+                    Item(operation(k, worker, i), ("worker", worker), (k, main.index(i)), work, needs)
+                )
+            for server in servers:
+                for b, batch in enumerate(pulls):
+                    own = part(batch, server)
+                    if not own:
+                        continue
+                    needs = set()
+                    if k > 0:
+                        needs |= begun(k - 1, worker)
+                        for other in workers:
+                            needs |= transfers("push", k - 1, other, set(own) & trained)
+                        needs |= {("update", k - 1, i) for i in updates if set(reads[i]) & set(own)}
+                        needs |= {operation(k - 1, worker, i) for i in main if set(reads[i]) & set(own)}
+                    work = 8.0 * sum(sizes[p] for p in own)
+                    name = ("pull", k, worker, server, b)
+                    items.append(Item(name, ("pull", worker, server), (k, b), work, needs))
+                previous = None
+                for b, batch in enumerate(pushes):
+                    own = part(batch, server)
+                    if not own:
+                        continue
+                    needs = {operation(k, worker, i) for i in ops if set(produces[i]) & set(batch)}
+                    if plan.issue == "listed" and previous is not None:
+                        needs.add(previous)
+                    work = 8.0 * sum(sizes[p] for p in own)
+                    previous = ("push", k, worker, server, b)
+                    items.append(Item(previous, ("push", worker, server), (k, b), work, needs))
+    end = ends(items, network)
+    return [
+        max(end[name] for worker in workers for name in begun(k + 1, worker)) for k in range(len(samples))
+    ]

@@ -1,0 +1,133 @@
+"""Steps that overlap, simulated, against their naive twin and against what some of them come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from hocket.graph import Plan, Reduction, StepGraph
+from hocket.graph.csr import Csr
+from hocket.network import PATTERNS, Network
+from hocket.network.collectives import reduction_s
+from hocket.sim.simulation import _WARM_UP_STEPS, _Run, lower
+from tests.naive.overlapping_steps import TiedError, reduction_steps, server_steps, updates_of
+from tests.strategies import networks, plans, reduction_plans, steps
+
+MEASURED = 3
+
+
+def simulated(
+    graph: StepGraph, plan: Plan, network: Network
+) -> tuple[list[float], list[list[int]], list[int]]:
+    """When each step is over, those not measured too, and which samples workers and servers repeat in it."""
+    run = _Run(lower(graph, plan, network), seed=0, random_order=False)
+    measured = [step.end_s for step in run.steps(MEASURED)]
+    over = run._done().max(axis=1).tolist()
+    assert measured == over[_WARM_UP_STEPS:][:MEASURED]
+    draws = [run.draw(k) for k in range(len(over))]
+    return over, [samples.tolist() for samples, _ in draws], [sample for _, sample in draws]
+
+
+@st.composite
+def reducing(draw: st.DrawFn) -> Network:
+    """A network on which 125 bytes take one second one way, with or without costs of starting and parsing."""
+    return Network(
+        bandwidth_bps=1000.0,
+        startup_s=draw(st.sampled_from([0.0, 0.0, 0.5])),
+        num_workers=draw(st.integers(1, 3)),
+        parse_s_per_byte=draw(st.sampled_from([0.0, 0.0, 1 / 250, 1 / 125])),
+        parse_s=draw(st.sampled_from([0.0, 0.0, 0.25])),
+        pattern=draw(st.sampled_from([None, *PATTERNS])),
+    )
+
+
+@st.composite
+def small_steps(draw: st.DrawFn) -> StepGraph:
+    """A small step; in some of them gradients are missing, and any operation may be called an update."""
+    graph = draw(steps(max_parameters=4, max_operations=6))
+    if draw(st.booleans()):
+        return graph
+    missing = draw(st.sets(st.integers(0, graph.num_parameters - 1)))
+    produces = [[p for p in graph.produces.row(i) if p not in missing] for i in range(graph.num_operations)]
+    phases = [draw(st.sampled_from([int(phase), int(phase), 2])) for phase in graph.phases]
+    called = replace(
+        graph,
+        phases=np.array(phases, dtype=np.int8),
+        produces=Csr.from_rows(produces),
+    )
+    return called if len(updates_of(called)) < called.num_operations else graph
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None:
+    graph, network = data.draw(small_steps()), data.draw(reducing())
+    plan = data.draw(reduction_plans(graph))
+    if (
+        plan.issue == "ready"
+    ):  # sums of different durations differ, so that the first to be ready is the first
+        distinct = np.sqrt(np.arange(2, 2 + graph.durations_s.size)).reshape(graph.durations_s.shape)
+        graph = replace(graph, durations_s=graph.durations_s + distinct / 10)
+    over, samples, _ = simulated(graph, plan, network)
+    try:
+        naive = reduction_steps(graph, plan, network, samples)
+    except TiedError:
+        reject()
+    assert over == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: st.DataObject) -> None:
+    graph = data.draw(small_steps())
+    network = data.draw(networks(graph))
+    plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
+    over, samples, server_samples = simulated(graph, plan, network)
+    naive = server_steps(graph, plan, network, samples, server_samples)
+    assert over == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_without_forward_windows_and_updates_steps_follow_each_other(data: st.DataObject) -> None:
+    graph = data.draw(steps(max_parameters=4, max_operations=6))
+    graph = replace(graph, phases=np.minimum(graph.phases, 1).astype(np.int8))
+    network = data.draw(reducing())
+    drawn = data.draw(reduction_plans(graph))
+    plan = msgspec.structs.replace(
+        drawn,
+        reductions=tuple(msgspec.structs.replace(r, window="backward") for r in drawn.reductions),
+        compute_order=tuple(graph.operation_names[i] for i in graph.order),
+        issue="listed",
+    )
+    over, samples, _ = simulated(graph, plan, network)
+    assert over == pytest.approx(in_turns(graph, plan.reductions, network, samples), abs=1e-6)
+
+
+def in_turns(
+    graph: StepGraph, reductions: tuple[Reduction, ...], network: Network, samples: list[list[int]]
+) -> list[float]:
+    """A worker computes without a break, then waits for the last reduction, or for none if there is none."""
+    begin = [0.0] * network.num_workers
+    size = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
+    over, network_free = [], 0.0
+    for drawn in samples:
+        complete = dict.fromkeys(graph.parameter_names, 0.0)
+        for worker, sample in enumerate(drawn):
+            for i in graph.order:
+                begin[worker] += float(graph.durations_s[i, sample])
+                for p in graph.produces.row(i).tolist():
+                    name = graph.parameter_names[p]
+                    complete[name] = max(complete[name], begin[worker])
+        over.append(max(begin))
+        for reduction in reductions:
+            ready = max(complete[name] for name in reduction.parameters)
+            cost = reduction_s(network, sum(size[name] for name in reduction.parameters), reduction.chunks)
+            network_free = max(network_free, ready) + cost
+        begin = [max(time, network_free) for time in begin]
+    return over
