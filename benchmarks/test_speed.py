@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from benchmarks.graphs import inception_like
+from benchmarks.zoo import k80
 from hocket.graph import load_step, save_step
+from hocket.graph.flat_plan import flatten
 from hocket.network import Network
-from hocket.planner import plan
+from hocket.planner import plan, policies_of
+from hocket.planner.search import climb
+from hocket.planner.starts import starts
 from hocket.planner.tac import tac_order
 from hocket.sim import simulate
+from hocket.sim.judge import Judge
 from tests.naive import tictac
 from tests.naive.list_schedule import simulate_step
 
@@ -61,6 +66,33 @@ def test_simulator_beside_its_naive_twin(benchmark) -> None:  # type: ignore[no-
     ).row
     rate = row.events / benchmark.stats["median"]
     print(f"\nsimulator: {rate / 1e6:.2f} M events/s, naive twin {naive_rate / 1e3:.2f} k events/s")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "barrier"), [("ps", "step"), ("ps", "parameter"), ("allreduce", "step")]
+)
+def test_search_evaluations(benchmark, architecture: str, barrier: str) -> None:  # type: ignore[no-untyped-def]
+    """How many plans a second a search judges on ResNet-50 v1, moves included; the twin judges one."""
+    graph = k80("resnet50_v1", 32)
+    network = Network(bandwidth_bps=10e9, startup_s=50e-6, num_workers=8)
+    ours = barrier if architecture == "ps" else None
+    plans = [plan(graph, network, policy, barrier=ours) for policy in policies_of(architecture)]
+    judge = Judge(graph, network, architecture, barrier)
+    first = starts(graph, network, plans, judge.chunks)
+
+    def evaluate() -> float:
+        found = climb(graph, network, judge, first, budget_s=60.0, max_evaluations=3_000)
+        return found.evaluations / found.wall_s
+
+    rate = benchmark.pedantic(evaluate, rounds=5, warmup_rounds=1)
+    rates = [3_000 / seconds for seconds in benchmark.stats.stats.data]
+    print(f"\nsearch, {architecture}, barrier {barrier}: {min(rates):.0f} to {max(rates):.0f} evaluations/s")
+    if (architecture, barrier) == ("ps", "step"):
+        started = time.perf_counter()
+        end = simulate_step(graph, plans[0], Network(bandwidth_bps=10e9 / 8, startup_s=50e-6), [0])
+        print(f"naive twin, one worker at an eighth: {1 / (time.perf_counter() - started):.2f} evaluations/s")
+        assert judge.seconds(flatten(plans[0], graph)) == pytest.approx(end, abs=1e-6)
+    assert rate > 0
 
 
 def test_reading_100_000_operations(benchmark, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,6 +11,8 @@ from hocket.cli import options
 from hocket.cli.output import note, print_table, progress
 from hocket.cli.profile import measured_step
 from hocket.errors import HocketError
+
+ARCHITECTURES: tuple[Literal["ps", "allreduce"], ...] = ("ps", "allreduce")
 
 
 def demo(
@@ -21,20 +23,19 @@ def demo(
     servers: options.Servers = 1,
     bandwidth: options.Bandwidth = "1Gbit/s",
     latency: options.Latency = "50us",
-    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 200,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 100,
+    budget: options.Budget = "5s",
     seed: options.Seed = 0,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to fill.")] = Path("hocket-demo"),
 ) -> None:
-    """Profile a real model here, simulate every policy, and write the report: the first look at Hocket."""
+    """Profile a real model here, rank every policy, search for a better plan, and write the report."""
     from hocket.graph import save_plan, save_step
     from hocket.graph.document import write_json, write_whole
     from hocket.interop import timeline_document
-    from hocket.network import assign_servers
-    from hocket.planner import plan, policies_of
-    from hocket.planner.registry import POLICIES
+    from hocket.network import assign_servers, parse_duration
     from hocket.profiler import load, profile_step
     from hocket.report import Entry, render, terminal_table
-    from hocket.sim import simulate
+    from hocket.tuner import tune
 
     network = options.network_of(workers, servers, bandwidth, latency)
     setup = load(model, batch_size)
@@ -51,25 +52,28 @@ def demo(
     save_step(graph, output / "step.json")
     note(measured_step(measured))
 
+    print(f"{model} on this machine; workers: {workers}, interfaces of {bandwidth}, startup {latency}")
     entries = []
-    for policy in policies_of("ps"):
-        schedule = plan(graph, network, policy, seed=seed)
-        save_plan(schedule, output / f"{policy}.plan.json")
-        with progress(f"simulating {policy}") as report:
-            result = simulate(
+    for architecture in ARCHITECTURES:
+        with progress("tuning") as report:
+            found = tune(
                 graph,
-                schedule,
                 network,
+                architecture=architecture,
                 iterations=iterations,
                 seed=seed,
-                random_order=POLICIES[policy].drawn_anew,
-                timeline=True,
-                progress=report,
+                budget_s=parse_duration(budget),
+                timelines=True,
+                progress=lambda what, done, total, report=report: report(done, total, what),  # type: ignore[misc]
             )
-        assert result.timeline is not None
-        write_json(timeline_document(result.timeline, result.row), output / f"{policy}.timeline.json")
-        entries.append(Entry(result.row, result.timeline))
+        for row in found.ranked:
+            save_plan(found.plans[row.policy], output / f"{architecture}.{row.policy}.plan.json")
+            shown = found.timelines.get(row.policy)
+            entries.append(Entry(row, shown))
+            if shown is not None:
+                name = f"{architecture}.{row.policy}.timeline.json"
+                write_json(timeline_document(shown, row), output / name)
+        print(f"parameter servers: {servers}" if architecture == "ps" else "all-reduce")
+        print_table(terminal_table(found.ranked))
     write_whole(render(entries).encode(), output / "report.html")
-    print(f"{model} on this machine; workers: {workers}, servers: {servers}, interfaces of {bandwidth}")
-    print_table(terminal_table([entry.row for entry in entries]))
     print(f"The picture of why: {(output / 'report.html').resolve()}")

@@ -17,6 +17,7 @@ from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 Refuse = Callable[[str, str], NoReturn]
 
 _LONGEST_S = 1e9
+_MOST_CHUNKS = 10_000
 _LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
 
@@ -178,8 +179,14 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
                 refuse(f"pulls[{i + 1}].priority", f"{after} stands after {before}; list pulls by priority")
         _covers("pulls", [pull.parameters for pull in plan.pulls], set(every), every, refuse)
         _covers("pushes", [push.parameters for push in plan.pushes], trained, every, refuse)
+        _check_slices(plan, graph, refuse)
     else:
         _covers("reductions", [r.parameters for r in plan.reductions], trained, every, refuse)
+        for i, reduction in enumerate(plan.reductions):
+            if reduction.chunks > _MOST_CHUNKS:
+                refuse(f"reductions[{i}].chunks", f"{reduction.chunks} is more than {_MOST_CHUNKS}; cut less")
+        if plan.barrier != "step":
+            refuse("barrier", f"'{plan.barrier}' is for parameter servers; all-reduce has windows instead")
     if plan.compute_order is not None:
         _check_compute_order(plan.compute_order, graph, refuse)
 
@@ -203,6 +210,24 @@ def _covers(
             field,
             f"'{missing[0]}' is missing ({len(missing)} of {len(needed)} are); cover each parameter once",
         )
+
+
+def _check_slices(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
+    """A slice belongs to one parameter, is not empty, and is pulled as it was pushed."""
+    sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
+    pulled: dict[str, int] = {}
+    for i, pull in enumerate(plan.pulls):
+        name, most = pull.parameters[0], max(1, min(sizes[pull.parameters[0]], _MOST_CHUNKS))
+        pulled[name] = pull.chunks
+        if pull.chunks > 1 and len(pull.parameters) > 1:
+            refuse(f"pulls[{i}].chunks", f"{pull.chunks} slices of a batch; slice a parameter that is alone")
+        if pull.chunks > most:
+            refuse(f"pulls[{i}].chunks", f"{pull.chunks} slices of '{name}'; it takes at most {most}")
+    for i, push in enumerate(plan.pushes):
+        for name in push.parameters:
+            if push.chunks != pulled.get(name, 1):
+                rule = f"'{name}' is pushed in {push.chunks} and pulled in {pulled.get(name, 1)} slices"
+                refuse(f"pushes[{i}].chunks", f"{rule}; give both the same")
 
 
 def _check_compute_order(order: Sequence[str], graph: StepGraph, refuse: Refuse) -> None:

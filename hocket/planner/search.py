@@ -119,7 +119,7 @@ class Mutations:
         rng: np.random.Generator,
     ) -> None:
         self._rng = rng
-        self._sliced = chunks > 1
+        self._chunks = chunks
         costly = network.startup_s > 0 or network.parse_s > 0
         moves: list[tuple[Callable[[FlatPlan], FlatPlan], float]] = [(self._hurry_operation, 3.0)]
         if len(flat.pulls.order) > 1:
@@ -196,13 +196,13 @@ class Mutations:
         return self._valid(replace(transfers, starts=starts))
 
     def _valid(self, transfers: Transfers) -> Transfers:
-        """Sliced parameters travel alone; what counts of a transfer's row is where it begins."""
-        if not self._sliced.any():
+        """A parameter keeps its slices wherever it goes, and travels alone if there are several."""
+        if self._chunks.max(initial=1) == 1:
             return transfers
-        sliced = self._sliced[transfers.order]
-        starts = transfers.starts | sliced
-        starts[1:] |= sliced[:-1]
-        return replace(transfers, starts=starts)
+        chunks = self._chunks[transfers.order]
+        starts = transfers.starts | (chunks > 1)
+        starts[1:] |= chunks[:-1] > 1
+        return replace(transfers, starts=starts, chunks=chunks)
 
     def _switch_window(self, flat: FlatPlan) -> FlatPlan:
         forward = flat.gradients.forward.copy()

@@ -11,6 +11,7 @@ import numpy as np
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, ResultRow, StepGraph
+from hocket.graph.flat_plan import FlatPlan
 from hocket.network import Network, assign_servers
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
@@ -24,6 +25,9 @@ from hocket.sim.slices import slice_graph
 
 Status = Literal["", "optimal", "feasible"]
 _SEARCHED = ("exact", "search")
+_SLICES_BYTES = (SLICE_BYTES, 1_000_000, 250_000)
+# More slices than this make a simulation too slow to be asked thousands of times.
+_MOST_SLICES = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,34 +172,39 @@ def improve(
     budget_s: float,
     progress: Callable[[float, float], None] | None = None,
 ) -> Planned:
-    """Search from ``plans``, all of one architecture; with parameter servers under the better barrier."""
+    """Search from ``plans``, all of one architecture.
+
+    With parameter servers, first the barrier (unless it is given) and with a barrier per parameter the size
+    of slices are chosen: those of the best start.
+    """
     architecture = plans[0].architecture
-    barriers: list[Barrier] = ["step"]
-    if architecture == "ps":
-        barriers = ["step", "parameter"] if barrier is None else [barrier]
-    judges = {}
-    for choice in barriers:
+    settings: list[tuple[Barrier, int]] = [("step", 0)]
+    if architecture == "ps" and barrier != "step":
+        settings = settings if barrier is None else []
         # Slices only pay where a step's exchange overlaps with the next one's.
+        settings += [("parameter", size) for size in (0, *_SLICES_BYTES)]
+    best: tuple[float, Judge, list[FlatPlan]] | None = None
+    for choice, slice_bytes in settings:
         chunks = np.ones(graph.num_parameters, np.int64)
-        if choice == "parameter":
-            chunks = np.maximum(1, -(-graph.parameter_bytes // SLICE_BYTES))
-        judges[choice] = Judge(graph, network, architecture, choice, chunks)
-    first = {
-        choice: starts(
-            graph, network, [msgspec.structs.replace(p, barrier=choice) for p in plans], judge.chunks
-        )
-        for choice, judge in judges.items()
-    }
-    best = min(
-        judges, key=lambda choice: min(judges[choice].seconds(flat, settled=True) for flat in first[choice])
-    )
-    cut, _ = slice_graph(graph, judges[best].chunks)
-    bound = lower_bound(cut, network, architecture, best)
+        if slice_bytes:
+            chunks = np.maximum(1, -(-graph.parameter_bytes // slice_bytes))
+            if chunks.sum() > max(_MOST_SLICES, graph.num_parameters):
+                continue
+        judge = Judge(graph, network, architecture, choice, chunks)
+        choices = [msgspec.structs.replace(made, barrier=choice) for made in plans]
+        first = starts(graph, network, choices, chunks)
+        first_s = min(judge.seconds(flat, settled=True) for flat in first)
+        if best is None or first_s < best[0]:
+            best = first_s, judge, first
+    assert best is not None, "slices are left out where there are too many, not the setting without them"
+    _, judge, first = best
+    cut, _ = slice_graph(graph, judge.chunks)
+    bound = lower_bound(cut, network, architecture, judge.barrier)
     found = climb(
         graph,
         network,
-        judges[best],
-        first[best],
+        judge,
+        first,
         budget_s=budget_s,
         seed=seed,
         bound_s=max(bound.shared, float(bound.each.mean())),

@@ -44,6 +44,37 @@ def figure_5b() -> StepGraph:
     )
 
 
+def branches() -> StepGraph:
+    """Two branches that meet in a loss, backward and updates: a layer big, one small, one fast to reach."""
+    return step(
+        [parameter("stem", 250), parameter("left", 1000), parameter("right", 125), parameter("head", 125)],
+        [
+            operation("stem", 1.0, reads=["stem"]),
+            operation("left", 2.0, inputs=["stem"], reads=["left"]),
+            operation("right", 1.0, inputs=["stem"], reads=["right"]),
+            operation("head", 1.0, inputs=["left", "right"], reads=["head"]),
+            operation("head back", 1.0, inputs=["head"], produces=["head"], phase="backward"),
+            operation("left back", 4.0, inputs=["head back", "left"], produces=["left"], phase="backward"),
+            operation("right back", 2.0, inputs=["head back", "right"], produces=["right"], phase="backward"),
+            operation(
+                "stem back", 2.0, inputs=["left back", "right back"], produces=["stem"], phase="backward"
+            ),
+            operation("head update", 0.5, inputs=["head back"], reads=["head"], phase="update"),
+            operation("left update", 0.5, inputs=["left back"], reads=["left"], phase="update"),
+            operation("right update", 0.5, inputs=["right back"], reads=["right"], phase="update"),
+            operation("stem update", 0.5, inputs=["stem back"], reads=["stem"], phase="update"),
+        ],
+        batch_size=4,
+    )
+
+
+BRANCHES_POLICIES = ("p3", "ibatch", "ibatch-greedy", "poseidon", "caramel", "ddp", "horovod", "wfbp")
+# Startup and parse costs that make batches, chunks and windows matter on the branches.
+BRANCHES_NETWORK = Network(
+    bandwidth_bps=1000.0, startup_s=0.25, num_workers=2, parse_s_per_byte=0.002, parse_s=0.125
+)
+
+
 if __name__ == "__main__":
     network = Network(bandwidth_bps=1000.0)
     for figure in (figure_1, figure_5a, figure_5b):
@@ -51,3 +82,6 @@ if __name__ == "__main__":
         save_step(figure(), FOLDER / f"{stem}.step.json")
         for policy in ("tic", "tac", "layerwise"):
             save_plan(plan(figure(), network, policy), FOLDER / f"{stem}.{policy}.plan.json")
+    save_step(branches(), FOLDER / "branches.step.json")
+    for policy in BRANCHES_POLICIES:
+        save_plan(plan(branches(), BRANCHES_NETWORK, policy), FOLDER / f"branches.{policy}.plan.json")

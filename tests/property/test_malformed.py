@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from tests.unit.cli.test_commands import GOLDEN, hocket, refused
 
 STEP = (GOLDEN / "tictac_fig5b.step.json").read_bytes()
-PLAN = (GOLDEN / "tictac_fig5b.tac.plan.json").read_bytes()
+SLICES = (GOLDEN / "branches.p3.plan.json").read_bytes().replace(b'"left"]', b'"left"],"chunks":3')
+PLANS = {
+    "plan": ("tictac_fig5b", (GOLDEN / "tictac_fig5b.tac.plan.json").read_bytes()),
+    "slices": (
+        "branches",
+        (GOLDEN / "branches.p3.plan.json").read_bytes().replace(b'"left"]', b'"left"],"chunks":3'),
+    ),
+    "reductions": ("branches", (GOLDEN / "branches.caramel.plan.json").read_bytes()),
+}
 
 junk = st.recursive(
     st.none()
@@ -64,7 +72,7 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@pytest.mark.parametrize("kind", ["step", "plan", "result"])
+@pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "result"])
 @given(data=st.data())
 @settings(max_examples=250, deadline=None)
 def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
@@ -74,10 +82,11 @@ def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.Dat
         if kind == "step":
             path.write_bytes(data.draw(mutated(STEP)))
             ran = hocket("simulate", str(path), "--policy", "tac", *network, "--json")
-        elif kind == "plan":
-            path.write_bytes(data.draw(mutated(PLAN)))
+        elif kind in PLANS:
+            step, plan = PLANS[kind]
+            path.write_bytes(data.draw(mutated(plan)))
             ran = hocket(
-                "simulate", str(GOLDEN / "tictac_fig5b.step.json"), "--plan", str(path), *network, "--json"
+                "simulate", str(GOLDEN / f"{step}.step.json"), "--plan", str(path), *network, "--json"
             )
         else:
             path.write_bytes(data.draw(mutated(_result())))

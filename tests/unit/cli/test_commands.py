@@ -19,6 +19,8 @@ from hocket.cli.main import main
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 STEP = str(GOLDEN / "tictac_fig1.step.json")
+BRANCHES = str(GOLDEN / "branches.step.json")
+CARAMEL = str(GOLDEN / "branches.caramel.plan.json")
 NETWORK = ["--bandwidth", "1kbit/s"]
 
 ROW_KEYS = {
@@ -209,6 +211,21 @@ def test_version_and_help() -> None:
         (["demo", "--servers", "5000"], "5000 servers cannot share 116 parameters"),
         (["plan", STEP, "--policy", "tac", "-o", "x" * 300], "File name too long"),
         (["conduct"], "No such command 'conduct'"),
+        (["plan", STEP, "--policy", "ddp", "--architecture", "ps"], "'ddp' is not for architecture 'ps'"),
+        (["plan", STEP, "--policy", "tac", "--architecture", "allreduce"], "choose one of: wfbp, ddp"),
+        (["plan", BRANCHES, "--policy", "horovod", "--fusion", "500B"], "fusion 500 B is below the largest"),
+        (["plan", BRANCHES, "--policy", "caramel", "--fusion", "64MB"], "only horovod does"),
+        (["plan", BRANCHES, "--policy", "ddp", "--barrier", "step"], "which has none to choose"),
+        (["plan", BRANCHES, "--policy", "tac", "--parse-beta", "1us"], "are those of all-reduce"),
+        (["plan", BRANCHES, "--policy", "ddp", "--parse-alpha", "fast"], "seconds per byte"),
+        (["plan", BRANCHES, "--policy", "ddp", "--pattern", "star"], "'--pattern'"),
+        (["plan", BRANCHES, "--policy", "search", "--budget", "0s"], "budget of 0.0 s is not between"),
+        (["plan", BRANCHES, "--policy", "exact", "--barrier", "parameter"], "barrier per step"),
+        (["simulate", BRANCHES, "--plan", CARAMEL, "--architecture", "ps"], "is for 'allreduce', not 'ps'"),
+        (["simulate", BRANCHES, "--plan", CARAMEL, "--barrier", "step"], "has its own; change it there"),
+        (["tune", BRANCHES, "--servers", "5"], "5 servers cannot share 4 parameters"),
+        (["tune", BRANCHES, "--bandwidth", "0bit/s"], "bandwidth '0bit/s' is not positive"),
+        (["tune", BRANCHES, "-o", BRANCHES], "is also an input"),
     ],
 )
 def test_what_cannot_be_served_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:

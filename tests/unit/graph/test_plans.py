@@ -73,6 +73,38 @@ def test_a_plan_reads_back_equal(tmp_path: Path) -> None:
         ),
         ({"compute_order": ("one", "one", "two", "three", "four")}, "compute_order[1]: 'one' is a duplicate"),
         ({"compute_order": ("two", "one", "three", "four")}, "'two' stands before its input 'one'"),
+        (
+            {"pulls": (Pull(parameters=("a", "b"), priority=0, chunks=2),)},
+            "pulls[0].chunks: 2 slices of a batch",
+        ),
+        (
+            {
+                "pulls": (
+                    Pull(parameters=("a",), priority=0, chunks=20_000),
+                    Pull(parameters=("b",), priority=0),
+                )
+            },
+            "pulls[0].chunks: 20000 slices of 'a'; it takes at most",
+        ),
+        (
+            {"pushes": (Push(parameters=("a",), chunks=2), Push(parameters=("b",)))},
+            "pushes[0].chunks: 'a' is pushed in 2 and pulled in 1 slices",
+        ),
+        (
+            {
+                "architecture": "allreduce",
+                "barrier": "parameter",
+                "reductions": (Reduction(parameters=("a", "b")),),
+            },
+            "barrier: 'parameter' is for parameter servers",
+        ),
+        (
+            {
+                "architecture": "allreduce",
+                "reductions": (Reduction(parameters=("a", "b"), chunks=20_000),),
+            },
+            "reductions[0].chunks: 20000 is more than 10000",
+        ),
     ],
 )
 def test_a_plan_that_cannot_run_is_refused(change: dict[str, Any], message: str) -> None:

@@ -1,0 +1,103 @@
+"""The search beside the simulator that judges for it, and beside what it starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.graph import Plan, check_plan
+from hocket.graph.flat_plan import flatten, plan_of
+from hocket.network import Network
+from hocket.planner.search import Mutations, climb
+from hocket.planner.starts import starts
+from hocket.sim import simulate
+from hocket.sim.judge import Judge
+from hocket.sim.slices import sliced
+from tests.strategies import networks, plans, reduction_plans, steps
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
+    """A step whose workers all repeat one measurement, a network, and a plan with a free compute order."""
+    graph = draw(steps(samples=1))
+    network = draw(networks(graph))
+    if draw(st.booleans()):
+        costs = {"parse_s": 0.125, "parse_s_per_byte": 0.002} if draw(st.booleans()) else {}
+        network = dataclasses.replace(network, **costs)
+        plan = draw(reduction_plans(graph))
+    else:
+        plan = draw(plans(graph))
+        plan = msgspec.structs.replace(plan, barrier=draw(st.sampled_from(["step", "parameter"])))
+    return graph, network, msgspec.structs.replace(plan, compute_order=None)
+
+
+@given(cases())
+@settings(max_examples=300, deadline=None)
+def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[no-untyped-def]
+    graph, network, plan = case
+    judge = Judge(graph, network, plan.architecture, plan.barrier)
+    flat = flatten(plan, graph)
+    # The judge runs fewer steps; where those have their rhythm, so have the simulator's.
+    row = simulate(graph, plan, network, iterations=4).row
+    if len({round(s, 9) for s in row.iterations_s}) == 1 and plan.issue != "ready":
+        assert judge.seconds(flat, settled=True) == pytest.approx(row.iteration_s, abs=1e-9)
+
+
+@given(cases())
+@settings(max_examples=200, deadline=None)
+def test_a_plan_becomes_arrays_and_a_plan_again(case) -> None:  # type: ignore[no-untyped-def]
+    graph, _, plan = case
+    again = plan_of(flatten(plan, graph), graph, plan.policy)
+    if plan.architecture == "ps":
+        assert [p.parameters for p in again.pulls] == [p.parameters for p in plan.pulls]
+        assert again.pushes == plan.pushes
+        assert (again.issue == "listed") == (plan.issue == "listed")
+    else:
+        assert again.reductions == plan.reductions
+        assert (again.issue == "ready") == (plan.issue == "ready")
+    assert again.barrier == plan.barrier
+    check_plan(again, graph)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
+    graph, network, plan = data.draw(cases())
+    chunks = np.ones(graph.num_parameters, np.int64)
+    if plan.barrier == "parameter":
+        chunks = np.array([data.draw(st.integers(1, max(1, min(3, size)))) for size in graph.parameter_bytes])
+    flat = starts(graph, network, [plan], chunks)[0]
+    mutate = Mutations(graph, network, chunks, flat, np.random.default_rng(data.draw(st.integers(0, 9))))
+    for _ in range(12):
+        flat = mutate(flat)
+        check_plan(plan_of(flat, graph, "neighbour"), graph)
+    assert sorted(flat.rank.tolist()) == list(range(graph.num_operations))
+    judge = Judge(graph, network, plan.architecture, plan.barrier, chunks)
+    found = judge.plan(flat, "neighbour")
+    check_plan(found, graph)
+    if plan.architecture == "ps":
+        cut, cut_plan = sliced(graph, found)
+        check_plan(cut_plan, cut)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_search_keeps_the_best_start_or_betters_it_and_a_seed_decides(data: st.DataObject) -> None:
+    graph, network, plan = data.draw(cases())
+    judge = Judge(graph, network, plan.architecture, plan.barrier)
+    first = starts(graph, network, [plan], judge.chunks)
+    seed = data.draw(st.integers(0, 3))
+    one, two = (
+        climb(graph, network, judge, first, seed=seed, max_evaluations=len(first) + 200) for _ in range(2)
+    )
+    assert one.plan == two.plan
+    assert one.iteration_s <= min(judge.seconds(flat, settled=True) for flat in first)
+    check_plan(one.plan, graph)
+    if plan.architecture == "ps" and plan.barrier == "step":
+        row = simulate(graph, one.plan, network, iterations=1).row
+        assert row.iteration_s <= one.iteration_s * (1 + 1e-9)

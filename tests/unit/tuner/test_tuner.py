@@ -1,0 +1,62 @@
+"""The tuner never loses, and says no in one line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hocket
+from hocket.errors import HocketError
+from hocket.network import Network
+from hocket.planner import policies_of
+from hocket.sim import simulate
+from hocket.tuner import make_plan, plan, tune
+from hocket.tuner.plan import architecture_of, check_exchange
+from tests.golden.make import BRANCHES_NETWORK, branches
+from tests.strategies import networks, steps
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) -> None:
+    graph = data.draw(steps(training=True, samples=1))
+    network = data.draw(networks(graph))
+    architecture = data.draw(st.sampled_from(["ps", "allreduce"]))
+    found = tune(graph, network, architecture=architecture, budget_s=0.05, iterations=4)
+    for policy in policies_of(architecture):
+        alone = simulate(graph, plan(graph, network, policy), network, iterations=4).row
+        if policy not in ("random", "wfbp"):
+            assert found.best.iteration_s <= alone.iteration_s * (1 + 1e-9)
+    assert found.best.bound_s <= found.best.iteration_s * (1 + 1e-9)
+    # One bound holds for all that keeps the same barrier and cuts nothing.
+    assert found.plan == found.plans[found.best.policy]
+    assert found.plan.predicted is not None
+
+
+def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
+    graph, network = branches(), Network(bandwidth_bps=1000.0, num_workers=2)
+    free = make_plan(graph, network, "search", budget_s=0.3)
+    strict = make_plan(graph, network, "search", barrier="step", budget_s=0.3)
+    assert (free.plan.barrier, strict.plan.barrier) == ("parameter", "step")
+    assert free.evaluations > 0
+    seconds = [simulate(graph, made.plan, network).row.iteration_s for made in (free, strict)]
+    assert seconds[0] < seconds[1]
+
+
+def test_timelines_of_the_best_and_the_worst() -> None:
+    found = tune(branches(), BRANCHES_NETWORK, architecture="allreduce", budget_s=0.2, timelines=True)
+    assert set(found.timelines) == {found.ranked[0].policy, found.ranked[-1].policy}
+    assert hocket.tune is tune
+
+
+def test_requests_that_make_no_sense() -> None:
+    graph = branches()
+    with pytest.raises(HocketError, match="policy 'tac' is not for architecture 'allreduce'"):
+        architecture_of("tac", "allreduce")
+    with pytest.raises(HocketError, match="parse costs and patterns are those of all-reduce"):
+        check_exchange(graph, Network(pattern="ring"), "ps")
+    with pytest.raises(HocketError, match="5 servers cannot share 4 parameters"):
+        tune(graph, Network(num_servers=5))
+    with pytest.raises(HocketError, match="policy 'best' is unknown"):
+        plan(graph, Network(), "best")
