@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices, topological_order
 from hocket.planner.base import gradient_order
-from hocket.planner.processor import needed_by, step_operations
+from hocket.planner.processor import step_operations
 
 Edge = tuple[int, int]
 
@@ -84,7 +84,7 @@ def compute_order(graph: StepGraph, edges: list[Edge]) -> Indices:
         rows[free].append(end)
     ordered = topological_order(Csr.from_rows(rows))
     assert ordered is not None, "edges from what has run to what has not cannot close a cycle"
-    needed = needed_by(graph, graph.produces.lengths() > 0)
+    needed = _needed_by(graph, graph.produces.lengths() > 0)
     others = np.zeros(graph.num_operations, dtype=bool)
     others[step_operations(graph)] = True
     others &= ~needed
@@ -98,3 +98,12 @@ def _gradient_needs(graph: StepGraph) -> npt.NDArray[np.bool_]:
     for i in graph.order[::-1].tolist():
         needs[graph.inputs.row(i)] |= needs[i]
     return needs
+
+
+def _needed_by(graph: StepGraph, operations: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The operations of the mask ``operations`` and all that they need, a mask of shape (n,)."""
+    needed = operations.copy()
+    for i in graph.order[::-1].tolist():
+        if needed[i]:
+            needed[graph.inputs.row(i)] = True
+    return needed

@@ -9,12 +9,15 @@ Differs from the paper
   become ready, which ends soonest, and then those of the forward pass by first use, which makes the worst
   delay least once all are ready (Jackson's rule). The runtime issues them so.
 * A group of the forward pass may start while the backward pass still runs, when the network is free.
+* What was placed early may stand in the way of what came later: as long as one group's going over to the
+  other pass shortens the step, it goes.
 * Groups of the forward pass end before the next step's first group is ready, so that steps do not mix.
 * Updates are left out: they push the next step's reads back, so windows are at least as long as assumed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +48,8 @@ def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
 
     By descending size: beside the backward pass if that delays nothing, else beside the forward pass. What
     fits neither way goes, in a second round, where it adds less to the time of a step, to the backward pass
-    if that is equal. ``compute_s``: how long the step computes. O(g^2).
+    if that is equal. Then single groups change over while that helps. ``compute_s``: how long the step
+    computes.
     """
     by_size = np.lexsort((groups.ready_s, -groups.sizes)).tolist()
     backward, forward = np.zeros(len(by_size), dtype=bool), np.zeros(len(by_size), dtype=bool)
@@ -67,7 +71,20 @@ def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
     for group in left_over:
         window = forward if delay_in(forward, group) < delay_in(backward, group) else backward
         window[group] = True
+    while _move_one(by_size, backward, forward, lambda: delay_s(groups, compute_s, backward, forward)):
+        pass
     return _by_ready(groups, backward).tolist(), _by_use(groups, forward).tolist()
+
+
+def _move_one(by_size: list[int], backward: _Mask, forward: _Mask, delay: Callable[[], float]) -> bool:
+    """Move the largest group whose going over to the other pass shortens the step; whether there is one."""
+    least = delay()
+    for group in by_size:
+        backward[group], forward[group] = forward[group], backward[group]
+        if delay() < least:
+            return True
+        backward[group], forward[group] = forward[group], backward[group]
+    return False
 
 
 def delay_s(groups: Groups, compute_s: float, backward: _Mask, forward: _Mask) -> float:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from hocket.graph import Phase, StepGraph
+from hocket.graph import StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.step import Seconds
-
-
-def needed_by(graph: StepGraph, operations: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The operations of the mask ``operations`` and all that they need, a mask of shape (n,)."""
-    needed = operations.copy()
-    for i in graph.order[::-1].tolist():
-        if needed[i]:
-            needed[graph.inputs.row(i)] = True
-    return needed
+from hocket.graph.updates import is_update
 
 
 def step_operations(graph: StepGraph) -> Indices:
-    """Forward and backward in program order: all operations but updates that only follow from gradients."""
-    needed = needed_by(graph, (graph.phases != Phase.UPDATE) | (graph.produces.lengths() > 0))
-    return graph.order[needed[graph.order]]
+    """Forward and backward in program order: all operations but updates."""
+    return graph.order[~is_update(graph)[graph.order]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

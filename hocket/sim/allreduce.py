@@ -14,6 +14,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import flatten
 from hocket.graph.step import PHASE_NAMES
+from hocket.graph.updates import awaited_gradients, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, reduction_s
 from hocket.sim._kernel import NEXT_STEP, NO_LANE, Program
@@ -22,11 +23,9 @@ from hocket.sim.lowered import (
     Lowered,
     Mask,
     Shown,
-    awaited_gradients,
     batch_name,
     computing_order,
     ends_of,
-    is_update,
     rows_of,
 )
 

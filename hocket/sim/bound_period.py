@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
+from hocket.graph.updates import is_update
 from hocket.network import PATTERNS, Network, assign_servers, collective_cost
 from hocket.sim.carlier import without_preemption
-from hocket.sim.lowered import is_update
 from hocket.sim.reach import LARGEST, one_machine, reach
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError
-from hocket.graph import Phase, Plan, StepGraph
+from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
@@ -102,36 +102,6 @@ class Edges:
     def arrays(self) -> tuple[Indices, Indices]:
         """All sources, and all targets."""
         return np.concatenate(self._sources), np.concatenate(self._targets)
-
-
-def is_update(graph: StepGraph) -> Mask:
-    """Update operations that only lead to update operations: what happens to parameters after a gradient."""
-    mask: Mask = (graph.phases == Phase.UPDATE) & (graph.produces.lengths() == 0)
-    users = graph.inputs.transpose(graph.num_operations)
-    for i in graph.order[mask[graph.order]][::-1].tolist():
-        mask[i] = bool(mask[users.row(i)].all())
-    return mask
-
-
-def awaited_gradients(graph: StepGraph, update: Mask) -> tuple[Indices, Indices, Mask]:
-    """Which exchanged gradients each update waits for: parameters, operations, inputs they stand for.
-
-    An update waits for the gradients of the parameters it reads. An input that completes gradients is known
-    by them: by those that the update reads, if it reads any, else by all; the mask is over entries of
-    ``graph.inputs``.
-    """
-    reader, read = graph.reads.row_of_entry(), graph.reads.indices
-    own = update[reader] & graph.produced[read]
-    parameters, operations = [read[own]], [reader[own]]
-    user, source = graph.inputs.row_of_entry(), graph.inputs.indices
-    stands_for: Mask = update[user] & ~update[source] & (graph.produces.lengths()[source] > 0)
-    for op, via in zip(user[stands_for].tolist(), source[stands_for].tolist(), strict=True):
-        gradients = graph.produces.row(via)
-        read_too = np.intersect1d(gradients, graph.reads.row(op))
-        gradients = read_too if len(read_too) else gradients
-        parameters.append(gradients)
-        operations.append(np.full(len(gradients), op))
-    return np.concatenate(parameters), np.concatenate(operations), stands_for
 
 
 def ends_of(graph: StepGraph, among: Mask) -> tuple[Indices, Indices]:

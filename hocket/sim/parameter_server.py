@@ -17,6 +17,7 @@ from hocket.graph.dependencies import dependencies
 from hocket.graph.flat_plan import flatten
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
+from hocket.graph.updates import awaited_gradients, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, assign_servers
 from hocket.sim._kernel import NEXT_STEP, NO_LANE, Program
@@ -26,11 +27,9 @@ from hocket.sim.lowered import (
     Lowered,
     Mask,
     Shown,
-    awaited_gradients,
     batch_name,
     computing_order,
     ends_of,
-    is_update,
     rows_of,
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 from hocket.graph import OperationRow, ParameterRow, Plan, Pull, Push, StepGraph, StepRows, step_from_rows
 from hocket.graph.csr import Indices
 from hocket.graph.io import step_document
-from hocket.sim.lowered import is_update
+from hocket.graph.updates import is_update
 
 Pieces = dict[str, tuple[str, ...]]
 

@@ -110,7 +110,8 @@ def place(groups: Sequence[Group], compute: float) -> tuple[set[int], set[int]]:
     backward: set[int] = set()
     forward: set[int] = set()
     left_over = []
-    for k in sorted(range(len(groups)), key=lambda k: (-groups[k][0], groups[k][1], k)):
+    by_size = sorted(range(len(groups)), key=lambda k: (-groups[k][0], groups[k][1], k))
+    for k in by_size:
         if delay(groups, compute, backward | {k}, forward) == 0:
             backward.add(k)
         elif delay(groups, compute, backward, forward | {k}) == 0:
@@ -121,4 +122,13 @@ def place(groups: Sequence[Group], compute: float) -> tuple[set[int], set[int]]:
         in_backward = delay(groups, compute, backward | {k}, forward)
         in_forward = delay(groups, compute, backward, forward | {k})
         (forward if in_forward < in_backward else backward).add(k)
+    improved = True
+    while improved:
+        improved = False
+        for k in by_size:
+            moved = (backward ^ {k}, forward ^ {k})
+            if delay(groups, compute, *moved) < delay(groups, compute, backward, forward):
+                backward, forward = moved
+                improved = True
+                break
     return backward, forward
