@@ -11,14 +11,13 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.zoo import k80
 from hocket import models
-from hocket.graph import StepGraph
 from hocket.graph.step import Seconds
 from hocket.network import Network
 from hocket.planner.ibatch import batches_end, ibatch, optimal_batches
 from hocket.planner.ibatch_greedy import algorithm_1, algorithm_2, greedy_batches, ibatch_greedy
 from hocket.planner.layers import Layers, backward_layers, forward_layers
-from hocket.profiler import derive, fake
 
 NETWORKS = [
     Network(bandwidth_bps=gbps * 1e9, startup_s=startup_s, num_workers=workers)
@@ -63,11 +62,6 @@ def show(label: str, chains: list[Chain]) -> None:
 def header() -> None:
     print("\nend over the optimal end, mean and worst")
     print(" " * 34 + "".join(f" {choose.__name__:>17}" for choose in OTHERS))
-
-
-def k80(model: str) -> StepGraph:
-    with fake():
-        return derive(*models.make(model), device="k80", name=model)
 
 
 def chain_of(layers: Layers, startup_s: float, mirror: bool) -> Chain:

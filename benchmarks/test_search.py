@@ -18,6 +18,7 @@ BUDGET_S = 10.0
 SETTINGS = (("ps", None), ("ps", "step"), ("allreduce", None))  # a barrier of None: the search chooses
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("model", TABLE_1)
 def test_search_beside_the_bound(benchmark, model: str) -> None:  # type: ignore[no-untyped-def]
     graph = k80(model, 32)

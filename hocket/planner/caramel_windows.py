@@ -9,8 +9,9 @@ Differs from the paper
   become ready, which ends soonest, and then those of the forward pass by first use, which makes the worst
   delay least once all are ready (Jackson's rule). The runtime issues them so.
 * A group of the forward pass may start while the backward pass still runs, when the network is free.
-* What was placed early may stand in the way of what came later: as long as one group's going over to the
-  other pass shortens the step, it goes.
+* What was placed early may stand in the way of what came later. The placement is compared with those that
+  send the largest groups beside one pass and all others beside the other; from the best of them, as long as
+  one group's going over to the other pass shortens the step, it goes.
 * Groups of the forward pass end before the next step's first group is ready, so that steps do not mix.
 * Updates are left out: they push the next step's reads back, so windows are at least as long as assumed.
 """
@@ -48,7 +49,7 @@ def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
 
     By descending size: beside the backward pass if that delays nothing, else beside the forward pass. What
     fits neither way goes, in a second round, where it adds less to the time of a step, to the backward pass
-    if that is equal. Then single groups change over while that helps. ``compute_s``: how long the step
+    if that is equal. Then groups change over where that helps. ``compute_s``: how long the step
     computes.
     """
     by_size = np.lexsort((groups.ready_s, -groups.sizes)).tolist()
@@ -71,6 +72,13 @@ def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
     for group in left_over:
         window = forward if delay_in(forward, group) < delay_in(backward, group) else backward
         window[group] = True
+    # Where groups are in each other's way, also what the largest ones do against all the rest.
+    for count in range(len(by_size) + 1):
+        largest = np.zeros(len(by_size), dtype=bool)
+        largest[by_size[:count]] = True
+        for first, then in ((largest, ~largest), (~largest, largest)):
+            if delay_s(groups, compute_s, first, then) < delay_s(groups, compute_s, backward, forward):
+                backward, forward = first, then
     while _move_one(by_size, backward, forward, lambda: delay_s(groups, compute_s, backward, forward)):
         pass
     return _by_ready(groups, backward).tolist(), _by_use(groups, forward).tolist()

@@ -25,7 +25,7 @@ _HISTORY = 200  # how many evaluations back a plan must be beaten to be accepted
 _PATIENCE = 4000  # evaluations without a better plan before the climb starts over from the best
 _MOST_CHUNKS = 8
 # A plan this close to its bound is as good as optimal: measured durations vary by far more.
-_CLOSE = 1 + 1e-4
+_CLOSE = 1 + 1e-3
 
 
 class Evaluator(Protocol):

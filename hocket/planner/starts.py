@@ -87,14 +87,7 @@ def _list_schedule(
     """Gradients in batches of at least ``cap_bytes`` as they appear; of the ready ones the soonest needed."""
     in_order = np.flatnonzero(graph.produced)
     in_order = in_order[np.argsort(ready_s[in_order], kind="stable")]
-    batches: list[list[int]] = []
-    open_bytes = cap_bytes
-    for i in in_order.tolist():
-        if open_bytes >= cap_bytes:
-            batches.append([])
-            open_bytes = 0
-        batches[-1].append(i)
-        open_bytes += int(graph.parameter_bytes[i])
+    batches = _batched(graph, in_order.tolist(), cap_bytes)
     rate_bps = fair_share_bps(network)
     now, coming, waiting, issued = 0.0, 0, list[tuple[float, int]](), list[int]()
     while coming < len(batches) or waiting:
@@ -110,13 +103,25 @@ def _list_schedule(
         else:
             now += network.startup_s + 8 * size / rate_bps
         issued.append(b)
-    sizes = [len(batches[b]) for b in issued]
     order = np.array([i for b in issued for i in batches[b]], np.int64)
     begins = np.zeros(len(order), bool)
-    begins[np.cumsum([0, *sizes])[:-1]] = True
+    begins[np.cumsum([0, *(len(batches[b]) for b in issued)], dtype=np.int64)[:-1]] = True
     return Transfers(
         order=order,
         starts=begins,
         chunks=np.ones(len(order), np.int64),
         forward=np.full(len(order), architecture == "allreduce"),
     )
+
+
+def _batched(graph: StepGraph, parameters: list[int], cap_bytes: int) -> list[list[int]]:
+    """``parameters`` in their order; a batch is complete when it has ``cap_bytes``."""
+    batches: list[list[int]] = []
+    open_bytes = cap_bytes
+    for i in parameters:
+        if open_bytes >= cap_bytes:
+            batches.append([])
+            open_bytes = 0
+        batches[-1].append(i)
+        open_bytes += int(graph.parameter_bytes[i])
+    return batches

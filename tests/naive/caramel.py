@@ -122,6 +122,12 @@ def place(groups: Sequence[Group], compute: float) -> tuple[set[int], set[int]]:
         in_backward = delay(groups, compute, backward | {k}, forward)
         in_forward = delay(groups, compute, backward, forward | {k})
         (forward if in_forward < in_backward else backward).add(k)
+    everything = set(range(len(groups)))
+    for count in range(len(groups) + 1):
+        largest = set(by_size[:count])
+        for windows in ((largest, everything - largest), (everything - largest, largest)):
+            if delay(groups, compute, *windows) < delay(groups, compute, backward, forward):
+                backward, forward = windows
     improved = True
     while improved:
         improved = False
