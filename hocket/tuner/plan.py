@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +16,11 @@ from hocket.graph.flat_plan import FlatPlan
 from hocket.network import Network, assign_servers
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
-from hocket.planner.exact import exact
+from hocket.planner.optimum import check_exact, exact
 from hocket.planner.p3 import SLICE_BYTES
 from hocket.planner.search import climb
 from hocket.planner.starts import starts
+from hocket.sim import simulate
 from hocket.sim.bound import lower_bound
 from hocket.sim.judge import Judge
 from hocket.sim.slices import slice_graph
@@ -116,8 +118,19 @@ def make_plan(
             raise HocketError(
                 "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
             )
-        optimum = exact(graph, network, architecture=architecture or "ps", time_limit_s=budget_s, seed=seed)
-        return Planned(plan=optimum.plan, status=optimum.status, bound_s=optimum.bound_s)
+        # The models know one duration of each operation, and so does the simulation that judges for them.
+        mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
+        optimum = exact(
+            mean,
+            network,
+            architecture=architecture or "ps",
+            evaluate=lambda made: simulate(mean, made, network, iterations=4).row.iteration_s,
+            time_limit_s=budget_s,
+            seed=seed,
+        )
+        # What is proven of mean durations is no bound of a few steps drawn from several.
+        proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
+        return Planned(plan=optimum.plan, status=optimum.status, bound_s=proven_s)
     if policy == "search":
         if fusion_bytes:
             raise HocketError(f"fusion {fusion_bytes} B: search finds its own batches; leave it out")
@@ -160,6 +173,19 @@ def check_exchange(graph: StepGraph, network: Network, architecture: Architectur
         raise HocketError(
             "parse costs and patterns are those of all-reduce; leave them out for parameter servers"
         )
+
+
+def can_be_exact(
+    graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
+) -> bool:
+    """Whether the exact planner is installed and its models cover the request."""
+    if barrier == "parameter":
+        return False
+    try:
+        check_exact(graph, network, architecture)
+    except HocketError:
+        return False
+    return True
 
 
 def improve(

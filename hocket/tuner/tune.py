@@ -11,9 +11,8 @@ import msgspec
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
-from hocket.planner.exact import MOST_OPERATIONS, MOST_PARAMETERS
 from hocket.sim import simulate
-from hocket.tuner.plan import Planned, check_exchange, improve, make_plan, policy_names
+from hocket.tuner.plan import Planned, can_be_exact, check_exchange, improve, make_plan, policy_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +55,9 @@ def tune(
 ) -> Tuning:
     """Simulate every policy of ``architecture``, then search from their plans for ``budget_s`` seconds.
 
-    A step small enough for it is also planned by ``exact``. The search's plan is one of the ranked, so what
-    is returned is never slower than any of them. ``progress`` is called with what is being tried, and how
-    much of how much of it is done.
+    A step that ``exact`` can plan is planned by it too, for as long. The search's plan is one of the ranked,
+    so what is returned is never slower than any of them. ``progress`` is called with what is being tried, and
+    how much of how much of it is done.
 
     Raises
     ------
@@ -68,13 +67,12 @@ def tune(
     began = time.perf_counter()
     check_exchange(graph, network, architecture)
     report = progress or (lambda name, done, total: None)
-    small = graph.num_operations <= MOST_OPERATIONS and graph.num_parameters <= MOST_PARAMETERS
-    names = [name for name in policy_names(architecture) if name not in ("search", "exact")]
-    if small and barrier != "parameter" and network.num_servers <= network.num_workers:
-        names.append("exact")
+    names = [name for name in policy_names(architecture) if name != "search"]
     planned: dict[str, Planned] = {}
     for name in names:
         report(name, len(planned), len(names) + 1)
+        if name == "exact" and not can_be_exact(graph, network, architecture, barrier):
+            continue
         planned[name] = make_plan(
             graph,
             network,
