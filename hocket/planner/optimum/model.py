@@ -16,7 +16,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hocket.graph import Plan, StepGraph
-from hocket.planner.processor import step_operations
+from hocket.graph.updates import awaited_gradients, is_update
 
 # A horizon of this many ticks: a rounded time is off by 2e-12 of it at most, and sums stay far below 2^63.
 _HORIZON_TICKS = 2.0**38
@@ -82,20 +82,16 @@ class Work:
 
 def work_of(graph: StepGraph) -> Work:
     """Sort out which operations are updates and what they wait for."""
-    main = step_operations(graph).tolist()
-    in_main = set(main)
-    updates = [i for i in graph.order.tolist() if i not in in_main]
+    update = is_update(graph)
+    updates = graph.order[update[graph.order]].tolist()
     makers = graph.produces.transpose(graph.num_parameters)
-    awaited = {}
-    for i in updates:
-        reads = set(graph.reads.row(i).tolist())
-        awaited[i] = {p for p in reads if graph.produced[p]}
-        for j in graph.inputs.row(i).tolist():
-            made = set(graph.produces.row(j).tolist())
-            awaited[i] |= made & reads or made
+    awaited: dict[int, set[int]] = {i: set() for i in updates}
+    parameters, waiting, _ = awaited_gradients(graph, update)
+    for parameter, i in zip(parameters.tolist(), waiting.tolist(), strict=True):
+        awaited[i].add(parameter)
     return Work(
         graph=graph,
-        main=main,
+        main=graph.order[~update[graph.order]].tolist(),
         updates=updates,
         makers=[makers.row(p).tolist() for p in range(graph.num_parameters)],
         awaited=awaited,
