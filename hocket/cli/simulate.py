@@ -43,7 +43,7 @@ def simulate(
     from hocket.report import terminal_table
     from hocket.sim import simulate as run
     from hocket.tuner import Planned, make_plan
-    from hocket.tuner.plan import check_exchange
+    from hocket.tuner.choose import check_request
 
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
@@ -58,7 +58,7 @@ def simulate(
             raise HocketError(f"{plan} is for '{schedule.architecture}', not '{architecture}'; leave it out")
         if barrier is not None:
             raise HocketError(f"barrier '{barrier}': {plan} has its own; change it there")
-        check_exchange(graph, network, schedule.architecture)
+        check_request(graph, network, schedule.architecture)
         planned = Planned(plan=schedule)
     else:
         assert policy is not None

@@ -17,7 +17,7 @@ from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 Refuse = Callable[[str, str], NoReturn]
 
 _LONGEST_S = 1e9
-_MOST_CHUNKS = 10_000
+MOST_CHUNKS = 10_000
 _LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
 
@@ -183,8 +183,8 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
     else:
         _covers("reductions", [r.parameters for r in plan.reductions], trained, every, refuse)
         for i, reduction in enumerate(plan.reductions):
-            if reduction.chunks > _MOST_CHUNKS:
-                refuse(f"reductions[{i}].chunks", f"{reduction.chunks} is more than {_MOST_CHUNKS}; cut less")
+            if reduction.chunks > MOST_CHUNKS:
+                refuse(f"reductions[{i}].chunks", f"{reduction.chunks} is more than {MOST_CHUNKS}; cut less")
         if plan.barrier != "step":
             refuse("barrier", f"'{plan.barrier}' is for parameter servers; all-reduce has windows instead")
     if plan.compute_order is not None:
@@ -217,7 +217,7 @@ def _check_slices(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
     sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
     pulled: dict[str, int] = {}
     for i, pull in enumerate(plan.pulls):
-        name, most = pull.parameters[0], max(1, min(sizes[pull.parameters[0]], _MOST_CHUNKS))
+        name, most = pull.parameters[0], max(1, min(sizes[pull.parameters[0]], MOST_CHUNKS))
         pulled[name] = pull.chunks
         if pull.chunks > 1 and len(pull.parameters) > 1:
             refuse(f"pulls[{i}].chunks", f"{pull.chunks} slices of a batch; slice a parameter that is alone")

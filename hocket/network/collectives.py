@@ -40,9 +40,19 @@ class CollectiveCost:
 
     def seconds(self, size_bytes: float, chunks: int = 1) -> float:
         """How long ``size_bytes`` take in ``chunks`` equal chunks."""
-        wire_s = self.wire_s_per_byte * size_bytes
-        receiver_s = self.handling_s + self.reduce_s_per_byte * size_bytes / chunks
-        return self.latency_s + max(wire_s + receiver_s, wire_s / chunks + chunks * receiver_s)
+        wire_s, reduce_s = self.wire_s_per_byte * size_bytes, self.reduce_s_per_byte * size_bytes
+        return pipelined_s(self.latency_s, self.handling_s, wire_s, reduce_s, chunks)
+
+
+def pipelined_s(latency_s: float, handling_s: float, wire_s: float, reduce_s: float, chunks: int) -> float:
+    """Seconds of a reduction whose chunks share the wire and the receiver; plain, so that kernels take it."""
+    receiver_s = handling_s + reduce_s / chunks
+    return latency_s + max(wire_s + receiver_s, wire_s / chunks + chunks * receiver_s)
+
+
+def patterns_of(network: Network) -> tuple[Pattern, ...]:
+    """The patterns to choose from: the network's own, or all."""
+    return PATTERNS if network.pattern is None else (network.pattern,)
 
 
 def collective_cost(pattern: Pattern, network: Network) -> CollectiveCost:
@@ -75,9 +85,8 @@ def collective_cost(pattern: Pattern, network: Network) -> CollectiveCost:
 
 def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Pattern:
     """The network's own pattern, or the cheapest for that size where it leaves the choice."""
-    if network.pattern is not None:
-        return network.pattern
-    return min(PATTERNS, key=lambda pattern: collective_cost(pattern, network).seconds(size_bytes, chunks))
+    patterns = patterns_of(network)
+    return min(patterns, key=lambda pattern: collective_cost(pattern, network).seconds(size_bytes, chunks))
 
 
 def reduction_s(network: Network, size_bytes: float, chunks: int = 1) -> float:

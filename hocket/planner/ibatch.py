@@ -33,6 +33,7 @@ from hocket.planner.layers import backward_layers, forward_layers
 Chooser = Callable[[Seconds, Seconds, float], list[int]]
 """(transfer_s, compute_s, startup_s) to batches: the last layer of each, counted from 1, ascending."""
 
+_MOST_FREE_LAYERS = 600  # without startups the program prunes nothing and takes cubic time
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -67,6 +68,10 @@ def optimal_batches(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup
     fewest batches, of those the one whose last batch is longest, and then the last but one, and so on.
     """
     chain = in_ticks(transfer_s, compute_s, startup_s)
+    num_layers = len(chain.transfer) - 1
+    if chain.startup == 0 and num_layers > _MOST_FREE_LAYERS:
+        # Nothing ends sooner than every layer by itself; the fewest batches that end as soon take too long.
+        return list(range(1, num_layers + 1))
     ends: list[int] = _optimal(chain.transfer, chain.compute, chain.startup).tolist()
     return ends
 

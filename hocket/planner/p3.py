@@ -12,6 +12,7 @@ Differs from the paper
 from __future__ import annotations
 
 from hocket.graph import Plan, Pull, Push, StepGraph
+from hocket.graph.validate import MOST_CHUNKS
 from hocket.network import Network
 from hocket.planner.layers import read_layers
 
@@ -27,7 +28,7 @@ def p3(graph: StepGraph, network: Network) -> Plan:
     del network
     names = graph.parameter_names
     # Rounded up; an empty parameter is one transfer all the same.
-    chunks = [max(1, -(-int(size) // SLICE_BYTES)) for size in graph.parameter_bytes]
+    chunks = [min(max(1, -(-int(size) // SLICE_BYTES)), MOST_CHUNKS) for size in graph.parameter_bytes]
     ranked = [(k, i) for k, layer in enumerate(read_layers(graph)) for i in layer]
     return Plan(
         policy="p3",

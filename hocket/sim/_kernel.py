@@ -222,12 +222,12 @@ def run(
 ):
     """Simulate consecutive steps from time 0; return how many items were completed.
 
-    keys (rows, L): which ready local node a lane takes first, a row for each step and worker (step-major) or
-    fewer, which then repeat; durations (measured steps, n): seconds of the operations, the first n local
-    nodes; samples (steps, W): the measured step that each worker repeats; global_durations (rows, d): seconds
-    of the first d global nodes, those with a lane; global_samples (steps,): the row of each step; alike: how
-    many workers each simulated one stands for, all in lockstep; limit_s: give up past this time; start, end
-    (steps * S,): seconds, modified in place.
+    keys (rows, L): which ready local node a lane takes first, the least, all below 2 L; a row for each step
+    and worker (step-major) or fewer, which then repeat; durations (measured steps, n): seconds of the
+    operations, the first n local nodes; samples (steps, W): the measured step that each worker repeats;
+    global_durations (rows, d): seconds of the first d global nodes, those with a lane; global_samples
+    (steps,): the row of each step; alike: how many workers each simulated one stands for, all in lockstep;
+    limit_s: give up past this time; start, end (steps * S,): seconds, modified in place.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, lane_step = (
@@ -242,6 +242,7 @@ def run(
     num_locals = len(lane_of) - u
     size = u + num_workers * num_locals
     first_channel = num_workers + program.num_global_lanes
+    key_span = 2 * num_locals  # no key of a step reaches the next one's
 
     heap_first = _cut_heaps(program, num_workers, num_steps)
     num_lanes = len(heap_first) - 1
@@ -283,7 +284,7 @@ def run(
                     lane = lane_of[u + local]
                     if lane >= 0:
                         lane += worker * lane_step[u + local]
-                        key = step * num_locals + keys[(step * num_workers + worker) % len(keys), local]
+                        key = step * key_span + keys[(step * num_workers + worker) % len(keys), local]
                 if lane < 0:
                     start[item] = end[item] = now
                     ended[num_ended] = item

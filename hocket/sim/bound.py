@@ -34,11 +34,14 @@ def lower_bound(
     network: Network,
     architecture: Literal["ps", "allreduce"],
     barrier: Literal["step", "parameter"],
+    lockstep: bool,
 ) -> Bound:
     """What no order, batching, chunking or window of ``graph`` on ``network`` beats.
 
     Parameters stay on their servers and travel whole; slices are bounded as parameters of their own.
+    ``lockstep``: all workers do the same at the same time, as they do under one plan when they all repeat one
+    measured step; under orders that each draws for itself one worker may be served before the others.
     """
     if architecture == "ps" and barrier == "step":
         return Bound(*step_bounds(graph, network))
-    return Bound(period_bound(graph, network, architecture), np.zeros(graph.num_samples))
+    return Bound(period_bound(graph, network, architecture, lockstep), np.zeros(graph.num_samples))

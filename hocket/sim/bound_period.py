@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.updates import is_update
-from hocket.network import PATTERNS, Network, assign_servers, collective_cost
+from hocket.network import Network, assign_servers, collective_cost, patterns_of
 from hocket.sim.carlier import without_preemption
 from hocket.sim.reach import LARGEST, one_machine, reach
 
@@ -49,18 +49,20 @@ class Exchange:
     back: tuple[Floats, Floats] | None
 
 
-def period_bound(graph: StepGraph, network: Network, architecture: str) -> float:
-    """A lower bound of the steady-state seconds per step, whatever the plan."""
+def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep: bool) -> float:
+    """A lower bound of the steady-state seconds per step, whatever the plan; as ``lower_bound`` says."""
     update = is_update(graph)
     work = graph.oracle_s
-    exchange = (
-        _reduced(graph, network, update) if architecture == "allreduce" else _served(graph, network, update)
-    )
+    if architecture == "allreduce":
+        exchange = _reduced(graph, network, update)
+    else:
+        exchange = _served(graph, network, update, lockstep)
     on_worker = np.ones(len(work), bool) if architecture == "allreduce" else ~update
     best = max(float(work[on_worker].sum()), _busiest(graph, exchange))
     if graph.num_operations > LARGEST:
         return best
-    step = _Step(graph, network, update, work, exchange)
+    one_at_a_time = exchange.back is None or (lockstep and network.num_servers <= network.num_workers)
+    step = _Step(graph, update, work, exchange, one_at_a_time)
     for v in step.cuts():
         best = max(best, step.between(v))
     return best
@@ -77,8 +79,7 @@ def _busiest(graph: StepGraph, exchange: Exchange) -> float:
 
 def _reduced(graph: StepGraph, network: Network, update: Mask) -> Exchange:
     """The fastest that any batching into reductions can be: bytes at the best rate, the least startup."""
-    patterns = PATTERNS if network.pattern is None else (network.pattern,)
-    costs = [collective_cost(pattern, network) for pattern in patterns]
+    costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
     start_s = min(cost.latency_s + cost.handling_s for cost in costs)
     rate = min(max(cost.wire_s_per_byte, cost.reduce_s_per_byte) for cost in costs)
     p = graph.num_parameters
@@ -98,18 +99,15 @@ def _reduced(graph: StepGraph, network: Network, update: Mask) -> Exchange:
     )
 
 
-def _served(graph: StepGraph, network: Network, update: Mask) -> Exchange:
-    """Up to the parameter's server with every worker's bytes, one update at least, and down again.
-
-    Workers that all repeat one measured step are in lockstep, so that none is served before the others.
-    """
+def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) -> Exchange:
+    """Up to the parameter's server with every worker's bytes, one update at least, and down again."""
     p = graph.num_parameters
     alone_s: Floats = graph.parameter_bytes.astype(np.float64) * (8.0 / network.bandwidth_bps)
     reader, read = graph.reads.row_of_entry(), graph.reads.indices
     of_update = update[reader]
     update_s = np.zeros(p)
     np.maximum.at(update_s, read[of_update], graph.oracle_s[reader[of_update]])
-    own_s = network.num_workers * alone_s if graph.num_samples == 1 else alone_s
+    own_s = network.num_workers * alone_s if lockstep else alone_s
     return Exchange(
         machine=assign_servers(graph.parameter_bytes.tolist(), network.num_servers),
         start_s=np.full(p, network.startup_s),
@@ -121,17 +119,17 @@ def _served(graph: StepGraph, network: Network, update: Mask) -> Exchange:
 
 
 class _Step:
-    """One step's operations with everything before and after each of them."""
+    """One step's operations with everything before and after each of them.
+
+    ``one_at_a_time``: a link carries one transfer after the other: the network that reductions share, and
+    channels of workers in lockstep that are no fewer than the servers.
+    """
 
     def __init__(
-        self, graph: StepGraph, network: Network, update: Mask, work: Floats, exchange: Exchange
+        self, graph: StepGraph, update: Mask, work: Floats, exchange: Exchange, one_at_a_time: bool
     ) -> None:
         self._graph, self._exchange = graph, exchange
-        # A link that one transfer after the other occupies: the network that reductions share, and channels
-        # whose workers are in lockstep and outnumber the servers.
-        self._in_turn = exchange.back is None or (
-            graph.num_samples == 1 and network.num_servers <= network.num_workers
-        )
+        self._one_at_a_time = one_at_a_time
         self._main, self._work = ~update, np.where(update, 0.0, work)
         n, p = graph.num_operations, graph.num_parameters
         self._users = graph.inputs.transpose(n)
@@ -182,7 +180,7 @@ class _Step:
             start = head[here] + exchange.start_s[here]
             after = exchange.after_s[here] + tail[here]
             best = max(best, one_machine(start, exchange.work_s[here], after))
-            if self._in_turn:
+            if self._one_at_a_time:
                 best = max(best, without_preemption(start, exchange.work_s[here], after, _MOST_NODES))
             if exchange.back is not None:
                 back_work, delay = exchange.back

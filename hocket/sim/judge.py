@@ -14,14 +14,17 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
 from hocket.kernel import kernel
-from hocket.network import PATTERNS, Network, collective_cost
+from hocket.network import Network, collective_cost, patterns_of, pipelined_s
 from hocket.sim import _kernel
 from hocket.sim.allreduce import assemble_reduced, reduced_step
 from hocket.sim.lowered import Floats
 from hocket.sim.parameter_server import assemble_server, server_step
 from hocket.sim.slices import slice_graph
 
-# Overlapping steps: some to settle, one or two to measure, and with a parameter server one that follows.
+_pipelined_s = kernel(pipelined_s)
+
+# Overlapping steps to run, early on and settled: the first half settles, the rest is measured, and with a
+# parameter server one more follows.
 _STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
 
 
@@ -53,10 +56,7 @@ class Judge:
             self._reduced = reduced_step(graph, network)
             self._worker_ops = np.flatnonzero(~self._reduced.update)
             self._durations_s = mean_s[None, :]
-            costs = [
-                collective_cost(pattern, network)
-                for pattern in (PATTERNS if network.pattern is None else (network.pattern,))
-            ]
+            costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
             self._costs = np.array(
                 [
                     (cost.latency_s, cost.handling_s, cost.wire_s_per_byte, cost.reduce_s_per_byte)
@@ -273,9 +273,8 @@ def _judge_reduced(
         best = np.inf
         cut = chunks[first[r]]
         for c in range(len(costs)):
-            wire_s = costs[c, 2] * size
-            receiver_s = costs[c, 1] + costs[c, 3] * size / cut
-            best = min(best, costs[c, 0] + max(wire_s + receiver_s, wire_s / cut + cut * receiver_s))
+            wire_s, reduce_s = costs[c, 2] * size, costs[c, 3] * size
+            best = min(best, _pipelined_s(costs[c, 0], costs[c, 1], wire_s, reduce_s, cut))
         seconds[0, r] = best
         in_forward[r] = forward[first[r]]
     program, preference = assemble_reduced(

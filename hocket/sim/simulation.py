@@ -72,7 +72,8 @@ def simulate(
     started = time.perf_counter()
     lowered = lower(graph, plan, network)
     run = _Run(lowered, seed, random_order)
-    bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier)
+    alike = lowered.graph.num_samples == 1 and not random_order
+    bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier, alike)
     steps: list[Step] = []
     for step in run.steps(iterations):
         steps.append(step)
@@ -86,7 +87,7 @@ def simulate(
     communication = lowered.communication_s
     bound_s = max(bound_s, lowered.occupied_s, compute)
     if lowered.done >= 0:
-        # Where steps overlap and vary, the limit is one of long runs; a short one can fall below it.
+        # Where steps overlap the limit is one of long runs; a few of them can fall below it.
         bound_s = min(bound_s, iteration_s)
     assert bound_s <= iteration_s * (1 + 1e-9), "a bound above what was simulated is no bound"
     row = ResultRow(

@@ -41,12 +41,16 @@ def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
 
 def slice_graph(graph: StepGraph, chunks: Indices) -> tuple[StepGraph, Pieces]:
     """Cut each parameter into ``chunks`` (p,) equal slices, and name the slices of each."""
+    if chunks.max(initial=1) == 1:
+        return graph, {name: (name,) for name in graph.parameter_names}
+    # Brackets that no name of the step ends with, so that a slice's name is nobody else's.
+    close = "]"
+    while any(name.endswith(close) for name in (*graph.parameter_names, *graph.operation_names)):
+        close += "]"
     pieces: Pieces = {
-        name: tuple(f"{name}[{j}]" for j in range(count)) if count > 1 else (name,)
+        name: tuple(f"{name}[{j}{close}" for j in range(count)) if count > 1 else (name,)
         for name, count in zip(graph.parameter_names, chunks.tolist(), strict=True)
     }
-    if chunks.max(initial=1) == 1:
-        return graph, pieces
     rows = msgspec.convert(step_document(graph), StepRows)
     parameters = []
     for parameter in rows.parameters:
@@ -65,7 +69,7 @@ def slice_graph(graph: StepGraph, chunks: Indices) -> tuple[StepGraph, Pieces]:
         produces = [piece for name in row.produces for piece in pieces[name]]
         own = cut_by.get(row.name)
         if own is None:
-            inputs = [part for name in row.inputs for part in _parts(name, cut_by, pieces)]
+            inputs = [part for name in row.inputs for part in _parts(name, cut_by, pieces, close)]
             reads = [piece for name in row.reads for piece in pieces[name]]
             operations.append(OperationRow(row.name, row.phase, row.duration_s, inputs, reads, produces))
             continue
@@ -76,16 +80,19 @@ def slice_graph(graph: StepGraph, chunks: Indices) -> tuple[StepGraph, Pieces]:
             inputs = [
                 part
                 for name in row.inputs
-                for part in ([f"{name}[{j}]"] if cut_by.get(name) == own else _parts(name, cut_by, pieces))
+                for part in (
+                    [f"{name}[{j}{close}"] if cut_by.get(name) == own else _parts(name, cut_by, pieces, close)
+                )
             ]
-            operations.append(OperationRow(f"{row.name}[{j}]", row.phase, share, inputs, [piece], produces))
+            name = f"{row.name}[{j}{close}"
+            operations.append(OperationRow(name, row.phase, share, inputs, [piece], produces))
     return step_from_rows(msgspec.structs.replace(rows, parameters=parameters, operations=operations)), pieces
 
 
-def _parts(name: str, cut_by: dict[str, str], pieces: Pieces) -> list[str]:
+def _parts(name: str, cut_by: dict[str, str], pieces: Pieces, close: str) -> list[str]:
     if name not in cut_by:
         return [name]
-    return [f"{name}[{j}]" for j in range(len(pieces[cut_by[name]]))]
+    return [f"{name}[{j}{close}" for j in range(len(pieces[cut_by[name]]))]
 
 
 def _batches(transfer: Pull | Push, pieces: Pieces) -> list[tuple[str, ...]]:

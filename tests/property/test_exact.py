@@ -61,7 +61,7 @@ def test_no_pull_order_beats_it_and_it_beats_no_bound(data: st.DataObject) -> No
         assume(False)  # updates that wait for each other across servers
     found = optimum(graph, network, "ps")
     assert found.objective_s <= pull_orders(graph, network) + 1e-6
-    bound = lower_bound(graph, network, "ps", "step")
+    bound = lower_bound(graph, network, "ps", "step", lockstep=True)
     assert found.objective_s >= max(bound.shared, bound.each.max()) - 1e-6
     if found.status == "optimal":
         assert found.bound_s >= max(bound.shared, bound.each.max()) - 1e-6
@@ -137,4 +137,5 @@ def test_no_reductions_beat_the_exact_period(data: st.DataObject) -> None:
     # Any-ready execution may alternate between steps; the model's schedules repeat exactly.
     if found.status == "optimal":
         assert found.objective_s <= best * (1 + 1e-4) + 1e-6
-    assert found.objective_s >= lower_bound(graph, network, "allreduce", "step").shared - 1e-6
+    bound = lower_bound(graph, network, "allreduce", "step", lockstep=True)
+    assert found.objective_s >= bound.shared - 1e-6

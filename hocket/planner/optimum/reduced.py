@@ -14,7 +14,7 @@ from itertools import combinations
 from ortools.sat.python import cp_model
 
 from hocket.graph import Plan, Reduction, StepGraph
-from hocket.network import PATTERNS, Network, collective_cost
+from hocket.network import Network, collective_cost, patterns_of
 from hocket.planner.optimum.model import (
     Channel,
     Found,
@@ -105,8 +105,7 @@ def _plan(graph: StepGraph, order: list[int], batches: list[list[int]]) -> Plan:
 
 def _costs(network: Network) -> list[tuple[float, float]]:
     """Seconds a batch and seconds a byte of every pattern that is the cheapest for some size."""
-    patterns = PATTERNS if network.pattern is None else (network.pattern,)
-    found = [collective_cost(pattern, network) for pattern in patterns]
+    found = [collective_cost(pattern, network) for pattern in patterns_of(network)]
     costs = {
         (cost.latency_s + cost.handling_s, cost.wire_s_per_byte + cost.reduce_s_per_byte) for cost in found
     }

@@ -155,3 +155,31 @@ def test_what_the_next_step_pulls_goes_after_what_this_one_pulls() -> None:
     graph = step([parameter("a", 125), parameter("b", 500)], [operation("o", 1.0, reads=["b"])])
     plan = msgspec.structs.replace(serving([("a",), ("b",)]), pushes=())
     assert period(graph, plan, ALONE) == pytest.approx(5.0)
+
+
+def test_an_update_goes_before_the_next_steps_operations_however_many_there_are() -> None:
+    # One parameter and many operations that need nothing: the update that is ready at 3 runs at 3.
+    loads = [operation(f"load {i}", 0.25) for i in range(20)]
+    graph = step(
+        [parameter("w", 125)],
+        [
+            *loads,
+            operation("forward", 1.0, reads=["w"], inputs=[row.name for row in loads]),
+            operation("backward", 1.0, inputs=["forward"], produces=["w"], phase="backward"),
+            operation("update", 1.0, inputs=["backward"], reads=["w"], phase="update"),
+        ],
+    )
+    plan = Plan(
+        policy="toy",
+        model="toy",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=("w",), window="forward"),),
+        compute_order=None,
+    )
+    result = simulate(graph, plan, Network(num_workers=2), iterations=1, timeline=True)
+    assert result.timeline is not None
+    first = [span for span in result.timeline.spans if span.lane == 0][:2]
+    # The step is shown from the end of the one before: a reduction of no length, then its update.
+    assert [span.name for span in first] == ["update", "load 0"] or first[0].name == "load 0"
+    update = next(span for span in result.timeline.spans if span.name == "update")
+    assert update.start_s < 0.26

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, ResultRow, StepGraph
-from hocket.graph.flat_plan import FlatPlan
 from hocket.network import Network, assign_servers
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.optimum import check_exact, exact
-from hocket.planner.p3 import SLICE_BYTES
-from hocket.planner.search import climb
-from hocket.planner.starts import starts
 from hocket.sim import simulate
-from hocket.sim.bound import lower_bound
-from hocket.sim.judge import Judge
-from hocket.sim.slices import slice_graph
+from hocket.tuner.improve import improve
 
 Status = Literal["", "optimal", "feasible"]
 _SEARCHED = ("exact", "search")
-_SLICES_BYTES = (SLICE_BYTES, 1_000_000, 250_000)
-# More slices than this make a simulation too slow to be asked thousands of times.
-_MOST_SLICES = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +102,7 @@ def make_plan(
         raise UnknownNameError("policy", policy, policy_names())
     if not 0 < budget_s <= 1e9:
         raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
-    check_exchange(graph, network, architecture_of(policy, architecture))
+    check_request(graph, network, architecture_of(policy, architecture), barrier, fusion_bytes)
     if policy == "exact":
         if barrier == "parameter":
             raise HocketError(
@@ -136,9 +126,10 @@ def make_plan(
             raise HocketError(f"fusion {fusion_bytes} B: search finds its own batches; leave it out")
         names = policies_of(architecture or "ps")
         plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
-        return improve(
+        better = improve(
             graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
         )
+        return Planned(plan=better.plan, evaluations=better.evaluations)
     made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
     return Planned(plan=made, drawn_anew=POLICIES[policy].drawn_anew)
 
@@ -158,21 +149,31 @@ def architecture_of(policy: str, asked: Architecture | None) -> Architecture:
     return own
 
 
-def check_exchange(graph: StepGraph, network: Network, architecture: Architecture) -> None:
-    """Refuse what the architecture cannot do on ``network``.
+def check_request(
+    graph: StepGraph,
+    network: Network,
+    architecture: Architecture,
+    barrier: Barrier | None = None,
+    fusion_bytes: int = 0,
+) -> None:
+    """Refuse what the architecture cannot do on ``network``, and options that it does not have.
 
     Raises
     ------
     HocketError
-        When there are more servers than parameters, or costs that only AllReduce knows.
+        When there are more servers than parameters, or an option of the other architecture is given.
     """
     if architecture == "allreduce":
+        if barrier is not None:
+            raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
         return
     assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
     if network.parse_s_per_byte or network.parse_s or network.pattern is not None:
         raise HocketError(
             "parse costs and patterns are those of all-reduce; leave them out for parameter servers"
         )
+    if fusion_bytes:
+        raise HocketError(f"fusion {fusion_bytes} B is Horovod's, for all-reduce; leave it out")
 
 
 def can_be_exact(
@@ -186,54 +187,3 @@ def can_be_exact(
     except HocketError:
         return False
     return True
-
-
-def improve(
-    graph: StepGraph,
-    network: Network,
-    plans: Sequence[Plan],
-    *,
-    barrier: Barrier | None,
-    seed: int,
-    budget_s: float,
-    progress: Callable[[float, float], None] | None = None,
-) -> Planned:
-    """Search from ``plans``, all of one architecture.
-
-    With parameter servers, first the barrier (unless it is given) and with a barrier per parameter the size
-    of slices are chosen: those of the best start.
-    """
-    architecture = plans[0].architecture
-    settings: list[tuple[Barrier, int]] = [("step", 0)]
-    if architecture == "ps" and barrier != "step":
-        settings = settings if barrier is None else []
-        # Slices only pay where a step's exchange overlaps with the next one's.
-        settings += [("parameter", size) for size in (0, *_SLICES_BYTES)]
-    best: tuple[float, Judge, list[FlatPlan]] | None = None
-    for choice, slice_bytes in settings:
-        chunks = np.ones(graph.num_parameters, np.int64)
-        if slice_bytes:
-            chunks = np.maximum(1, -(-graph.parameter_bytes // slice_bytes))
-            if chunks.sum() > max(_MOST_SLICES, graph.num_parameters):
-                continue
-        judge = Judge(graph, network, architecture, choice, chunks)
-        choices = [msgspec.structs.replace(made, barrier=choice) for made in plans]
-        first = starts(graph, network, choices, chunks)
-        first_s = min(judge.seconds(flat, settled=True) for flat in first)
-        if best is None or first_s < best[0]:
-            best = first_s, judge, first
-    assert best is not None, "slices are left out where there are too many, not the setting without them"
-    _, judge, first = best
-    cut, _ = slice_graph(graph, judge.chunks)
-    bound = lower_bound(cut, network, architecture, judge.barrier)
-    found = climb(
-        graph,
-        network,
-        judge,
-        first,
-        budget_s=budget_s,
-        seed=seed,
-        bound_s=max(bound.shared, float(bound.each.mean())),
-        progress=progress,
-    )
-    return Planned(plan=found.plan, evaluations=found.evaluations)

@@ -1,0 +1,109 @@
+"""A search from known plans, set up for the step and checked by simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from hocket.graph import Plan, StepGraph
+from hocket.graph.csr import Indices
+from hocket.graph.flat_plan import FlatPlan, plan_of
+from hocket.network import Network
+from hocket.planner import Architecture, Barrier
+from hocket.planner.p3 import SLICE_BYTES
+from hocket.planner.search import climb
+from hocket.planner.starts import starts
+from hocket.sim import simulate
+from hocket.sim.bound import lower_bound
+from hocket.sim.judge import Judge
+from hocket.sim.slices import slice_graph
+
+_SLICES_BYTES = (SLICE_BYTES, 1_000_000, 250_000)
+# More slices than this make a simulation too slow to be asked thousands of times.
+_MOST_SLICES = 600
+# The share of the budget after which no more starts are looked at.
+_FOR_STARTS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improved:
+    """The best plan, and how many were judged for it."""
+
+    plan: Plan
+    evaluations: int
+
+
+def improve(
+    graph: StepGraph,
+    network: Network,
+    plans: Sequence[Plan],
+    *,
+    barrier: Barrier | None,
+    seed: int,
+    budget_s: float,
+    progress: Callable[[float, float], None] | None = None,
+) -> Improved:
+    """Search from ``plans`` (at least one), all of one architecture, for ``budget_s`` seconds.
+
+    With parameter servers, first the barrier (unless it is given) and the size of slices are chosen: those of
+    the best start. The search judges by the mean of the measured steps. What it finds is then simulated with
+    all of them, as :func:`hocket.sim.simulate` does, beside itself without a strict compute order and beside
+    ``plans``, and the best is returned; that comes on top of the budget.
+    """
+    began = time.perf_counter()
+    mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
+    best: tuple[float, Judge, FlatPlan] | None = None
+    evaluations = 0
+    for choice, chunks in _settings(graph, network, plans[0].architecture, barrier):
+        judge = Judge(mean, network, plans[0].architecture, choice, chunks)
+        choices = [msgspec.structs.replace(made, barrier=choice) for made in plans]
+        for flat in starts(mean, network, choices, chunks):
+            if best is not None and time.perf_counter() - began > _FOR_STARTS * budget_s:
+                break
+            seconds = judge.seconds(flat, settled=True)
+            evaluations += 1
+            if best is None or seconds < best[0]:
+                best = seconds, judge, flat
+    assert best is not None, "there is a setting, and a start for every plan"
+    _, judge, start = best
+    cut, _ = slice_graph(mean, judge.chunks)
+    bound = lower_bound(cut, network, judge.architecture, judge.barrier, lockstep=True)
+    found = climb(
+        graph,
+        network,
+        judge,
+        [start],
+        budget_s=max(0.0, budget_s - (time.perf_counter() - began)),
+        seed=seed,
+        bound_s=max(bound.shared, float(bound.each.max())),
+        progress=progress,
+    )
+    candidates = [found.plan, plan_of(start, graph, "search"), *plans]
+    if graph.num_samples > 1:
+        candidates.insert(1, msgspec.structs.replace(found.plan, compute_order=None))
+    checked_s = [simulate(graph, plan, network, seed=seed).row.iteration_s for plan in candidates]
+    plan = msgspec.structs.replace(candidates[int(np.argmin(checked_s))], policy="search")
+    return Improved(plan=plan, evaluations=evaluations + found.evaluations)
+
+
+def _settings(
+    graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
+) -> Iterator[tuple[Barrier, Indices]]:
+    """Barriers and chunks (p,) to choose from, whole parameters first."""
+    whole = np.ones(graph.num_parameters, np.int64)
+    if architecture == "allreduce":
+        yield "step", whole
+        return
+    for choice in ("step", "parameter") if barrier is None else (barrier,):
+        yield choice, whole
+        if choice == "step" and network.num_servers == 1:
+            continue  # slices balance servers, and let an exchange overlap with the next step's
+        for size in _SLICES_BYTES:
+            chunks = np.maximum(1, -(-graph.parameter_bytes // size))
+            if whole.sum() < chunks.sum() <= max(_MOST_SLICES, graph.num_parameters):
+                yield choice, chunks
