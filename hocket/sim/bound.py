@@ -43,5 +43,5 @@ def lower_bound(
     measured step; under orders that each draws for itself one worker may be served before the others.
     """
     if architecture == "ps" and barrier == "step":
-        return Bound(*step_bounds(graph, network))
+        return Bound(*step_bounds(graph, network, lockstep=lockstep))
     return Bound(period_bound(graph, network, architecture, lockstep), np.zeros(graph.num_samples))

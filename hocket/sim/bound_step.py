@@ -8,7 +8,8 @@ processor.
 
 Heads of operations also count the pulls they need, and there lies the one assumption: interfaces are shared
 equally, so that no worker is served before the others. While one worker's channel is in its startup the
-others move faster, so with a startup the head gives back what they could have gained.
+others move faster, so with a startup the head gives back what they could have gained; nothing, where all
+workers are in lockstep.
 
 Batching only delays what could have travelled alone, so parameters are bounded one by one, and every path
 counts one startup for each direction, whatever a plan makes of it.
@@ -30,14 +31,14 @@ from hocket.sim.reach import LARGEST, longest_paths, one_machine, reach
 Floats = npt.NDArray[np.float64]
 
 
-def step_bounds(graph: StepGraph, network: Network) -> tuple[float, Floats]:
+def step_bounds(graph: StepGraph, network: Network, *, lockstep: bool) -> tuple[float, Floats]:
     """Lower bounds of a step in seconds: what all workers share, and each measured step on one worker.
 
     A step in which workers repeat the measured steps k1, k2, ... takes at least the maximum of the first and
     of the second at k1, k2, ...
     """
     step = server_step(graph, network, overlapping=False)
-    loads = _pull_loads(graph, network, step.home)[step.worker_ops]
+    loads = _pull_loads(graph, network, step.home, lockstep)[step.worker_ops]
     before, after = _processor_work(graph, step)
     durations_s = graph.durations_s[step.worker_ops]
     server_s = graph.durations_s[step.server_ops].min(axis=1)
@@ -51,7 +52,7 @@ def step_bounds(graph: StepGraph, network: Network) -> tuple[float, Floats]:
     return shared, np.array(each)
 
 
-def _pull_loads(graph: StepGraph, network: Network, home: Indices) -> Floats:
+def _pull_loads(graph: StepGraph, network: Network, home: Indices, lockstep: bool) -> Floats:
     """For each operation the earliest time at which all pulls it needs can have come, (n,)."""
     needs = dependencies(graph)
     rows = needs.rows()
@@ -62,6 +63,8 @@ def _pull_loads(graph: StepGraph, network: Network, home: Indices) -> Floats:
     any_part[where] = True
     workers = network.num_workers
     gained = (workers - 1) * np.bincount(home, minlength=network.num_servers) * network.startup_s
+    if lockstep:
+        gained = -network.startup_s * any_part
     per_server = np.maximum(any_part * network.startup_s + alone, workers * alone - gained)
     loads: Floats = np.maximum(per_server.max(axis=1, initial=0.0), alone.sum(axis=1))
     return loads[needs.class_of]
