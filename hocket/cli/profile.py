@@ -32,8 +32,8 @@ def profile(
     seed: options.Seed = 0,
 ) -> None:
     """Measure a real training step as a graph of operations, or derive it for a device (nothing is run)."""
+    from hocket.document import check_writable
     from hocket.graph import save_step
-    from hocket.graph.document import check_writable
     from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
 
     check_writable(output, target.rpartition(":")[0] or target)

@@ -18,7 +18,7 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML page to write.")],
 ) -> None:
     """Rank results on one self-contained HTML page, with the timelines of the worst and the best."""
-    from hocket.graph.document import check_writable, write_whole
+    from hocket.document import check_writable, write_whole
     from hocket.report import load_results, render
 
     check_writable(output, *results)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hocket.graph.document import decode, read_bytes, write_json
+from hocket.document import decode, read_bytes, write_json
 from hocket.graph.plan import Plan
 from hocket.graph.step import PHASE_NAMES, StepGraph
 from hocket.graph.validate import StepRows, step_from_rows

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from hocket.document import convert_document, read_document
 from hocket.errors import FormatError
-from hocket.graph.document import convert_document, read_document
 from hocket.graph.result import ResultRow, check_row
 from hocket.graph.timeline import Kind, Lane, Span, Timeline
 

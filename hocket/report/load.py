@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hocket.document import convert_document, read_document
 from hocket.errors import FormatError
-from hocket.graph.document import convert_document, read_document
 from hocket.graph.result import ResultRow, check_row
 from hocket.graph.timeline import Timeline
 from hocket.interop import timeline_from_document

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.graph.document import write_whole
+from hocket.document import write_whole
 from tests.unit.cli.test_commands import STEP
 
 

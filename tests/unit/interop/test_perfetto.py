@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hocket.document import write_json
 from hocket.errors import FormatError
-from hocket.graph.document import write_json
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Kind, Lane, Span, Timeline
 from hocket.interop import TIMELINE_FORMAT, load_timeline, timeline_document
