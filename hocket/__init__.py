@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.errors import FormatError, HocketError, UnknownNameError
     from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
-    from hocket.network import Network
+    from hocket.network import Network, load_network
+    from hocket.predictor import Machines, Prediction, predict
     from hocket.profiler import profile
     from hocket.sim import Result, simulate
     from hocket.tuner import Tuning, plan, tune
@@ -21,16 +22,20 @@ __version__ = "0.1.0"
 _HOME = {
     "FormatError": "hocket.errors",
     "HocketError": "hocket.errors",
+    "Machines": "hocket.predictor",
     "Network": "hocket.network",
     "Plan": "hocket.graph",
+    "Prediction": "hocket.predictor",
     "Result": "hocket.sim",
     "StepGraph": "hocket.graph",
     "Timeline": "hocket.graph",
     "Tuning": "hocket.tuner",
     "UnknownNameError": "hocket.errors",
+    "load_network": "hocket.network",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
     "plan": "hocket.tuner",
+    "predict": "hocket.predictor",
     "profile": "hocket.profiler",
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
@@ -41,16 +46,20 @@ _HOME = {
 __all__ = [
     "FormatError",
     "HocketError",
+    "Machines",
     "Network",
     "Plan",
+    "Prediction",
     "Result",
     "StepGraph",
     "Timeline",
     "Tuning",
     "UnknownNameError",
+    "load_network",
     "load_plan",
     "load_step",
     "plan",
+    "predict",
     "profile",
     "save_plan",
     "save_step",

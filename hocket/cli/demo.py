@@ -21,23 +21,26 @@ def demo(
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure.")] = 10,
     workers: options.Workers = 4,
     servers: options.Servers = 1,
-    bandwidth: options.Bandwidth = "1Gbit/s",
-    latency: options.Latency = "50us",
+    network_file: options.NetworkPath = None,
+    bandwidth: Annotated[str | None, typer.Option(help="Of every interface, each way; else 1Gbit/s.")] = None,
+    latency: Annotated[str | None, typer.Option(help="Startup of each transfer; else 50us.")] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 100,
     budget: options.Budget = "5s",
     seed: options.Seed = 0,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to fill.")] = Path("hocket-demo"),
 ) -> None:
     """Profile a real model here, rank every policy, search for a better plan, and write the report."""
+    from hocket.document import write_json, write_whole
     from hocket.graph import save_plan, save_step
-    from hocket.graph.document import write_json, write_whole
     from hocket.interop import timeline_document
     from hocket.network import assign_servers, parse_duration
     from hocket.profiler import load, profile_step
     from hocket.report import Entry, render, terminal_table
     from hocket.tuner import tune
 
-    network = options.network_of(workers, servers, bandwidth, latency)
+    if network_file is None:
+        bandwidth, latency = bandwidth or "1Gbit/s", latency or "50us"
+    network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
     setup = load(model, batch_size)
     assign_servers([0] * len(list(setup.model.parameters())), servers)  # refuse before measuring
     try:
@@ -52,7 +55,10 @@ def demo(
     save_step(graph, output / "step.json")
     note(measured_step(measured))
 
-    print(f"{model} on this machine; workers: {workers}, interfaces of {bandwidth}, startup {latency}")
+    print(
+        f"{model} on this machine; workers: {workers}, interfaces of {network.bandwidth_bps / 1e9:.4g}Gbit/s,"
+        f" startup {network.startup_s * 1e6:.4g}us"
+    )
     entries = []
     for architecture in ARCHITECTURES:
         with progress("tuning") as report:

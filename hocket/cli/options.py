@@ -8,14 +8,18 @@ from typing import Annotated, Literal
 import typer
 
 from hocket.errors import HocketError
-from hocket.network import Network, Pattern, parse_bandwidth, parse_bytes, parse_duration
+from hocket.network import Network, Pattern, load_network, parse_bandwidth, parse_bytes, parse_duration
 
 Step = Annotated[Path, typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).")]
 Policy = Annotated[str, typer.Option(help="Plan by this policy; an unknown name lists them all.")]
 Workers = Annotated[int, typer.Option(help="Workers that train together.")]
 Servers = Annotated[int, typer.Option(help="Parameter servers; parameters are spread over them by bytes.")]
-Bandwidth = Annotated[str, typer.Option(help="Of every interface, each way: 10Gbit/s, 1.25GB/s.")]
-Latency = Annotated[str, typer.Option(help="Startup of each transfer: 50us.")]
+NetworkPath = Annotated[
+    Path | None,
+    typer.Option("--network", metavar="FILE", help="A hocket.network/1 file; given options win over it."),
+]
+Bandwidth = Annotated[str | None, typer.Option(help="Of every interface, each way: 1.25GB/s; else 10Gbit/s.")]
+Latency = Annotated[str | None, typer.Option(help="Startup of each transfer: 50us; else 0s.")]
 Architecture = Annotated[
     Literal["ps", "allreduce"] | None, typer.Option(help="How gradients are exchanged; else the policy's.")
 ]
@@ -28,8 +32,12 @@ PatternName = Annotated[
     Pattern | None,
     typer.Option("--pattern", help="How every all-reduce runs; else the cheapest for its size."),
 ]
-ParseAlpha = Annotated[str, typer.Option(help="All-reduce: seconds a receiver spends on a byte.")]
-ParseBeta = Annotated[str, typer.Option(help="All-reduce: what a receiver spends on a message: 10us.")]
+WindowOff = Annotated[
+    Literal["off"] | None,
+    typer.Option("--window", help="Streams run whole in synchronous steps; hocket predict knows windows."),
+]
+ParseAlpha = Annotated[str | None, typer.Option(help="Seconds a receiver spends on each byte: 1e-10.")]
+ParseBeta = Annotated[str | None, typer.Option(help="What a receiver spends on each message: 10us.")]
 Budget = Annotated[str, typer.Option(help="For how long search, or the exact planner, may go on: 10s.")]
 Seed = Annotated[int, typer.Option(min=0, help="Decides every random draw.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
@@ -38,26 +46,46 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 def network_of(
     workers: int,
     servers: int,
-    bandwidth: str,
-    latency: str,
-    parse_alpha: str = "0",
-    parse_beta: str = "0s",
+    bandwidth: str | None,
+    latency: str | None,
+    parse_alpha: str | None = None,
+    parse_beta: str | None = None,
     pattern: Pattern | None = None,
+    *,
+    file: Path | None = None,
 ) -> Network:
-    """The network that the shared options describe."""
-    try:
-        parse_s_per_byte = float(parse_alpha)
-    except ValueError:
-        raise HocketError(f"'{parse_alpha}' is not a number of seconds per byte; give e.g. 1e-10") from None
+    """The network that ``file`` and the shared options describe; what is given goes before the file.
+
+    A measured all-reduce holds on the measured network only: where an option changes that one, all-reduces
+    cost what follows from the options.
+    """
+    if file is None:
+        measured = Network(num_workers=workers, num_servers=servers)
+    else:
+        measured = load_network(file).network(workers, servers)
+    unchanged = bandwidth is None and latency is None and parse_alpha is None and parse_beta is None
     return Network(
-        bandwidth_bps=parse_bandwidth(bandwidth),
-        startup_s=parse_duration(latency),
         num_workers=workers,
         num_servers=servers,
-        parse_s_per_byte=parse_s_per_byte,
-        parse_s=parse_duration(parse_beta),
+        bandwidth_bps=measured.bandwidth_bps if bandwidth is None else parse_bandwidth(bandwidth),
+        startup_s=measured.startup_s if latency is None else parse_duration(latency),
+        parse_s_per_byte=measured.parse_s_per_byte if parse_alpha is None else _seconds_per_byte(parse_alpha),
+        parse_s=measured.parse_s if parse_beta is None else parse_duration(parse_beta),
         pattern=pattern,
+        reduction=measured.reduction if unchanged else None,
     )
+
+
+def _seconds_per_byte(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise HocketError(f"'{text}' is not a number of seconds per byte; give e.g. 1e-10") from None
+
+
+def inputs(*paths: Path | None) -> list[Path]:
+    """The files among ``paths`` that were given: no output may overwrite them."""
+    return [path for path in paths if path is not None]
 
 
 def fusion_bytes_of(fusion: str) -> int:

@@ -22,26 +22,30 @@ def plan(
     barrier: options.Barrier = None,
     workers: options.Workers = 1,
     servers: options.Servers = 1,
-    bandwidth: options.Bandwidth = "10Gbit/s",
-    latency: options.Latency = "0s",
-    parse_alpha: options.ParseAlpha = "0",
-    parse_beta: options.ParseBeta = "0s",
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    parse_alpha: options.ParseAlpha = None,
+    parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
+    window: options.WindowOff = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     seed: options.Seed = 0,
 ) -> None:
     """Plan what is transferred in which order, with what the simulator expects of it."""
+    from hocket.document import check_writable
     from hocket.graph import load_step, save_plan
-    from hocket.graph.document import check_writable
     from hocket.graph.io import plan_document
     from hocket.network import parse_duration
     from hocket.sim import simulate
     from hocket.tuner import make_plan
 
-    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
+    network = options.network_of(
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+    )
     if output is not None:
-        check_writable(output, step)
+        check_writable(output, *options.inputs(step, network_file))
     graph = load_step(step)
     with progress(f"planning by {policy}") as report:
         planned = make_plan(

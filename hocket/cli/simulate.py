@@ -22,11 +22,13 @@ def simulate(
     barrier: options.Barrier = None,
     workers: options.Workers = 1,
     servers: options.Servers = 1,
-    bandwidth: options.Bandwidth = "10Gbit/s",
-    latency: options.Latency = "0s",
-    parse_alpha: options.ParseAlpha = "0",
-    parse_beta: options.ParseBeta = "0s",
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    parse_alpha: options.ParseAlpha = None,
+    parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
+    window: options.WindowOff = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate.")] = 20,
@@ -35,8 +37,8 @@ def simulate(
     timeline: Annotated[Path | None, typer.Option(help="Write a trace of one step for Perfetto.")] = None,
 ) -> None:
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
+    from hocket.document import check_writable, write_json
     from hocket.graph import load_plan, load_step
-    from hocket.graph.document import check_writable, write_json
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
     from hocket.network import parse_duration
@@ -47,9 +49,11 @@ def simulate(
 
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
-    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
+    network = options.network_of(
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+    )
     if timeline is not None:
-        check_writable(timeline, step, *([plan] if plan is not None else []))
+        check_writable(timeline, *options.inputs(step, plan, network_file))
     graph = load_step(step)
     if plan is not None:
         schedule = load_plan(plan)

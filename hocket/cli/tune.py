@@ -23,11 +23,13 @@ def tune(
     barrier: options.Barrier = None,
     workers: options.Workers = 4,
     servers: options.Servers = 1,
-    bandwidth: options.Bandwidth = "10Gbit/s",
-    latency: options.Latency = "0s",
-    parse_alpha: options.ParseAlpha = "0",
-    parse_beta: options.ParseBeta = "0s",
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    parse_alpha: options.ParseAlpha = None,
+    parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
+    window: options.WindowOff = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 20,
@@ -35,17 +37,20 @@ def tune(
     json: options.Json = False,
 ) -> None:
     """Try every policy, search for a better plan, and write the best: never slower than any of them."""
+    from hocket.document import check_writable, write_whole
     from hocket.graph import load_step, save_plan
-    from hocket.graph.document import check_writable, write_whole
     from hocket.network import parse_duration
     from hocket.report import Entry, render, terminal_table
     from hocket.tuner import tune as run
 
-    network = options.network_of(workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern)
+    network = options.network_of(
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+    )
     written = output if output is not None else Path(f"{step.name.split('.')[0]}.tuned.plan.json")
-    check_writable(written, step)
+    inputs = options.inputs(step, network_file)
+    check_writable(written, *inputs)
     if report is not None:
-        check_writable(report, step, written)
+        check_writable(report, *inputs, written)
     graph = load_step(step)
     with progress("tuning") as show:
         found = run(

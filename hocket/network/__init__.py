@@ -1,22 +1,29 @@
-"""Links, how they are shared, and quantities with units. Imports nothing else of Hocket's but its errors."""
+"""Links, how they are shared, their file, and quantities with units."""
 
 from hocket.network.collectives import choose_pattern, collective_cost, patterns_of, pipelined_s, reduction_s
-from hocket.network.link import PATTERNS, Network, Pattern
+from hocket.network.file import NetworkFile, load_network, save_network
+from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
 from hocket.network.sharing import assign_servers, fair_share_bps
+from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration
 
 __all__ = [
     "PATTERNS",
+    "MeasuredReduction",
     "Network",
+    "NetworkFile",
     "Pattern",
+    "Topology",
     "assign_servers",
     "choose_pattern",
     "collective_cost",
     "fair_share_bps",
+    "load_network",
     "parse_bandwidth",
     "parse_bytes",
     "parse_duration",
     "patterns_of",
     "pipelined_s",
     "reduction_s",
+    "save_network",
 ]

@@ -16,13 +16,24 @@ Differs from the paper
   the last power of two into partners and unfolds them at the end: 2 rounds and (2 beta + gamma) d more.
 * The chunks of a reduction start together; their bytes follow each other on the wire, and one chunk is
   reduced while the next is sent (Caramel section 4.4). One chunk is Table I.
+
+Measured
+--------
+Where the network brings a measured AllReduce, f(d) = a + b d of Caramel section 4.2, and no pattern is asked
+for, that is what one costs. Between another number of workers than the measured N0 it is scaled as a ring
+scales: a by (N-1)/(N0-1), its rounds; b by (N-1)/N / ((N0-1)/N0), its bytes. The measurement does not say
+what of b is sending and what reducing, so chunks neither cost nor gain anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from hocket.network.link import PATTERNS, Network, Pattern
+from hocket.errors import HocketError
+from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
+
+Way = Pattern | Literal["measured"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +61,20 @@ def pipelined_s(latency_s: float, handling_s: float, wire_s: float, reduce_s: fl
     return latency_s + max(wire_s + receiver_s, wire_s / chunks + chunks * receiver_s)
 
 
-def patterns_of(network: Network) -> tuple[Pattern, ...]:
-    """The patterns to choose from: the network's own, or all."""
-    return PATTERNS if network.pattern is None else (network.pattern,)
+def patterns_of(network: Network) -> tuple[Way, ...]:
+    """The ways to choose from: the network's own pattern, else what was measured, else all patterns."""
+    if network.pattern is not None:
+        return (network.pattern,)
+    return PATTERNS if network.reduction is None else ("measured",)
 
 
-def collective_cost(pattern: Pattern, network: Network) -> CollectiveCost:
+def collective_cost(pattern: Way, network: Network) -> CollectiveCost:
     """The cost of ``pattern`` between the workers of ``network``; nothing for a single worker."""
     n = network.num_workers
+    if pattern == "measured":
+        if network.reduction is None:
+            raise HocketError("no all-reduce was measured on this network; choose a pattern")
+        return _measured_cost(network.reduction, n)
     levels = (n - 1).bit_length()
     halvings = n.bit_length() - 1
     folds = n != 1 << halvings
@@ -83,8 +100,20 @@ def collective_cost(pattern: Pattern, network: Network) -> CollectiveCost:
     )
 
 
-def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Pattern:
-    """The network's own pattern, or the cheapest for that size where it leaves the choice."""
+def _measured_cost(measured: MeasuredReduction, num_workers: int) -> CollectiveCost:
+    """a + b d, scaled by the ring's law; a chunk adds no startup, because chunks start together."""
+    rounds = (num_workers - 1) / (measured.workers - 1)
+    sent = rounds * measured.workers / num_workers
+    return CollectiveCost(
+        latency_s=rounds * measured.a_s,
+        handling_s=0.0,
+        wire_s_per_byte=sent * measured.b_s_per_byte,
+        reduce_s_per_byte=0.0,
+    )
+
+
+def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Way:
+    """The network's own way, or the cheapest pattern for that size where it leaves the choice."""
     patterns = patterns_of(network)
     return min(patterns, key=lambda pattern: collective_cost(pattern, network).seconds(size_bytes, chunks))
 

@@ -12,6 +12,26 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredReduction:
+    """An AllReduce as it was timed: d bytes between ``workers`` workers take a + b d.
+
+    With k of them at once each takes a + k b d + (k-1) eta d (contention paper, section III).
+    """
+
+    workers: int
+    a_s: float
+    b_s_per_byte: float
+    eta_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 2:
+            raise HocketError(f"an all-reduce measured with {self.workers!r} workers; it takes 2 or more")
+        for value in (self.a_s, self.b_s_per_byte, self.eta_s_per_byte):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
+                raise HocketError(f"all-reduce cost {value!r} s or s/byte is not between 0 and 1e9")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """Workers and servers with one full-duplex interface each, on a switch that never blocks.
 
@@ -23,6 +43,7 @@ class Network:
     parse_s_per_byte, parse_s : what a receiver spends on a message, per byte (reducing it, for an AllReduce)
         and per message.
     pattern : how every AllReduce runs; None takes the cheapest for its size.
+    reduction : what an AllReduce was measured to cost; holds where no pattern is given.
     """
 
     bandwidth_bps: float = 10e9
@@ -32,6 +53,7 @@ class Network:
     parse_s_per_byte: float = 0.0
     parse_s: float = 0.0
     pattern: Pattern | None = None
+    reduction: MeasuredReduction | None = None
 
     def __post_init__(self) -> None:
         for value in (self.bandwidth_bps, self.startup_s, self.parse_s_per_byte, self.parse_s):
@@ -50,6 +72,8 @@ class Network:
                 )
         if self.pattern is not None and self.pattern not in PATTERNS:
             raise UnknownNameError("pattern", self.pattern, list(PATTERNS))
+        if self.reduction is not None and not isinstance(self.reduction, MeasuredReduction):
+            raise HocketError(f"reduction {self.reduction!r} is not a MeasuredReduction")
         for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
             if isinstance(count, bool) or not isinstance(count, int):
                 raise HocketError(f"{count!r} {what}: give a whole number")

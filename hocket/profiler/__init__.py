@@ -14,6 +14,7 @@ from torch import set_num_threads
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
 from hocket.profiler.factory import Setup, load, on_device
+from hocket.profiler.network import launched, measure_network
 from hocket.profiler.torch_step import Profile, profile, profile_step
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "derive",
     "fake",
     "is_derived",
+    "launched",
     "load",
+    "measure_network",
     "on_device",
     "profile",
     "profile_step",

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.cli.test_commands import GOLDEN, hocket, refused
+from hocket.network.file import network_document
+from tests.unit.cli.test_commands import BRANCHES, GOLDEN, hocket, refused
+from tests.unit.network.test_measured import some_file
 
 STEP = (GOLDEN / "tictac_fig5b.step.json").read_bytes()
 SLICES = (GOLDEN / "branches.p3.plan.json").read_bytes().replace(b'"left"]', b'"left"],"chunks":3')
@@ -25,6 +27,7 @@ PLANS = {
     ),
     "reductions": ("branches", (GOLDEN / "branches.caramel.plan.json").read_bytes()),
 }
+NETWORK = json.dumps(network_document(some_file())).encode()
 
 junk = st.recursive(
     st.none()
@@ -72,7 +75,7 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "result"])
+@pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "network", "result"])
 @given(data=st.data())
 @settings(max_examples=250, deadline=None)
 def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
@@ -88,6 +91,9 @@ def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.Dat
             ran = hocket(
                 "simulate", str(GOLDEN / f"{step}.step.json"), "--plan", str(path), *network, "--json"
             )
+        elif kind == "network":
+            path.write_bytes(data.draw(mutated(NETWORK)))
+            ran = hocket("simulate", BRANCHES, "--policy", "ddp", "--network", str(path), "--json")
         else:
             path.write_bytes(data.draw(mutated(_result())))
             ran = hocket("report", str(path), "-o", str(Path(folder) / "report.html"))

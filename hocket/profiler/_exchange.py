@@ -1,0 +1,225 @@
+"""What one rank does while a network is measured: send, unpack, reduce, by the clock.
+
+Every kind of sample is taken once in each repeat, over all of its sizes, so that a machine that slows down
+slows all of them alike. Before each sample all ranks meet in a reduction; the clock is rank 0's. A repeat
+before the first is not counted: after it connections, memory and threads are there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from hocket.network.file import Point
+
+_EMPTY_ROUNDS = 4  # a repeat; they are short, and everything is measured against them
+_REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure: sizes in bytes, multiples of 4.
+
+    ``shared_bytes``: of each of 1 to ``concurrent`` reductions at once.
+    """
+
+    transfer_bytes: list[int]
+    reduced_bytes: list[int]
+    shared_bytes: int
+    concurrent: int
+    repeats: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's orders; it leaves its answer in ``folder``: RANK.joined, then RANK.json or RANK.failed."""
+
+    rank: int
+    workers: int
+    init_method: str
+    timeout_s: float
+    folder: str
+    task: Task
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Lower quartiles over the repeats, as points to fit, and the machines that took part."""
+
+    transfer: list[Point]
+    parse: list[Point]
+    allreduce: list[Point]
+    contention: list[Point]
+    hosts: list[str]
+    torch: str
+
+
+def main() -> None:
+    """Serve the request in the first argument; ends with status 0, or 1 and a line in RANK.failed."""
+    request = msgspec.json.decode(sys.argv[1], type=Request)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    folder = Path(request.folder)
+    try:
+        dist.init_process_group(
+            "gloo",
+            init_method=request.init_method,
+            rank=request.rank,
+            world_size=request.workers,
+            timeout=timedelta(seconds=request.timeout_s),
+        )
+        exchange = _Exchange(request.task)
+        (folder / f"{request.rank}.joined").touch()
+        measured = exchange.measure()
+        if request.rank == 0:
+            (folder / "0.json").write_bytes(msgspec.json.encode(measured))
+        dist.destroy_process_group()
+    except Exception as error:
+        (folder / f"{request.rank}.failed").write_text(f"{type(error).__name__}: {error}".partition("\n")[0])
+        # Threads of the process group may still wait for a rank that is gone.
+        os._exit(1)
+
+
+def _leave_with_parent() -> None:
+    """End this process when the one that started it is gone: nobody else would, and nobody waits for it.
+
+    Standard input is a pipe that nothing is ever written to; it closes with the process at its other end.
+    """
+    os.read(sys.stdin.fileno(), 1)  # unbuffered: a buffer's lock would be held while the interpreter ends
+    os._exit(1)
+
+
+class _Exchange:
+    """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._rank = dist.get_rank()
+        largest = max(task.transfer_bytes)
+        self._message = torch.zeros(largest, dtype=torch.uint8)
+        self._answer = torch.zeros(1, dtype=torch.uint8)
+        self._received = bytearray(largest)
+        self._parameter = torch.zeros(largest // 4)
+        # Zeros stay zeros however often they are summed.
+        self._gradients = torch.zeros(max(task.reduced_bytes) // 4)
+        self._shared = [torch.zeros(task.shared_bytes // 4) for _ in range(task.concurrent)]
+        self._meeting = torch.zeros(1)
+        self._samples: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+        self._groups: list[Any] = [dist.new_group() for _ in range(task.concurrent)]
+
+    def measure(self) -> Measured:
+        """Take every sample ``repeats`` times; the quartiles of each."""
+        self._take_all()
+        self._samples.clear()
+        for _ in range(self._task.repeats):
+            self._take_all()
+        hosts: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(hosts, socket.gethostname())
+        return Measured(
+            transfer=one_way(self._points("empty")[0].seconds, self._points("round")),
+            parse=self._points("parse"),
+            allreduce=self._points("allreduce"),
+            contention=self._points("contention"),
+            hosts=sorted(set(hosts)),
+            torch=str(torch.__version__),
+        )
+
+    def _take_all(self) -> None:
+        task = self._task
+        for _ in range(_EMPTY_ROUNDS):
+            self._take("empty", 1, 1, self._round_trip_s(1))
+        for size in task.transfer_bytes:
+            self._take("round", size, 1, self._round_trip_s(size))
+            self._take("parse", size, 1, self._parse_s(size))
+        for size in task.reduced_bytes:
+            self._take("allreduce", size, 1, self._reduction_s(size))
+        for count in range(1, task.concurrent + 1):
+            self._take("contention", task.shared_bytes, count, self._together_s(count))
+
+    def _take(self, kind: str, size: int, count: int, taken_s: float) -> None:
+        self._samples[kind, size, count].append(taken_s)
+
+    def _points(self, kind: str) -> list[Point]:
+        return [
+            Point(size_bytes=size, concurrent=count, seconds=_lower_quartile(taken_s))
+            for (of, size, count), taken_s in self._samples.items()
+            if of == kind
+        ]
+
+    def _meet(self) -> None:
+        dist.all_reduce(self._meeting)
+
+    def _round_trip_s(self, size: int) -> float:
+        """Rank 0 sends ``size`` bytes to rank 1, which answers with one byte as soon as it has them all.
+
+        Both receives are posted before the clock starts: a sender would else wait for its receiver to ask.
+        """
+        message = self._message[:size]
+        pending = None
+        if self._rank < 2:
+            pending = dist.irecv(self._answer, 1) if self._rank == 0 else dist.irecv(message, 0)
+        self._meet()
+        start_ns = perf_counter_ns()
+        if self._rank == 0:
+            dist.send(message, 1)
+        if pending is not None:
+            pending.wait()
+        if self._rank == 1:
+            dist.send(self._answer, 0)
+        return (perf_counter_ns() - start_ns) / 1e9
+
+    def _parse_s(self, size: int) -> float:
+        """Rank 0 makes a parameter of a received buffer; the others wait at the next meeting."""
+        self._meet()
+        if self._rank != 0:
+            return 0.0
+        parameter = self._parameter[: size // 4]
+        start_ns = perf_counter_ns()
+        parameter.copy_(torch.frombuffer(self._received, dtype=torch.float32, count=size // 4))
+        return (perf_counter_ns() - start_ns) / 1e9
+
+    def _reduction_s(self, size: int) -> float:
+        """One AllReduce among several in a row; one before them brings the ranks together."""
+        gradients = self._gradients[: size // 4]
+        dist.all_reduce(gradients)
+        start_ns = perf_counter_ns()
+        for _ in range(_REDUCTIONS):
+            dist.all_reduce(gradients)
+        return (perf_counter_ns() - start_ns) / 1e9 / _REDUCTIONS
+
+    def _together_s(self, count: int) -> float:
+        """``count`` AllReduces on as many process groups: all started, then all waited for."""
+        self._meet()
+        start_ns = perf_counter_ns()
+        works = [
+            dist.all_reduce(gradients, group=group, async_op=True)
+            for gradients, group in zip(self._shared[:count], self._groups[:count], strict=True)
+        ]
+        for work in works:
+            work.wait()
+        return (perf_counter_ns() - start_ns) / 1e9
+
+
+def one_way(empty_s: float, rounds: list[Point]) -> list[Point]:
+    """What a message takes one way, from round trips of a message and an answer of one byte.
+
+    A round trip of d bytes is the way of d and the way of one byte, round(d) = t(d) + t(1). One of one byte
+    both ways is twice the latter, so t(d) = round(d) - round(1) / 2; no clock but rank 0's is needed. Fewer
+    bytes never take longer: should an empty round show a hiccup, the shortest round stands in for it.
+    """
+    way_back_s = min(empty_s, *(point.seconds for point in rounds)) / 2
+    return [msgspec.structs.replace(point, seconds=point.seconds - way_back_s) for point in rounds]
+
+
+def _lower_quartile(samples_s: list[float]) -> float:
+    """Close to the undisturbed time, and unlike the minimum not the lower the more repeats there are."""
+    return float(np.quantile(samples_s, 0.25))

@@ -1,0 +1,164 @@
+"""A network measured between real processes: what a transfer, a message and an AllReduce cost.
+
+Processes exchange messages over torch.distributed's gloo backend, and lines are fitted to the times:
+
+    transfer     one worker to another           t(d) = startup + 8 d / bandwidth
+    parse        a received buffer unpacked      t(d) = parse_s + parse_s_per_byte d
+    allreduce    among all workers               t(d) = a + b d           (Caramel section 4.2)
+    contention   k reductions of M at once       T = a + k b M + (k-1) eta M    (contention paper, Figure 2)
+
+Sizes go up by a factor of 4. :mod:`hocket.network.fit` says how lines are fitted, and
+:mod:`hocket.profiler._exchange` what exactly the clock goes around.
+
+Differs from the papers
+-----------------------
+Caramel fits a line through the times of 64 B and 4 MB. Two points fit any line; with more of them the
+residual says whether there is a line at all.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import NamedTuple
+
+from hocket.errors import HocketError
+from hocket.network.file import AllReduce, Fits, Host, NetworkFile
+from hocket.network.fit import fit_contention, fit_line
+from hocket.profiler._exchange import Measured, Request, Task
+from hocket.profiler._ranks import run_ranks
+
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Launched(NamedTuple):
+    """This process's place among those that a launcher such as torchrun started."""
+
+    rank: int
+    workers: int
+
+
+def launched() -> Launched | None:
+    """What torchrun says in the environment; None where nothing was launched.
+
+    Raises
+    ------
+    HocketError
+        When the environment says only half of it, or nonsense.
+    """
+    given = [name for name in _LAUNCHER if name in os.environ]
+    if "RANK" not in given and "WORLD_SIZE" not in given:
+        return None
+    missing = [name for name in _LAUNCHER if name not in given]
+    if missing:
+        raise HocketError(f"{given[0]} is set but {missing[0]} is not; start with torchrun, or unset it")
+    values = [os.environ[name] for name in ("RANK", "WORLD_SIZE")]
+    if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
+        raise HocketError(f"RANK {values[0]} of WORLD_SIZE {values[1]} is no place; start with torchrun")
+    return Launched(int(values[0]), int(values[1]))
+
+
+def measure_network(
+    *,
+    workers: int | None = None,
+    largest_bytes: int = 32_000_000,
+    repeats: int = 10,
+    concurrent: int = 8,
+    timeout_s: float = 120.0,
+) -> NetworkFile | None:
+    """Measure the network between ``workers`` processes here, or between those that torchrun started.
+
+    Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
+    time is the lower quartile of ``repeats``. The processes have ended when this returns or raises.
+
+    Returns
+    -------
+    The network, on rank 0; None on torchrun's other ranks.
+
+    Raises
+    ------
+    HocketError
+        When the request makes no sense, a process fails, or ``timeout_s`` is over.
+    """
+    place = launched()
+    if place is not None and workers not in (None, place.workers):
+        raise HocketError(f"torchrun started {place.workers} workers, not {workers}; leave --workers out")
+    num_workers = place.workers if place is not None else 2 if workers is None else workers
+    _check(num_workers, place is None, largest_bytes, repeats, concurrent, timeout_s)
+    deadline_s = time.monotonic() + timeout_s
+    with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
+        requests = [
+            Request(
+                rank=rank,
+                workers=num_workers,
+                init_method="env://" if place is not None else f"file://{folder}/meeting",
+                timeout_s=timeout_s,
+                folder=folder,
+                task=_task(largest_bytes, repeats, concurrent),
+            )
+            for rank in (range(num_workers) if place is None else [place.rank])
+        ]
+        environment = dict(os.environ)
+        if place is None:
+            environment["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine's name resolves to
+        measured = run_ranks(requests, environment, deadline_s)
+    if measured is None:
+        return None
+    return _network(measured, num_workers, "loopback" if place is None else ", ".join(measured.hosts))
+
+
+def _check(
+    workers: int, local: bool, largest_bytes: int, repeats: int, concurrent: int, timeout_s: float
+) -> None:
+    if workers < 2:
+        raise HocketError(f"between {workers} workers there is no network; give at least 2")
+    if local and workers > 64:
+        raise HocketError(f"{workers} processes on one machine measure its scheduler; give up to 64")
+    # Below, startups hide what a byte costs; above, the buffers fill memories.
+    if not 1_000_000 <= largest_bytes <= 4_000_000_000:
+        raise HocketError(f"largest message of {largest_bytes} B is not between 1MB and 4GB; give e.g. 32MB")
+    for value, what, most in ((repeats, "repeats", 10_000), (concurrent, "concurrent reductions", 64)):
+        if not 1 <= value <= most:
+            raise HocketError(f"{value} {what} are not between 1 and {most}")
+    if not 1 <= timeout_s <= 86_400:
+        raise HocketError(f"timeout of {timeout_s:g} s is not between 1 and 86400")
+
+
+def _task(largest_bytes: int, repeats: int, concurrent: int) -> Task:
+    whole = largest_bytes // 32 * 32  # halves and eighths of it are whole floats
+    return Task(
+        transfer_bytes=_sizes(1000, whole),
+        reduced_bytes=_sizes(64, whole // 2),
+        shared_bytes=whole // 8,
+        concurrent=concurrent,
+        repeats=repeats,
+    )
+
+
+def _sizes(first: int, last: int) -> list[int]:
+    sizes = [first]
+    while sizes[-1] * 4 < last:
+        sizes.append(sizes[-1] * 4)
+    return [*sizes, last]
+
+
+def _network(measured: Measured, workers: int, where: str) -> NetworkFile:
+    transfer, parse, allreduce = map(fit_line, (measured.transfer, measured.parse, measured.allreduce))
+    contention = fit_contention(measured.contention, allreduce.a_s)
+    if transfer.b_s_per_byte < 8e-18:  # above 1e18 bit/s, which no network file holds
+        raise HocketError("more bytes took no more time; raise --largest or --repeats")
+    return NetworkFile(
+        bandwidth_bps=8 / transfer.b_s_per_byte,
+        startup_s=transfer.a_s,
+        parse_s_per_byte=parse.b_s_per_byte,
+        parse_s=parse.a_s,
+        allreduce=AllReduce(
+            workers=workers,
+            a_s=allreduce.a_s,
+            b_s_per_byte=allreduce.b_s_per_byte,
+            eta_s_per_byte=contention.eta_s_per_byte,
+        ),
+        fits=Fits(transfer=transfer, parse=parse, allreduce=allreduce, contention=contention),
+        host=Host(torch=measured.torch, backend="gloo", workers=workers, where=where),
+    )

@@ -1,0 +1,217 @@
+"""Networks measured between real processes: whole files, one line for what goes wrong, nobody left behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.errors import HocketError
+from hocket.network import load_network, reduction_s
+from hocket.network.file import Point
+from hocket.profiler import measure_network
+from hocket.profiler._exchange import one_way
+from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
+
+SMALL = ("--largest", "4MB", "--repeats", "2", "--concurrent", "3")
+BIN = Path(sys.executable).parent
+
+
+def measuring(folder: Path, rank: str = "") -> list[int]:
+    """The processes, or that of one rank, that measure now and leave what they measure below ``folder``."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal():
+                arguments = (process / "cmdline").read_text()
+                if str(folder) in arguments and f'{{"rank":{rank}' in arguments:
+                    found.append(int(process.name))
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def wait_for_workers(folder: Path, count: int) -> None:
+    for _ in range(600):
+        if len(measuring(folder)) == count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{measuring(folder)} measure, not {count}")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's workers leave what they measure; in the end neither they nor it are left."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield tmp_path / "temporary"
+    # One whose start an interrupt cut short leaves by itself, once it runs.
+    wait_for_workers(tmp_path / "temporary", 0)
+    assert list((tmp_path / "temporary").glob("hocket-*")) == []
+
+
+def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "hocket", "network", "measure", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> Ran:
+    with process:
+        out, err = process.communicate(timeout=60)
+    return Ran(process.returncode, out, err)
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def check(document: dict[str, Any], workers: int, where: Sequence[str]) -> None:
+    assert document["format"] == "hocket.network/1"
+    assert document["host"]["workers"] == document["allreduce"]["workers"] == workers
+    assert document["host"]["where"] in where
+    assert 1e3 < document["bandwidth_bps"] < 1e18
+    costs = [document[key] for key in ("startup_s", "parse_s_per_byte", "parse_s")]
+    costs += [document["allreduce"][key] for key in ("a_s", "b_s_per_byte", "eta_s_per_byte")]
+    assert all(0 <= cost < 10 for cost in costs)
+    fits = document["fits"]
+    assert [len(fits[name]["points"]) for name in fits] == [7, 7, 9, 3]
+    for name, fit in fits.items():
+        errors = []
+        for point in fit["points"]:
+            k, size = point["concurrent"], point["size_bytes"]
+            assert 0 < point["seconds"] < 60
+            model_s = fit["a_s"] + (k * fit["b_s_per_byte"] + (k - 1) * fit["eta_s_per_byte"]) * size
+            errors.append(abs(model_s / point["seconds"] - 1))
+        assert fit["max_error"] == pytest.approx(max(errors))
+        assert fit["rms_error"] == pytest.approx(math.sqrt(sum(e * e for e in errors) / len(errors)))
+        assert [point["concurrent"] for point in fit["points"]] == (
+            [1, 2, 3] if name == "contention" else [1] * len(fit["points"])
+        )
+    # What commands take is what was fitted.
+    assert document["bandwidth_bps"] == pytest.approx(8 / fits["transfer"]["b_s_per_byte"])
+    assert document["startup_s"] == fits["transfer"]["a_s"]
+    assert (document["parse_s"], document["parse_s_per_byte"]) == (
+        *(fits["parse"][key] for key in ("a_s", "b_s_per_byte")),
+    )
+    assert document["allreduce"]["a_s"] == fits["allreduce"]["a_s"] == fits["contention"]["a_s"]
+    assert document["allreduce"]["eta_s_per_byte"] == fits["contention"]["eta_s_per_byte"]
+
+
+def test_processes_here_measure_a_network_that_commands_take(tmp_path: Path) -> None:
+    written = tmp_path / "network.json.zst"
+    ran = hocket("network", "measure", *SMALL, "--workers", "3", "-o", str(written), "--json")
+    assert ran.status == 0, ran.err
+    document = json.loads(ran.out)
+    check(document, 3, ["loopback"])
+
+    network = load_network(written).network(3)
+    assert reduction_s(network, 1e6) == pytest.approx(
+        document["allreduce"]["a_s"] + 1e6 * document["allreduce"]["b_s_per_byte"]
+    )
+    row = hocket(
+        "simulate", BRANCHES, "--policy", "ddp", "--network", str(written), "--workers", "3", "--json"
+    )
+    assert row.status == 0, row.err
+    assert json.loads(row.out)["communication_s"] > 0
+
+
+def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path) -> None:
+    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    arguments = (*SMALL, "--json", "-o", str(tmp_path / "network.json"))
+    processes = [command(*arguments, RANK=str(rank), **rendezvous) for rank in range(2)]
+    first, second = (ended(process) for process in processes)
+    assert (first.status, second) == (0, Ran(0, "", "")), first.err
+    check(json.loads(first.out), 2, [socket.gethostname()])
+    assert json.loads((tmp_path / "network.json").read_text()) == json.loads(first.out)
+
+
+def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
+    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ran = ended(command("--timeout", "3s", RANK="0", **rendezvous))
+    assert measuring(folder) == []
+    assert ran == Ran(2, "", ran.err)
+    assert ran.err.startswith("hocket: not all 2 workers met within 3 s; ")
+    assert ran.err.count("\n") == 1
+
+
+def test_measuring_that_takes_too_long_is_ended(folder: Path) -> None:
+    with pytest.raises(HocketError, match=r"measuring took longer than 4 s|not all 2 workers met"):
+        measure_network(repeats=10_000, timeout_s=4.0)
+    assert measuring(folder) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_everybody(tmp_path: Path, folder: Path, number: int, status: int) -> None:
+    process = command("--repeats", "10000", "-o", str(tmp_path / "network.json"))
+    wait_for_workers(folder, 2)
+    process.send_signal(number)
+    ran = ended(process)
+    assert (ran.status, ran.out) == (status, "")
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "network.json").exists()
+
+
+def test_workers_do_not_outlive_who_started_them(folder: Path) -> None:
+    process = command("--repeats", "10000")
+    wait_for_workers(folder, 2)
+    process.kill()
+    assert ended(process).status == -signal.SIGKILL
+    wait_for_workers(folder, 0)
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def test_a_worker_that_is_killed_is_named_and_the_others_end(folder: Path) -> None:
+    process = command("--repeats", "10000")
+    wait_for_workers(folder, 2)
+    time.sleep(1.0)
+    os.kill(*measuring(folder, "1"), signal.SIGKILL)
+    ran = ended(process)
+    assert ran == Ran(2, "", "hocket: worker 1 was ended by signal 9 while measuring\n")
+    assert measuring(folder) == []
+
+
+def test_what_a_rank_says_when_it_fails_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendezvous = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "door"}
+    for name, value in rendezvous.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(HocketError, match=r"worker 1 failed while measuring: ValueError: .*'door'"):
+        measure_network()
+
+
+def test_one_way_by_hand() -> None:
+    rounds = [Point(size_bytes=1000, seconds=0.010), Point(size_bytes=4000, seconds=0.013)]
+    # 4 ms there and back again for next to nothing: 2 ms of each round are the answer's.
+    assert [p.seconds for p in one_way(0.004, rounds)] == pytest.approx([0.008, 0.011])
+    # An empty round with a hiccup is not longer than the shortest one.
+    assert [p.seconds for p in one_way(1.0, rounds)] == pytest.approx([0.005, 0.008])
+
+
+@pytest.mark.slow
+def test_torchrun(tmp_path: Path) -> None:
+    arguments = [BIN / "hocket", "network", "measure", *SMALL, "--json", "-o", tmp_path / "network.json"]
+    torchrun = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    ran = subprocess.run([*torchrun, *arguments], capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    check(json.loads(ran.stdout), 2, [socket.gethostname()])
+    assert load_network(tmp_path / "network.json").host is not None

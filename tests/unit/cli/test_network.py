@@ -1,0 +1,177 @@
+"""``--network FILE`` on the commands that plan for a network, and requests that cannot be measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.network import measured_table
+from hocket.cli.output import print_table
+from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, in_tmp, refused
+from tests.unit.network.test_measured import some_file
+
+__all__ = ["in_tmp"]
+
+SERVERS = {"format": "hocket.network/1", "bandwidth_bps": 1e3, "startup_s": 0.25}
+MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+REDUCED = {**SERVERS, "allreduce": {"workers": 2, "a_s": 0.5, "b_s_per_byte": 0.004}}
+
+
+@pytest.fixture(autouse=True)
+def files(in_tmp: Path) -> None:
+    Path("servers.json").write_text(json.dumps(SERVERS))
+    Path("reduced.json").write_text(json.dumps(REDUCED))
+
+
+def iteration_s(*arguments: str) -> float:
+    ran = hocket("simulate", BRANCHES, "--workers", "2", *arguments, "--json")
+    assert ran.status == 0, ran.err
+    return float(json.loads(ran.out)["iteration_s"])
+
+
+def test_a_file_is_the_network_that_its_options_describe() -> None:
+    tac = iteration_s("--policy", "tac", "--bandwidth", "1kbit/s", "--latency", "250ms")
+    assert iteration_s("--policy", "tac", "--network", "servers.json") == tac
+    assert iteration_s("--policy", "tac", "--network", "reduced.json") == tac
+    assert iteration_s("--policy", "tac") < tac
+
+
+def test_what_is_given_wins_over_the_file() -> None:
+    given = ("--bandwidth", "2kbit/s", "--latency", "0s")
+    for policy in ("tac", "ddp"):
+        expected = iteration_s("--policy", policy, *given)
+        assert iteration_s("--policy", policy, "--network", "reduced.json", *given) == expected
+    both = iteration_s("--policy", "tac", "--bandwidth", "2kbit/s", "--latency", "250ms")
+    assert iteration_s("--policy", "tac", "--network", "servers.json", "--bandwidth", "2kbit/s") == both
+
+
+def test_all_reduces_cost_what_was_measured_until_an_option_says_otherwise() -> None:
+    # DDP's one bucket: 4 gradients of branches.step.json, after all of the backward pass.
+    sizes = [parameter["bytes"] for parameter in json.loads(Path(BRANCHES).read_text())["parameters"]]
+    free = iteration_s("--policy", "ddp", "--bandwidth", "1e18", "--latency", "0s")
+    measured = iteration_s("--policy", "ddp", "--network", "reduced.json")
+    assert measured == pytest.approx(free + 0.5 + 0.004 * sum(sizes), rel=1e-6)
+    ring = ("--policy", "ddp", "--pattern", "ring")
+    computed = iteration_s(*ring, "--bandwidth", "1kbit/s", "--latency", "250ms")
+    assert iteration_s(*ring, "--network", "reduced.json") == computed
+    parsing = iteration_s("--policy", "ddp", "--network", "reduced.json", "--parse-beta", "1s")
+    expected = ("--bandwidth", "1kbit/s", "--latency", "250ms", "--parse-beta", "1s")
+    assert parsing == iteration_s("--policy", "ddp", *expected)
+
+
+@pytest.mark.parametrize("policy", ["wfbp", "ddp", "horovod", "caramel", "search", "exact"])
+def test_every_planner_of_all_reduces_takes_measured_ones(policy: str) -> None:
+    arguments = (
+        BRANCHES,
+        "--policy",
+        policy,
+        "--network",
+        "reduced.json",
+        "--workers",
+        "4",
+        "--budget",
+        "1s",
+    )
+    ran = hocket("plan", *arguments, "-o", "plan.json", "--architecture", "allreduce")
+    assert ran.status == 0, ran.err
+    predicted = json.loads(Path("plan.json").read_text())["predicted"]
+    assert predicted["bound_s"] <= predicted["iteration_s"] * (1 + 1e-9)
+
+
+def test_tune_takes_a_file() -> None:
+    ran = hocket(
+        *(
+            "tune",
+            BRANCHES,
+            "--network",
+            "reduced.json",
+            "--architecture",
+            "allreduce",
+            "--budget",
+            "1s",
+            "--json",
+        )
+    )
+    assert ran.status == 0, ran.err
+    document = json.loads(ran.out)
+    assert all(row["bound_s"] <= row["iteration_s"] * (1 + 1e-9) for row in document["ranked"])
+
+
+def test_no_output_goes_over_the_file() -> None:
+    before = Path("servers.json").read_bytes()
+    network = ("--network", "servers.json")
+    for arguments in (
+        ("plan", STEP, "--policy", "tac", *network, "-o", "servers.json"),
+        ("simulate", STEP, "--policy", "tac", *network, "--timeline", "servers.json"),
+        ("tune", STEP, *network, "-o", "servers.json"),
+        ("tune", STEP, *network, "--report", "servers.json"),
+    ):
+        assert "is also an input" in refused(hocket(*arguments))
+    assert Path("servers.json").read_bytes() == before
+
+
+def test_what_was_measured_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    file = some_file()
+    print_table(measured_table(file))
+    printed = capsys.readouterr().out
+    assert "4 workers on loopback, gloo, torch 2.13.0" in printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["transfer", "bandwidth", "9.379", "Gbit/s", "10", "0.0%", "0.0%"] in rows
+    assert ["startup", "100", "us"] in rows
+    assert ["allreduce", "a", "669", "us", "10", "0.0%", "0.0%"] in rows
+    assert ["contention", "eta,", "a", "byte", "0.234", "ns", "8", "0.0%", "0.0%"] in rows
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+def test_a_file_that_is_no_network_is_refused(command: str) -> None:
+    for name, message in ((STEP, "is not 'hocket.network/1'"), ("nowhere.json", "cannot be read")):
+        assert message in refused(hocket(command, STEP, "--policy", "tac", "--network", name))
+    assert "is not 'hocket.network/1'" in refused(hocket("tune", STEP, "--network", STEP))
+    assert "is not 'hocket.network/1'" in refused(hocket("demo", "--network", STEP, "-o", "there"))
+    assert not Path("there").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "1"], "between 1 workers there is no network"),
+        (["--workers", "65"], "measure its scheduler"),
+        (["--largest", "1kB"], "largest message of 1000 B is not between 1MB and 4GB"),
+        (["--largest", "5GB"], "is not between 1MB and 4GB"),
+        (["--largest", "big"], "size 'big' is not a number"),
+        (["--repeats", "0"], "0 repeats are not between 1 and 10000"),
+        (["--concurrent", "0"], "0 concurrent reductions are not between 1 and 64"),
+        (["--timeout", "0s"], "timeout of 0 s is not between 1 and 86400"),
+        (["-o", "no/where.json"], "does not exist; create it first"),
+        (["-o", "."], "is a folder"),
+    ],
+)
+def test_what_cannot_be_measured_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:
+    before = sorted(in_tmp.iterdir())
+    assert message in refused(hocket("network", "measure", *arguments))
+    assert sorted(in_tmp.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "message"),
+    [
+        ({"RANK": "0"}, [], "RANK is set but WORLD_SIZE is not"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}, [], "MASTER_PORT is not"),
+        ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, [], "RANK 2 of WORLD_SIZE 2 is no place"),
+        ({"RANK": "0", "WORLD_SIZE": "two", **MEETING}, [], "WORLD_SIZE two is no place"),
+        ({"RANK": "0", "WORLD_SIZE": "1", **MEETING}, [], "between 1 workers there is no network"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "4", **MEETING},
+            ["--workers", "2"],
+            "torchrun started 4 workers, not 2",
+        ),
+    ],
+)
+def test_a_launcher_that_makes_no_sense_gets_one_line(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], arguments: list[str], message: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert message in refused(hocket("network", "measure", *arguments))
