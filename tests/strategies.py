@@ -19,6 +19,7 @@ from hocket.graph import (
     step_from_rows,
 )
 from hocket.network import Network
+from hocket.network.topology import Topology
 
 
 def parameter(name: str, size: int) -> ParameterRow:
@@ -138,13 +139,27 @@ def plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
 
 
 @st.composite
-def networks(draw: st.DrawFn, graph: StepGraph) -> Network:
-    """A network on which 125 bytes take one second, with or without startup."""
+def networks(draw: st.DrawFn, graph: StepGraph, *, parsing: bool = False) -> Network:
+    """A network on which 125 bytes take one second, with or without startup, and costs of ``parsing``."""
     return Network(
         bandwidth_bps=1000.0,
         startup_s=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
         num_workers=draw(st.integers(1, 4)),
         num_servers=draw(st.integers(1, min(3, graph.num_parameters))),
+        parse_s_per_byte=draw(st.sampled_from([0.0, 1 / 250, 1 / 125])) if parsing else 0.0,
+        parse_s=draw(st.sampled_from([0.0, 0.25, 1.0])) if parsing else 0.0,
+    )
+
+
+@st.composite
+def topologies(draw: st.DrawFn, num_workers: int, num_servers: int) -> Topology:
+    """Machines in racks or not, with interfaces of several speeds."""
+    bps = st.sampled_from([500.0, 1000.0, 1000.0, 3000.0])
+    return Topology(
+        worker_bps=tuple(draw(st.lists(bps, min_size=num_workers, max_size=num_workers))),
+        server_bps=tuple(draw(st.lists(bps, min_size=num_servers, max_size=num_servers))),
+        racks=draw(st.integers(1, min(3, num_workers + num_servers))),
+        oversubscription=draw(st.sampled_from([1.0, 2.0, 5.0])),
     )
 
 

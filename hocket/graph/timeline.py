@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Kind = Literal["forward", "backward", "update", "pull", "push", "reduce", "wait"]
+Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce", "wait"]
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):

@@ -3,14 +3,15 @@
 *Nodes* are what one step consists of: *global* ones (operations of servers, reductions) exist once a step,
 *local* ones (operations and transfers of a worker) once a step and worker. *Lanes* do one node at a time: a
 processor for each worker, then the global lanes (servers' processors, or the network that reductions share),
-then for each worker-server pair a channel down and a channel up. A node without a lane takes no time and
-joins others. A node that waits for nothing any more joins its lane's heap; each lane has at most one pending
-event, and a tournament tree over the lanes finds the next. A channel past its startup shares the interfaces
-at both of its ends equally with the other channels that are.
+then for each worker-server pair a receiver that parses what the worker pushed (only if that takes time), a
+channel down and a channel up. A node without a lane takes no time and joins others. A node that waits for
+nothing any more joins its lane's heap; each lane has at most one pending event, and a tournament tree over
+the lanes finds the next. Channels past their startup share the links that they cross, max-min fairly.
 
 With u global and L local nodes and W workers, step k's item of global node j is k S + j and that of worker
 w's local node i is k S + u + w L + (i - u), S = u + W L. Lane numbers: worker w's processor is w, global lane
-g is W + g, the channel of pair (w, s) W + G + w M + s downwards, and W M further on upwards.
+g is W + g, the receiver of pair (w, s) W + G + w M + s, its channel downwards comes W M (without receivers
+nothing) after that, and the one upwards another W M.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.kernel import kernel
+from hocket.sim.channels import IDLE, MOVING, STARTING, fill_links, join, new_channels, new_room, share_alike
+from hocket.sim.lanes import drop_first, first_lane, push, set_time
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NEXT_STEP = 1 << 40  # added to a target: the same node one step later
 NO_LANE = -1
-
-_IDLE, _STARTING, _MOVING = 0, 1, 2
 # Events this close (relative to the time) are one instant: sums of the same times in another order must not
 # decide which operation an idle processor takes.
 _INSTANT = 1.0 + 1e-12
@@ -42,83 +43,15 @@ class Program(NamedTuple):
     """
 
     num_globals: int  # u
-    num_global_lanes: int
-    num_servers: int  # whose channels there are; 0: none
+    num_global_lanes: int  # G
+    num_receivers: int  # of all worker-server pairs, or 0
+    num_servers: int  # M, whose channels there are; 0: none
     first_come: bool  # global lanes take nodes as they become ready, not the least first
     next_ptr: Ints  # (N + 1,) cuts next_idx: the nodes that wait for each node
     next_idx: Ints
     lane: Ints  # (N,) worker 0's lane; worker w's is lane + w * lane_step
     lane_step: Ints  # (N,)
-    bits: Floats  # (N,) size of a transfer, 0 for everything else
-
-
-class _Channels(NamedTuple):
-    stage: Ints  # (2 W M,)
-    left_bits: Floats
-    rate_bps: Floats
-    since_s: Floats
-    at_server: Ints  # (2, M) channels that move bytes, downwards and upwards
-    at_worker: Ints  # (2, W)
-    server_changed: npt.NDArray[np.bool_]
-    worker_changed: npt.NDArray[np.bool_]
-    way_changed: npt.NDArray[np.bool_]  # (2,)
-
-
-@kernel
-def _set_time(tree, lane, time):
-    i = len(tree) // 2 + lane
-    tree[i] = time
-    i //= 2
-    while i >= 1:
-        least = min(tree[2 * i], tree[2 * i + 1])
-        if tree[i] == least:
-            break
-        tree[i] = least
-        i //= 2
-
-
-@kernel
-def _first_lane(tree):
-    leaves = len(tree) // 2
-    i = 1
-    while i < leaves:
-        i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
-    return i - leaves
-
-
-@kernel
-def _push(heap, size, entry):
-    i = size
-    while i > 0 and heap[(i - 1) // 2] > entry:
-        heap[i] = heap[(i - 1) // 2]
-        i = (i - 1) // 2
-    heap[i] = entry
-
-
-@kernel
-def _drop_first(heap, size):
-    last = heap[size - 1]
-    i = 0
-    while 2 * i + 1 < size - 1:
-        child = 2 * i + 1
-        if child + 1 < size - 1 and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= last:
-            break
-        heap[i] = heap[child]
-        i = child
-    heap[i] = last
-
-
-@kernel
-def _join(change, channel, alike, channels):
-    """Count a channel in (+1) or out (-1) at both of its ends, and note that shares there have changed."""
-    num_servers, num_workers = channels.at_server.shape[1], channels.at_worker.shape[1]
-    up, pair = channel // (num_workers * num_servers), channel % (num_workers * num_servers)
-    w, s = pair // num_servers, pair % num_servers
-    channels.at_server[up, s] += change * alike
-    channels.at_worker[up, w] += change
-    channels.way_changed[up] = channels.server_changed[up, s] = channels.worker_changed[up, w] = True
+    work: Floats  # (N,) bits of a transfer, seconds of parsing a message, 0 for everything else
 
 
 @kernel
@@ -151,7 +84,8 @@ def _initial_waits(program, num_workers, num_steps):
 @kernel
 def _cut_heaps(program, num_workers, num_steps):
     """Where each lane's heap starts in an array with room for all items, (lanes + 1,)."""
-    num_lanes = num_workers + program.num_global_lanes + 2 * num_workers * program.num_servers
+    num_lanes = num_workers + program.num_global_lanes + program.num_receivers
+    num_lanes += 2 * num_workers * program.num_servers
     first = np.zeros(num_lanes + 1, np.int64)
     for node in range(len(program.lane)):
         if program.lane[node] >= 0:
@@ -163,49 +97,6 @@ def _cut_heaps(program, num_workers, num_steps):
 
 
 @kernel
-def _channels(num_workers, num_servers):
-    num_channels = 2 * num_workers * num_servers
-    return _Channels(
-        np.zeros(num_channels, np.int64),
-        np.zeros(num_channels),
-        np.zeros(num_channels),
-        np.zeros(num_channels),
-        np.zeros((2, num_servers), np.int64),
-        np.zeros((2, num_workers), np.int64),
-        np.zeros((2, num_servers), np.bool_),
-        np.zeros((2, num_workers), np.bool_),
-        np.zeros(2, np.bool_),
-    )
-
-
-@kernel
-def _share(tree, channels, first_channel, bandwidth_bps, now):
-    """Give channels whose neighbours came or went their new share, and their end under it."""
-    num_servers, num_workers = channels.at_server.shape[1], channels.at_worker.shape[1]
-    num_pairs = num_workers * num_servers
-    for up in range(2):
-        if not channels.way_changed[up]:
-            continue
-        for w in range(num_workers):
-            for s in range(num_servers):
-                channel = up * num_pairs + w * num_servers + s
-                if channels.stage[channel] != _MOVING or not (
-                    channels.server_changed[up, s] or channels.worker_changed[up, w]
-                ):
-                    continue
-                share = bandwidth_bps / max(channels.at_server[up, s], channels.at_worker[up, w])
-                if share != channels.rate_bps[channel]:
-                    moved = channels.rate_bps[channel] * (now - channels.since_s[channel])
-                    channels.left_bits[channel] = max(0.0, channels.left_bits[channel] - moved)
-                    channels.rate_bps[channel] = share
-                    channels.since_s[channel] = now
-                    _set_time(tree, first_channel + channel, now + channels.left_bits[channel] / share)
-        channels.way_changed[up] = False
-        channels.server_changed[up] = False
-        channels.worker_changed[up] = False
-
-
-@kernel
 def run(
     program,
     keys,
@@ -213,7 +104,9 @@ def run(
     samples,
     global_durations,
     global_samples,
-    bandwidth_bps,
+    speeds,
+    route,
+    capacity_bps,
     startup_s,
     alike,
     limit_s,
@@ -226,8 +119,11 @@ def run(
     and worker (step-major) or fewer, which then repeat; durations (measured steps, n): seconds of the
     operations, the first n local nodes; samples (steps, W): the measured step that each worker repeats;
     global_durations (rows, d): seconds of the first d global nodes, those with a lane; global_samples
-    (steps,): the row of each step; alike: how many workers each simulated one stands for, all in lockstep;
-    limit_s: give up past this time; start, end (steps * S,): seconds, modified in place.
+    (steps,): the row of each step; speeds (W,): what divides the seconds of each worker's processor; route
+    (2 W M, hops), capacity_bps (links,): the links of each channel as ``Topology`` has them, or as
+    ``alike_links`` returns them; alike: how many workers each simulated one stands for, all in lockstep, 1
+    unless links are alike; limit_s: give up past this time; start, end (steps * S,): seconds, modified in
+    place.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, lane_step = (
@@ -236,12 +132,14 @@ def run(
         program.lane,
         program.lane_step,
     )
-    first_come = program.first_come
+    first_come, work = program.first_come, program.work
     num_steps, num_workers = samples.shape
     u = program.num_globals
     num_locals = len(lane_of) - u
     size = u + num_workers * num_locals
-    first_channel = num_workers + program.num_global_lanes
+    num_timed = durations.shape[1]
+    first_receiver = num_workers + program.num_global_lanes
+    first_channel = first_receiver + program.num_receivers
     key_span = 2 * num_locals  # no key of a step reaches the next one's
 
     heap_first = _cut_heaps(program, num_workers, num_steps)
@@ -255,8 +153,9 @@ def run(
     in_hand = np.full(num_lanes, -1, np.int64)
     touched = np.empty(num_lanes, np.int64)  # lanes that may start something at this instant
     is_touched = np.zeros(num_lanes, np.bool_)
-    channels = _channels(num_workers, program.num_servers)
+    channels = new_channels(num_workers, program.num_servers)
     way_changed = channels.way_changed
+    links_alike, room = len(route) == 0, new_room(route, len(capacity_bps))
 
     waits = _initial_waits(program, num_workers, num_steps)
     ready, ended = np.empty(len(waits), np.int64), np.empty(len(waits), np.int64)  # at this instant
@@ -290,7 +189,7 @@ def run(
                     ended[num_ended] = item
                     num_ended += 1
                     continue
-                _push(heap[heap_first[lane] :], heap_size[lane], key << 32 | item)
+                push(heap, heap_first[lane], heap_size[lane], key << 32 | item)
                 heap_size[lane] += 1
                 if not is_touched[lane]:
                     is_touched[lane] = True
@@ -330,31 +229,37 @@ def run(
             if in_hand[lane] >= 0 or heap_size[lane] == 0:
                 continue
             item = heap[heap_first[lane]] & 0xFFFFFFFF
-            _drop_first(heap[heap_first[lane] :], heap_size[lane])
+            drop_first(heap, heap_first[lane], heap_size[lane])
             heap_size[lane] -= 1
             in_hand[lane] = item
             start[item] = now
             step, place = item // size, item % size
             if lane < num_workers:
                 local = (place - u) % num_locals
-                _set_time(tree, lane, now + durations[samples[step, lane], local])
+                seconds = durations[samples[step, lane], local] if local < num_timed else work[u + local]
+                set_time(tree, lane, now + seconds / speeds[lane])
+            elif lane < first_receiver:
+                set_time(tree, lane, now + global_durations[global_samples[step], place])
             elif lane < first_channel:
-                _set_time(tree, lane, now + global_durations[global_samples[step], place])
+                set_time(tree, lane, now + work[u + (place - u) % num_locals])
             else:
                 channel = lane - first_channel
-                channels.left_bits[channel] = program.bits[u + (place - u) % num_locals]
+                channels.left_bits[channel] = work[u + (place - u) % num_locals]
                 if startup_s > 0.0:
-                    channels.stage[channel] = _STARTING
-                    _set_time(tree, lane, now + startup_s)
+                    channels.stage[channel] = STARTING
+                    set_time(tree, lane, now + startup_s)
                 else:
-                    channels.stage[channel] = _MOVING
+                    channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    _join(+1, channel, alike, channels)
+                    join(+1, channel, alike, channels)
         num_touched = 0
 
-        # 3. Channels whose neighbours came or went get a new share.
+        # 3. Where channels came or went, links are shared anew.
         if way_changed[0] or way_changed[1]:
-            _share(tree, channels, first_channel, bandwidth_bps, now)
+            if links_alike:
+                share_alike(tree, channels, first_channel, capacity_bps[0], capacity_bps[1], now)
+            else:
+                fill_links(tree, channels, first_channel, route, capacity_bps, room, now)
 
         # 4. Whatever ends at the next instant ends, all of it before anything starts.
         if tree[1] == np.inf or tree[1] > limit_s:
@@ -362,18 +267,18 @@ def run(
         instant = tree[1] * _INSTANT
         while tree[1] <= instant:
             now = max(now, tree[1])
-            lane = _first_lane(tree)
-            _set_time(tree, lane, np.inf)
+            lane = first_lane(tree)
+            set_time(tree, lane, np.inf)
             if lane >= first_channel:
                 channel = lane - first_channel
-                if channels.stage[channel] == _STARTING:
-                    channels.stage[channel] = _MOVING
+                if channels.stage[channel] == STARTING:
+                    channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    _join(+1, channel, alike, channels)
+                    join(+1, channel, alike, channels)
                     continue
-                channels.stage[channel] = _IDLE
+                channels.stage[channel] = IDLE
                 channels.rate_bps[channel] = 0.0
-                _join(-1, channel, alike, channels)
+                join(-1, channel, alike, channels)
             item = in_hand[lane]
             in_hand[lane] = -1
             end[item] = now

@@ -151,7 +151,7 @@ def assemble_reduced(
     preference = np.zeros(num_nodes - u, np.int64)
     # Of one step, updates come after everything that leads to a gradient.
     preference[:n] = rank + np.where(update, n, 0)
-    program = Program(u, 1, 0, not listed, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
+    program = Program(u, 1, 0, 0, not listed, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
     return program, preference
 
 
@@ -200,6 +200,7 @@ def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lower
         global_durations_s=durations_s[None, :],
         communication_s=float(durations_s.sum()),
         occupied_s=float(durations_s.sum()),
+        parse_s=0.0,
         done=program.num_globals + step.done,
         drawn=worker_ops,
         drawn_group=np.arange(len(worker_ops)),

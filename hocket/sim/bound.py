@@ -40,7 +40,8 @@ def lower_bound(
 
     Parameters stay on their servers and travel whole; slices are bounded as parameters of their own.
     ``lockstep``: all workers do the same at the same time, as they do under one plan when they all repeat one
-    measured step; under orders that each draws for itself one worker may be served before the others.
+    measured step; with a barrier per step it is enough that they all pull in one order. Under orders that
+    each draws for itself one worker may be served before the others.
     """
     if architecture == "ps" and barrier == "step":
         return Bound(*step_bounds(graph, network, lockstep=lockstep))

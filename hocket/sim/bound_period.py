@@ -8,7 +8,8 @@ counted from one start of v and tails to the next, each resource is a machine
 backward, and a few spread over the step are tried.
 
 On a processor everything that must run before or after adds up. An exchange takes at least its bytes at the
-best rate of any pattern and number of chunks, and one startup a path, whatever the batches.
+best rate of any pattern and number of chunks, and one startup a path, whatever the batches; where parameter
+servers and their workers parse messages, one message a path.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Exchange:
 
     ``machine``: the link on which it waits for others; ``start_s`` before it occupies the link, for
     ``work_s`` with every worker's bytes, at least ``own_s`` for one worker's; ``after_s``: from there until
-    the parameter is in place; ``back``: for parameter servers the way down's work and the delay before it.
+    the parameter is in place; ``back``: for parameter servers the way down's work, the delay before it, and
+    what parsing comes after it.
     """
 
     machine: Indices
@@ -46,7 +48,7 @@ class Exchange:
     work_s: Floats
     own_s: Floats
     after_s: Floats
-    back: tuple[Floats, Floats] | None
+    back: tuple[Floats, Floats, Floats] | None
 
 
 def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep: bool) -> float:
@@ -58,7 +60,12 @@ def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep
     else:
         exchange = _served(graph, network, update, lockstep)
     on_worker = np.ones(len(work), bool) if architecture == "allreduce" else ~update
-    best = max(float(work[on_worker].sum()), _busiest(graph, exchange))
+    on_processor_s = float(work[on_worker].sum())
+    if exchange.back is not None:
+        # Every step parses all bytes, and a message from each server at least.
+        on_processor_s += network.parse_s_per_byte * float(graph.parameter_bytes.sum())
+        on_processor_s += network.parse_s * len(np.unique(exchange.machine))
+    best = max(on_processor_s, _busiest(graph, exchange))
     if graph.num_operations > LARGEST:
         return best
     one_at_a_time = exchange.back is None or (lockstep and network.num_servers <= network.num_workers)
@@ -108,13 +115,15 @@ def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) ->
     update_s = np.zeros(p)
     np.maximum.at(update_s, read[of_update], graph.oracle_s[reader[of_update]])
     own_s = network.num_workers * alone_s if lockstep else alone_s
+    parse_s: Floats = network.parse_s + network.parse_s_per_byte * graph.parameter_bytes.astype(np.float64)
+    until_back_s = parse_s + update_s + network.startup_s
     return Exchange(
         machine=assign_servers(graph.parameter_bytes.tolist(), network.num_servers),
         start_s=np.full(p, network.startup_s),
         work_s=network.num_workers * alone_s,
         own_s=own_s,
-        after_s=update_s + network.startup_s + own_s,
-        back=(network.num_workers * alone_s, update_s + network.startup_s),
+        after_s=until_back_s + own_s + parse_s,
+        back=(network.num_workers * alone_s, until_back_s, parse_s),
     )
 
 
@@ -183,9 +192,9 @@ class _Step:
             if self._one_at_a_time:
                 best = max(best, without_preemption(start, exchange.work_s[here], after, _MOST_NODES))
             if exchange.back is not None:
-                back_work, delay = exchange.back
+                back_work, delay, parse_s = exchange.back
                 ready = start + exchange.own_s[here] + delay[here]
-                best = max(best, one_machine(ready, back_work[here], tail[here]))
+                best = max(best, one_machine(ready, back_work[here], parse_s[here] + tail[here]))
         return max(best, self._processor(past, future, head, tail, through))
 
     def _processor(self, past: Mask, future: Mask, head: Floats, tail: Floats, through: Indices) -> float:

@@ -17,8 +17,10 @@ from hocket.kernel import kernel
 from hocket.network import Network, collective_cost, patterns_of, pipelined_s
 from hocket.sim import _kernel
 from hocket.sim.allreduce import assemble_reduced, reduced_step
+from hocket.sim.channels import alike_links
 from hocket.sim.lowered import Floats
-from hocket.sim.parameter_server import assemble_server, server_step
+from hocket.sim.parameter_server import server_step
+from hocket.sim.server_plan import assemble_server
 from hocket.sim.slices import slice_graph
 
 _pipelined_s = kernel(pipelined_s)
@@ -128,6 +130,8 @@ class Judge:
             network.num_servers,
             network.bandwidth_bps,
             network.startup_s,
+            network.parse_s_per_byte,
+            network.parse_s,
             self._durations_s,
             self._server_s,
             num_steps,
@@ -194,6 +198,8 @@ def _judge_server(
     num_servers,
     bandwidth_bps,
     startup_s,
+    parse_s_per_byte,
+    parse_s,
     durations,
     server_durations,
     num_steps,
@@ -215,6 +221,8 @@ def _judge_server(
         rank,
         1,
         num_servers,
+        parse_s_per_byte,
+        parse_s,
     )
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
@@ -225,7 +233,8 @@ def _judge_server(
         np.zeros((num_steps, 1), np.int64),
         server_durations,
         np.zeros(num_steps, np.int64),
-        bandwidth_bps,
+        np.ones(1),
+        *alike_links(bandwidth_bps, bandwidth_bps),
         startup_s,
         num_workers,
         np.inf,
@@ -289,7 +298,8 @@ def _judge_reduced(
         np.zeros((num_steps, 1), np.int64),
         seconds,
         np.zeros(num_steps, np.int64),
-        1.0,
+        np.ones(1),
+        *alike_links(1.0, 1.0),
         0.0,
         1,
         np.inf,

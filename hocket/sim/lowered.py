@@ -36,10 +36,12 @@ class Lowered:
     ``preference`` (L,): which ready local node a lane takes first, the least; ``durations_s`` (samples, n) of
     the worker's operations and ``global_durations_s`` (samples, d) of global nodes with a lane;
     ``communication_s``: N, for how long transfers occupy what they occupy longest, and ``occupied_s``, what
-    of it no step can be shorter than; ``done``: the local node that ends with a worker's step, where steps
-    overlap; -1 where each starts with everything at rest;
+    of it, and of parsing at servers, no step can be shorter than; ``parse_s``: for how long a worker's
+    processor parses; ``done``: the local node that ends with a worker's step, where steps overlap; -1 where
+    each starts with everything at rest;
     ``drawn`` and ``drawn_group``: local places whose preference a random policy draws, and what they are
-    drawn by (the parts of a batch together); ``num_events``: operations and transfers of a step on W workers.
+    drawn by (the parts of a batch together); ``num_events``: what of a step of W workers takes a lane:
+    operations, transfers, parsing.
     """
 
     graph: StepGraph
@@ -50,6 +52,7 @@ class Lowered:
     global_durations_s: Floats
     communication_s: float
     occupied_s: float
+    parse_s: float
     done: int
     drawn: Indices
     drawn_group: Indices
@@ -65,7 +68,7 @@ class Lowered:
         return self.program.num_globals + num_workers * self.num_locals
 
     def num_events(self, num_workers: int) -> int:
-        """Operations and transfers of one step of ``num_workers``."""
+        """Operations and transfers of one step of ``num_workers``, and the parsing of messages."""
         u = self.program.num_globals
         return int((self.program.lane[:u] >= 0).sum() + num_workers * (self.program.lane[u:] >= 0).sum())
 

@@ -168,9 +168,9 @@ def check_request(
             raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
         return
     assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
-    if network.parse_s_per_byte or network.parse_s or network.pattern is not None:
+    if network.pattern is not None:
         raise HocketError(
-            "parse costs and patterns are those of all-reduce; leave them out for parameter servers"
+            f"pattern '{network.pattern}' is one of all-reduce; leave it out for parameter servers"
         )
     if fusion_bytes:
         raise HocketError(f"fusion {fusion_bytes} B is Horovod's, for all-reduce; leave it out")

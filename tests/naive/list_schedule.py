@@ -11,6 +11,8 @@ import math
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.network.topology import Topology
+from tests.naive.max_min import rates
 
 SAME = 1e-9  # seconds within which events are one instant; test data keeps other gaps far larger
 
@@ -32,8 +34,15 @@ def simulate_step(
     samples: list[int],
     pull_orders: list[list[int]] | None = None,
     server_sample: int = 0,
+    speeds: list[float] | None = None,
+    topology: Topology | None = None,
 ) -> float:
-    """The end of the step in seconds. ``pull_orders``: for each worker the plan's pulls by position."""
+    """The end of the step in seconds. ``pull_orders``: for each worker the plan's pulls by position.
+
+    ``speeds``: how fast each worker's processor is; ``topology``: links other than the network's equal ones.
+    """
+    speeds = speeds or [1.0] * network.num_workers
+    topology = topology or Topology.flat(network)
     workers, servers = range(network.num_workers), range(network.num_servers)
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
@@ -80,6 +89,9 @@ def simulate_step(
     started: set[object] = set()
     running: dict[object, tuple[float, object]] = {}  # processor -> (end, operation)
     channels: dict[tuple[str, int, int], dict[str, float]] = {}
+    parses = network.parse_s > 0 or network.parse_s_per_byte > 0
+    unparsed: dict[int, set[tuple[int, int]]] = {w: set() for w in workers}  # (batch, server) at a worker
+    received = {(w, s): [] for w in workers for s in servers}  # batches that wait at a server's receiver
     position = {name: k for k, name in enumerate(plan.compute_order or ())}
     strict = plan.compute_order is not None
     in_order = sorted(
@@ -92,6 +104,14 @@ def simulate_step(
     def push_ready(w: int, b: int) -> bool:
         makers = [i for i in ops if set(produces[i]) & set(pushes[b])]
         return all((w, i) in done for i in makers)
+
+    def message(batch: list[int], server: int) -> float:
+        return network.parse_s + network.parse_s_per_byte * parts(batch, server) / 8
+
+    def first_reader(batch: list[int], server: int) -> int:
+        """The place in ``in_order`` of the first operation that reads any of the part, or past the end."""
+        here = {p for p in batch if home[p] == server}
+        return next((k for k, i in enumerate(in_order) if here & set(reads[i])), len(in_order))
 
     def server_op_place(i: int) -> int:
         if reads[i]:
@@ -126,11 +146,21 @@ def simulate_step(
             if ("worker", w) not in running:
                 left = [i for i in in_order if (w, i) not in started]
                 candidates = left[:1] if strict else left
-                for i in candidates:
-                    if op_ready(w, i):
-                        started.add((w, i))
-                        running["worker", w] = (now + graph.durations_s[i, samples[w]], i)
-                        break
+                ready = [(in_order.index(i), 1, 0, 0, i) for i in candidates if op_ready(w, i)]
+                # A message comes before the first operation that reads it; parts of a batch in its order.
+                for b, s in unparsed[w]:
+                    first = next(k for k, p in enumerate(pulls[b]) if home[p] == s)
+                    ready.append((first_reader(pulls[b], s), 0, b, first, s))
+                if ready:
+                    _, is_operation, b, _, which = min(ready)
+                    if is_operation:
+                        started.add((w, which))
+                        seconds = graph.durations_s[which, samples[w]]
+                        running["worker", w] = (now + seconds / speeds[w], which)
+                    else:
+                        unparsed[w].remove((b, which))
+                        seconds = message(pulls[b], which)
+                        running["worker", w] = (now + seconds / speeds[w], ("pull", b, which))
         for s in servers:
             if ("server", s) not in running:
                 for i in ops:
@@ -145,6 +175,10 @@ def simulate_step(
                         break
         for w in workers:
             for s in servers:
+                if ("receiver", (w, s)) not in running and received[w, s]:
+                    b = min(received[w, s])
+                    received[w, s].remove(b)
+                    running["receiver", (w, s)] = (now + message(pushes[b], s), b)
                 if ("pull", w, s) not in channels and pull_queue[w, s]:
                     b, bits = pull_queue[w, s].pop(0)
                     channels["pull", w, s] = {"batch": b, "bits": bits, "starts": now + network.startup_s}
@@ -163,30 +197,39 @@ def simulate_step(
 
         # Find the next event.
         moving = [key for key, channel in channels.items() if channel["starts"] <= now + SAME]
-        rates = {}
-        for kind, w, s in moving:
-            at_server = sum(1 for key in moving if key[0] == kind and key[2] == s)
-            at_worker = sum(1 for key in moving if key[0] == kind and key[1] == w)
-            rates[kind, w, s] = network.bandwidth_bps / max(at_server, at_worker)
+        rate = rates(topology, moving)
         events = [end for end, _ in running.values()]
-        events += [c["starts"] for key, c in channels.items() if key not in rates]
-        events += [now + channels[key]["bits"] / rates[key] for key in rates]
+        events += [c["starts"] for key, c in channels.items() if key not in rate]
+        events += [now + channels[key]["bits"] / rate[key] for key in rate]
         if not events:
             break
         after = min(events)
-        for key in rates:
-            channels[key]["bits"] -= rates[key] * (after - now)
+        for key in rate:
+            channels[key]["bits"] -= rate[key] * (after - now)
         # Finish whatever finishes.
         now = after
         for processor, (end, i) in list(running.items()):
             if end <= now + SAME:
                 del running[processor]
                 kind, number = processor  # type: ignore[misc]
-                done.add((number, i)) if kind == "worker" else server_done.add(i)  # type: ignore[arg-type, func-returns-value]
-        for key in list(rates):
+                if kind == "server":
+                    server_done.add(i)  # type: ignore[arg-type]
+                elif kind == "receiver":
+                    w, s = number
+                    arrived.update((w, p) for p in pushes[i] if home[p] == s)  # type: ignore[index]
+                elif isinstance(i, tuple):
+                    _, b, s = i
+                    have.update((number, p) for p in pulls[b] if home[p] == s)
+                else:
+                    done.add((number, i))  # type: ignore[arg-type]
+        for key in list(rate):
             kind, w, s = key
-            if channels[key]["bits"] <= SAME * network.bandwidth_bps:
-                batch = (pulls if kind == "pull" else pushes)[int(channels.pop(key)["batch"])]
+            if channels[key]["bits"] <= SAME * rate[key]:
+                b = int(channels.pop(key)["batch"])
+                if parses:
+                    unparsed[w].add((b, s)) if kind == "pull" else received[w, s].append(b)
+                    continue
+                batch = (pulls if kind == "pull" else pushes)[b]
                 (have if kind == "pull" else arrived).update((w, p) for p in batch if home[p] == s)
     assert all((w, i) in done for w in workers for i in ops if not on_server[i])
     assert all(i in server_done for i in ops if on_server[i])

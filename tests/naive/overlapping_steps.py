@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.collectives import reduction_s
+from hocket.network.topology import Topology
 from tests.naive.list_schedule import SAME, assign
+from tests.naive.max_min import rates
 
 Name = tuple[str | int, ...]
 
@@ -37,10 +39,13 @@ class Item:
     needs: set[Name]
 
 
-def ends(items: Sequence[Item], network: Network, first_come: bool = False) -> dict[Name, float]:
+def ends(
+    items: Sequence[Item], network: Network, topology: Topology | None = None, first_come: bool = False
+) -> dict[Name, float]:
     """When each item ends. Lanes named "pull" and "push" are channels: (direction, worker, server).
 
-    With ``first_come`` the lane "network" takes first what could start first, and has no answer to a tie.
+    ``topology``: links other than the network's equal ones. With ``first_come`` the lane "network" takes
+    first what could start first, and has no answer to a tie.
     """
     waiting: dict[Name, list[Item]] = {}
     for item in sorted(items, key=lambda item: item.rank):
@@ -80,19 +85,15 @@ def ends(items: Sequence[Item], network: Network, first_come: bool = False) -> d
                 bits[lane], moved[lane] = item.work, item
 
         # Find the next event.
-        rates: dict[Name, float] = {}
-        for direction, worker, server in bits:
-            at_server = sum(1 for d, _, s in bits if d == direction and s == server)
-            at_worker = sum(1 for d, w, _ in bits if d == direction and w == worker)
-            rates[direction, worker, server] = network.bandwidth_bps / max(at_server, at_worker)
+        rate = rates(topology or Topology.flat(network), bits)
         events = [time for _, time in running.values()]
         events += [time for _, time in starting.values()]
-        events += [now + bits[lane] / rates[lane] for lane in bits]
+        events += [now + bits[lane] / rate[lane] for lane in bits]
         if not events:
             break
         after = min(events)
         for lane in bits:
-            bits[lane] -= rates[lane] * (after - now)
+            bits[lane] -= rate[lane] * (after - now)
         now = after
 
         # Finish whatever finishes.
@@ -102,7 +103,7 @@ def ends(items: Sequence[Item], network: Network, first_come: bool = False) -> d
                 del running[lane]
                 finished.append(item)
         for lane in list(bits):
-            if bits[lane] <= SAME * network.bandwidth_bps:
+            if bits[lane] <= SAME * rate[lane]:
                 del bits[lane]
                 finished.append(moved.pop(lane))
         for item in finished:
@@ -143,12 +144,17 @@ def awaited(i: int, updates: Sequence[int], graph: StepGraph, trained: set[int])
 
 
 def reduction_steps(
-    graph: StepGraph, plan: Plan, network: Network, samples: Sequence[Sequence[int]]
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    samples: Sequence[Sequence[int]],
+    speeds: Sequence[float] | None = None,
 ) -> list[float]:
     """When all workers have ended forward and backward, for each of ``len(samples)`` steps.
 
-    ``samples[k][w]``: which measured step worker w repeats in step k.
+    ``samples[k][w]``: which measured step worker w repeats in step k; ``speeds[w]``: how fast it computes.
     """
+    speeds = speeds or [1.0] * network.num_workers
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
     inputs = [graph.inputs.row(i).tolist() for i in ops]
@@ -199,7 +205,7 @@ def reduction_steps(
                         }
                         for p in [*reads[i], *produces[i]]:
                             needs |= arrived(k - 1, p) if p in trained else set()
-                work = float(graph.durations_s[i, samples[k][worker]])
+                work = float(graph.durations_s[i, samples[k][worker]]) / speeds[worker]
                 items.append(Item(operation(k, worker, i), ("worker", worker), rank, work, needs))
     end = ends(items, network, first_come=plan.issue == "ready")
     return [
@@ -213,12 +219,16 @@ def server_steps(
     network: Network,
     samples: Sequence[Sequence[int]],
     server_samples: Sequence[int],
+    speeds: Sequence[float] | None = None,
+    topology: Topology | None = None,
 ) -> list[float]:
     """When all workers have ended operations and pulls, for each of ``len(samples)`` steps.
 
     ``samples[k][w]``: which measured step worker w repeats in step k; ``server_samples[k]``: which one the
-    servers do. Pulls are whole: the plan has no chunks.
+    servers do. Pulls are whole: the plan has no chunks. ``speeds``, ``topology``: as of ``simulate_step``.
     """
+    speeds = speeds or [1.0] * network.num_workers
+    parses = network.parse_s > 0 or network.parse_s_per_byte > 0
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
     sizes = graph.parameter_bytes.tolist()
@@ -247,9 +257,12 @@ def server_steps(
         return [p for p in batch if home[p] == server]
 
     def transfers(direction: str, k: int, worker: int, among: set[int]) -> set[Name]:
-        """The transfers of step k between ``worker`` and the servers that carry any parameter ``among``."""
+        """The transfers of step k between ``worker`` and the servers that carry any parameter ``among``.
+
+        Or, where messages are parsed, what parses them.
+        """
         return {
-            (direction, k, worker, server, b)
+            (f"{direction} parsed" if parses else direction, k, worker, server, b)
             for b, batch in enumerate(pulls if direction == "pull" else pushes)
             for server in servers
             if set(part(batch, server)) & among
@@ -257,6 +270,16 @@ def server_steps(
 
     def operation(k: int, worker: int, i: int) -> Name:
         return ("operation", k, worker, i)
+
+    def parsed(direction: str, k: int, worker: int, server: int, b: int, own: list[int]) -> Item:
+        name = (f"{direction} parsed", k, worker, server, b)
+        seconds = network.parse_s + network.parse_s_per_byte * sum(sizes[p] for p in own)
+        needs: set[Name] = {(direction, k, worker, server, b)}
+        if direction == "push":
+            return Item(name, ("receiver", worker, server), (k, b), seconds, needs)
+        readers = [place for place, i in enumerate(main) if set(reads[i]) & set(own)]
+        rank = (k, min(readers, default=len(main)), 0, b, pulls[b].index(own[0]))
+        return Item(name, ("worker", worker), rank, seconds / speeds[worker], needs)
 
     def begun(k: int, worker: int) -> set[Name]:
         if k == 0:
@@ -284,10 +307,9 @@ def server_steps(
                 needs |= transfers("pull", k, worker, set(reads[i])) | begun(k, worker)
                 if plan.compute_order is not None and main.index(i) > 0:
                     needs.add(operation(k, worker, main[main.index(i) - 1]))
-                work = float(graph.durations_s[i, samples[k][worker]])
-                items.append(
-                    Item(operation(k, worker, i), ("worker", worker), (k, main.index(i)), work, needs)
-                )
+                work = float(graph.durations_s[i, samples[k][worker]]) / speeds[worker]
+                rank = (k, main.index(i), 1)
+                items.append(Item(operation(k, worker, i), ("worker", worker), rank, work, needs))
             for server in servers:
                 for b, batch in enumerate(pulls):
                     own = part(batch, server)
@@ -303,6 +325,8 @@ def server_steps(
                     work = 8.0 * sum(sizes[p] for p in own)
                     name = ("pull", k, worker, server, b)
                     items.append(Item(name, ("pull", worker, server), (k, b), work, needs))
+                    if parses:
+                        items.append(parsed("pull", k, worker, server, b, own))
                 previous = None
                 for b, batch in enumerate(pushes):
                     own = part(batch, server)
@@ -314,7 +338,9 @@ def server_steps(
                     work = 8.0 * sum(sizes[p] for p in own)
                     previous = ("push", k, worker, server, b)
                     items.append(Item(previous, ("push", worker, server), (k, b), work, needs))
-    end = ends(items, network)
+                    if parses:
+                        items.append(parsed("push", k, worker, server, b, own))
+    end = ends(items, network, topology)
     return [
         max(end[name] for worker in workers for name in begun(k + 1, worker)) for k in range(len(samples))
     ]

@@ -16,7 +16,7 @@ from tests.strategies import networks, plans, reduction_plans, steps
 @settings(max_examples=300, deadline=None)
 def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
     row = simulate(graph, plan, network, iterations=12).row
     # The row's own bound is capped by what was simulated; this one is not.
@@ -46,7 +46,7 @@ def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> N
 @settings(max_examples=150, deadline=None)
 def test_nor_do_orders_that_every_worker_draws_for_itself(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
     row = simulate(graph, plan, network, iterations=60, random_order=True).row
     bound = lower_bound(graph, network, "ps", "parameter", lockstep=False)

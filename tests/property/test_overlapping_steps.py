@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,21 +15,21 @@ from hocket.graph import Plan, Reduction, StepGraph
 from hocket.graph.csr import Csr
 from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
-from hocket.sim.simulation import _WARM_UP_STEPS, _Run, lower
+from hocket.sim.run import WARM_UP_STEPS, Run, lower
 from tests.naive.overlapping_steps import TiedError, reduction_steps, server_steps, updates_of
-from tests.strategies import networks, plans, reduction_plans, steps
+from tests.strategies import networks, plans, reduction_plans, steps, topologies
 
 MEASURED = 3
 
 
 def simulated(
-    graph: StepGraph, plan: Plan, network: Network
+    graph: StepGraph, plan: Plan, network: Network, **machines: Any
 ) -> tuple[list[float], list[list[int]], list[int]]:
     """When each step is over, those not measured too, and which samples workers and servers repeat in it."""
-    run = _Run(lower(graph, plan, network), seed=0, random_order=False)
+    run = Run(lower(graph, plan, network), seed=0, random_order=False, **machines)
     measured = [step.end_s for step in run.steps(MEASURED)]
-    over = run._done().max(axis=1).tolist()
-    assert measured == over[_WARM_UP_STEPS:][:MEASURED]
+    over = run.done().max(axis=1).tolist()
+    assert measured == over[WARM_UP_STEPS:][:MEASURED]
     draws = [run.draw(k) for k in range(len(over))]
     return over, [samples.tolist() for samples, _ in draws], [sample for _, sample in draws]
 
@@ -85,11 +86,38 @@ def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None
 @settings(max_examples=150, deadline=None)
 def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(small_steps())
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
     over, samples, server_samples = simulated(graph, plan, network)
     naive = server_steps(graph, plan, network, samples, server_samples)
     assert over == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_so_they_do_with_workers_and_links_that_differ(data: st.DataObject) -> None:
+    graph = data.draw(small_steps())
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
+    plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
+    speeds = data.draw(
+        st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=network.num_workers, max_size=network.num_workers)
+    )
+    topology = data.draw(topologies(network.num_workers, network.num_servers))
+    over, samples, server_samples = simulated(graph, plan, network, speeds=speeds, topology=topology)
+    naive = server_steps(graph, plan, network, samples, server_samples, speeds, topology)
+    assert over == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_reduced_steps_take_as_long_as_the_slowest_worker(data: st.DataObject) -> None:
+    graph, network = data.draw(small_steps()), data.draw(reducing())
+    plan = msgspec.structs.replace(data.draw(reduction_plans(graph)), issue="listed")
+    speeds = data.draw(
+        st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=network.num_workers, max_size=network.num_workers)
+    )
+    over, samples, _ = simulated(graph, plan, network, speeds=speeds)
+    assert over == pytest.approx(reduction_steps(graph, plan, network, samples, speeds), abs=1e-6)
 
 
 @given(st.data())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,20 +13,24 @@ from hypothesis import strategies as st
 
 from hocket.graph import StepGraph
 from hocket.network import Network
+from hocket.network.topology import Topology
 from hocket.planner import plan, policies_of
 from hocket.sim import simulate
-from hocket.sim.simulation import _Run, lower
+from hocket.sim.run import Run, lower
+from hocket.sim.steady import step_times
 from tests.naive.list_schedule import simulate_step
-from tests.strategies import networks, plans, steps
+from tests.strategies import networks, plans, steps, topologies
+
+SPEEDS = st.sampled_from([0.5, 1.0, 2.0])
 
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(steps())
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     schedule = data.draw(plans(graph))
-    run = _Run(lower(graph, schedule, network), seed=data.draw(st.integers(0, 3)), random_order=False)
+    run = Run(lower(graph, schedule, network), seed=data.draw(st.integers(0, 3)), random_order=False)
     samples, server_sample = run.draw(0)
     (first,) = run.steps(1)
     assert first.samples.tolist() == samples.tolist()
@@ -34,9 +40,56 @@ def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
+def test_so_it_does_with_workers_and_links_that_differ(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
+    schedule = data.draw(plans(graph))
+    speeds = data.draw(st.lists(SPEEDS, min_size=network.num_workers, max_size=network.num_workers))
+    topology = data.draw(topologies(network.num_workers, network.num_servers))
+    run = Run(lower(graph, schedule, network), seed=0, random_order=False)
+    samples, server_sample = run.draw(0)
+    seconds, events = step_times(graph, schedule, network, iterations=1, speeds=speeds, topology=topology)
+    naive = simulate_step(
+        graph,
+        schedule,
+        network,
+        samples.tolist(),
+        server_sample=server_sample,
+        speeds=speeds,
+        topology=topology,
+    )
+    assert seconds.tolist() == pytest.approx([naive], abs=1e-6)
+    assert events > 0
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_step_times_are_those_of_a_simulation(data: st.DataObject) -> None:
+    graph = data.draw(steps())
+    network = data.draw(networks(graph, parsing=True))
+    schedule = msgspec.structs.replace(
+        data.draw(plans(graph)), barrier=data.draw(st.sampled_from(["step", "parameter"]))
+    )
+    chance = {"seed": data.draw(st.integers(0, 3)), "random_order": data.draw(st.booleans())}
+    row = simulate(graph, schedule, network, iterations=5, **chance).row
+    seconds, events = step_times(
+        graph,
+        schedule,
+        network,
+        iterations=5,
+        speeds=[1.0] * network.num_workers,
+        topology=Topology.flat(network),
+        **chance,
+    )
+    assert (tuple(seconds), events) == (row.iterations_s, row.events)
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None)
 def test_no_step_ends_before_its_bound(data: st.DataObject) -> None:
     graph = data.draw(steps())
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
+    network = replace(network, num_servers=data.draw(st.integers(1, graph.num_parameters)))
     row = simulate(
         graph, data.draw(plans(graph)), network, iterations=3, random_order=data.draw(st.booleans())
     ).row
@@ -94,7 +147,7 @@ def test_a_seed_decides_everything(data: st.DataObject) -> None:
 @settings(max_examples=50, deadline=None)
 def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.DataObject) -> None:
     graph = data.draw(steps())
-    network = data.draw(networks(graph))
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     result = simulate(graph, data.draw(plans(graph)), network, iterations=3, timeline=True)
     timeline = result.timeline
     assert timeline is not None
@@ -110,8 +163,7 @@ def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.D
 @settings(max_examples=100, deadline=None)
 def test_no_policy_beats_anothers_bound_where_transfers_start_at_once(data: st.DataObject) -> None:
     graph = data.draw(steps())
-    drawn = data.draw(networks(graph))
-    network = Network(bandwidth_bps=1000.0, num_workers=drawn.num_workers, num_servers=drawn.num_servers)
+    network = replace(data.draw(networks(graph)), startup_s=0.0)
     made = [plan(graph, network, policy, barrier="step") for policy in policies_of("ps") if policy != "p3"]
     # Slices are bounded as parameters of their own, which may be spread over servers more evenly.
     rows = [simulate(graph, each, network, iterations=2).row for each in [*made, data.draw(plans(graph))]]

@@ -95,6 +95,11 @@ def check_exact(graph: StepGraph, network: Network, architecture: Literal["ps", 
             f"a parse cost of {network.parse_s_per_byte} s/byte makes chunks matter, which the exact planner "
             "does not choose; leave it out, or use search"
         )
+    if architecture == "ps" and (network.parse_s_per_byte > 0 or network.parse_s > 0):
+        raise HocketError(
+            "the exact planner does not know what parsing messages costs a parameter server and its workers; "
+            "leave parse costs out, or use search"
+        )
     if architecture == "ps" and network.num_servers > network.num_workers:
         raise HocketError(
             f"{network.num_servers} servers for {network.num_workers} workers: channels change their speed, "

@@ -216,7 +216,7 @@ def test_version_and_help() -> None:
         (["plan", BRANCHES, "--policy", "horovod", "--fusion", "500B"], "fusion 500 B is below the largest"),
         (["plan", BRANCHES, "--policy", "caramel", "--fusion", "64MB"], "only horovod does"),
         (["plan", BRANCHES, "--policy", "ddp", "--barrier", "step"], "has none to choose"),
-        (["plan", BRANCHES, "--policy", "tac", "--parse-beta", "1us"], "are those of all-reduce"),
+        (["plan", BRANCHES, "--policy", "tac", "--pattern", "ring"], "all-reduce"),
         (["plan", BRANCHES, "--policy", "ddp", "--parse-alpha", "fast"], "seconds per byte"),
         (["plan", BRANCHES, "--policy", "ddp", "--pattern", "star"], "'--pattern'"),
         (["plan", BRANCHES, "--policy", "search", "--budget", "0s"], "budget of 0.0 s is not between"),

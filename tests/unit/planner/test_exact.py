@@ -62,6 +62,8 @@ def test_what_it_does_not_take() -> None:
         check_exact(inception_like(5_000, 200), Network(), "ps")
     with pytest.raises(HocketError, match="makes chunks matter"):
         check_exact(LAYERS, Network(parse_s_per_byte=1e-9), "allreduce")
+    with pytest.raises(HocketError, match="does not know what parsing messages costs"):
+        check_exact(LAYERS, Network(parse_s=1e-6), "ps")
     with pytest.raises(HocketError, match="use no more servers than workers"):
         check_exact(LAYERS, Network(num_servers=2), "ps")
     crossing = step(

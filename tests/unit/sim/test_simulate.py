@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.network.topology import Topology
 from hocket.planner import plan
 from hocket.sim import Result, simulate
+from hocket.sim.steady import step_times
 from tests.strategies import operation, parameter, step
 
 
@@ -142,6 +146,85 @@ def test_a_step_without_parameters_or_time() -> None:
         0.0,
         0.0,
     )
+
+
+def test_messages_are_parsed_by_workers_before_their_first_reader_and_by_servers() -> None:
+    # 1 s a message and 1 s for each 125 bytes, so a costs 2 s and b 3 s to parse.
+    net = dataclasses.replace(network(), parse_s=1.0, parse_s_per_byte=1 / 125)
+    result = run(TRAINING, net, timeline=True)
+    assert result.timeline is not None
+    lanes = [lane.name for lane in result.timeline.lanes]
+    when = {
+        (lanes[span.lane], span.kind, span.name): (span.start_s, span.end_s) for span in result.timeline.spans
+    }
+    # Pull a 0-1, parse 1-3, fa 3-4; pull b 1-3, parse 4-7; fb 7-8, bb 8-10, ba 10-12.
+    assert when["compute", "parse", "a"] == (1, 3)
+    assert when["compute", "forward", "fa"] == (3, 4)
+    assert when["compute", "parse", "b"] == (4, 7)
+    assert when["compute", "backward", "ba"] == (10, 12)
+    # Push b 10-12, parsed 12-15; push a 12-13, parsed 15-17; ua 17-17.5.
+    assert when["parse at server", "parse", "b"] == (12, 15)
+    assert when["parse at server", "parse", "a"] == (15, 17)
+    assert result.row.iteration_s == 17.5
+    assert result.row.compute_s == 6.0
+    assert result.row.communication_s == 6.0
+    assert result.row.events == 6 + 4 + 4
+    by_bytes = run(TRAINING, dataclasses.replace(net, parse_s=0.0)).row
+    assert by_bytes.bound_s == pytest.approx(by_bytes.iteration_s)
+
+
+def test_a_message_that_nobody_reads_is_parsed_when_nothing_else_waits() -> None:
+    graph = step(
+        [parameter("unread", 0), parameter("a", 125)],
+        [operation("first", 3.0), operation("second", 1.0, reads=["a"], inputs=["first"])],
+    )
+    net = dataclasses.replace(network(), parse_s=1.0)
+    # first 0-3, a 0-1 in the meantime, parsed 3-4; second 4-5; unread 5-6.
+    assert run(graph, net).row.iteration_s == 6.0
+    strict = msgspec.structs.replace(plan(graph, net, "fifo"), compute_order=("first", "second"))
+    assert run(graph, net, strict).row.iteration_s == 6.0
+
+
+def test_workers_do_not_wait_for_each_others_parsing_at_a_server() -> None:
+    graph = step(
+        [parameter("a", 0)],
+        [
+            operation("f", 1.0, reads=["a"]),
+            operation("b", 1.0, inputs=["f"], produces=["a"], phase="backward"),
+        ],
+    )
+    for workers in (1, 4):
+        net = dataclasses.replace(network(workers=workers), parse_s=2.0)
+        # Parsed 0-2, f 2-3, b 3-4, parsed at the server 4-6.
+        assert run(graph, net).row.iteration_s == 6.0
+
+
+def test_a_slow_worker_and_a_slow_interface() -> None:
+    net = network(workers=2)
+    made = plan(TRAINING, net, "fifo")
+    # One worker at half speed: pulls until 6; fb 6-8, bb 8-12, ba 12-16; push a 16-17; ua 17-17.5.
+    seconds, events = step_times(TRAINING, made, net, iterations=2, speeds=[1.0, 0.5])
+    assert seconds.tolist() == [17.5, 17.5]
+    assert events == 2 * (2 * 4 + 2 + 2 * 4)
+    # A server interface twice as fast: pull a 0-1, b 1-3, as if alone; then as one worker, but for two.
+    fast = Topology(worker_bps=(1000.0, 1000.0), server_bps=(2000.0,))
+    assert step_times(TRAINING, made, net, iterations=1, topology=fast)[0].tolist() == [9.5]
+    # One worker's interface at half speed, which leaves what it cannot take: b ends at 3 and at 6.
+    uneven = Topology(worker_bps=(1000.0, 500.0), server_bps=(2000.0,))
+    # fb 6-7, bb 7-9, ba 9-11; push b 9-13, a 13-15; ua 15-15.5.
+    assert step_times(TRAINING, made, net, iterations=1, topology=uneven)[0].tolist() == [15.5]
+
+
+def test_step_times_of_machines_that_do_not_fit() -> None:
+    net, made = network(workers=2), plan(TRAINING, network(workers=2), "fifo")
+    for options, message in (
+        ({"iterations": 0}, "0 iterations are no run"),
+        ({"speeds": [1.0]}, "1 speeds for 2 workers"),
+        ({"speeds": [1.0, 0.0]}, "speed 0.0 is not positive"),
+        ({"topology": Topology.flat(network())}, "a topology of 1 workers and 1 servers for 2 and 1"),
+    ):
+        with pytest.raises(HocketError, match=message):
+            step_times(TRAINING, made, net, **{"iterations": 1, **options})  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_simulated() -> None:

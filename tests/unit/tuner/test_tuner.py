@@ -54,7 +54,7 @@ def test_requests_that_make_no_sense() -> None:
     graph = branches()
     with pytest.raises(HocketError, match="policy 'tac' is not for architecture 'allreduce'"):
         architecture_of("tac", "allreduce")
-    with pytest.raises(HocketError, match="parse costs and patterns are those of all-reduce"):
+    with pytest.raises(HocketError, match="pattern 'ring' is one of all-reduce"):
         check_request(graph, Network(pattern="ring"), "ps")
     with pytest.raises(HocketError, match="5 servers cannot share 4 parameters"):
         tune(graph, Network(num_servers=5))
@@ -86,6 +86,16 @@ def test_a_search_is_checked_with_all_measured_steps(data: st.DataObject) -> Non
     for policy in policies_of("ps"):
         row = simulate(graph, plan(graph, network, policy, seed=1), network, seed=1).row
         assert ours <= row.iteration_s * (1 + 1e-9)
+
+
+def test_parse_costs_are_priced_and_ranked_but_not_proven() -> None:
+    graph = branches()
+    network = Network(bandwidth_bps=1000.0, num_workers=2, parse_s=0.25, parse_s_per_byte=1 / 500)
+    found = tune(graph, network, architecture="ps", barrier="step", budget_s=0.2)
+    assert "exact" not in {row.policy for row in found.ranked}
+    assert found.best.bound_s <= found.best.iteration_s
+    free = tune(graph, Network(bandwidth_bps=1000.0, num_workers=2), barrier="step", budget_s=0.2)
+    assert found.best.iteration_s > free.best.iteration_s
 
 
 def test_options_of_the_other_architecture() -> None:

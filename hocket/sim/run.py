@@ -1,0 +1,185 @@
+"""A lowered plan, simulated step after step with what each step draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.graph import Plan, StepGraph, check_plan
+from hocket.graph.csr import Indices
+from hocket.network import Network
+from hocket.network.topology import Topology
+from hocket.sim import _kernel
+from hocket.sim.allreduce import lower_reduced_step, reduced_step
+from hocket.sim.channels import alike_links
+from hocket.sim.lowered import Floats, Lowered
+from hocket.sim.parameter_server import server_step
+from hocket.sim.server_plan import lower_server_step
+from hocket.sim.slices import sliced
+
+# Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing
+# follows, are left out.
+WARM_UP_STEPS = 8
+_COOL_DOWN_STEPS = 2
+# Overlapping steps are simulated in one go, up to this many items at a time: some 20 bytes each.
+_LARGEST_RUN = 20_000_000
+
+
+def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
+    """Lower ``plan`` for all workers of ``network``.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the plan does not fit the step, or there are too many servers.
+    """
+    check_plan(plan, graph)
+    if plan.architecture == "allreduce":
+        return lower_reduced_step(reduced_step(graph, network), plan, network.num_workers)
+    cut, cut_plan = sliced(graph, plan)
+    step = server_step(cut, network, overlapping=plan.barrier == "parameter")
+    return lower_server_step(step, cut_plan, network.num_workers)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One simulated step: its window, the wait of its first worker for its last, and what was drawn."""
+
+    start_s: float
+    end_s: float
+    wait_s: float
+    samples: Indices
+
+
+class Run:
+    """A lowered step with its random draws; ``start`` and ``end`` hold the items of the last run.
+
+    ``speeds`` (W,): what divides the seconds of each worker's processor, 1 by default; ``topology``: the
+    links between workers and servers, by default the equal ones of the network; an AllReduce knows no others.
+    In step k everything that chance decides is drawn with the seed (``seed``, k).
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        seed: int,
+        random_order: bool,
+        *,
+        speeds: Sequence[float] | None = None,
+        topology: Topology | None = None,
+    ) -> None:
+        self._lowered = lowered
+        self._seed, self._random_order = seed, random_order
+        self._workers = lowered.network.num_workers
+        self._items = lowered.num_items(self._workers)
+        self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
+        self._route, self._capacity_bps = _links(lowered, topology)
+        self.compute_s = lowered.durations_s.sum(axis=1)
+        self.start, self.end = np.empty(0), np.empty(0)
+
+    def steps(self, iterations: int) -> Iterator[Step]:
+        """The measured steps, one after the other."""
+        if self._lowered.done < 0:
+            for k in range(iterations):
+                samples = self._simulate(k, 1)[0]
+                ends = self._worker_ends()
+                yield Step(0.0, float(self.end.max(initial=0.0)), float(ends.max() - ends.min()), samples)
+            return
+        for first, count in self._blocks(iterations):
+            drawn = self._simulate(first, WARM_UP_STEPS + count + _COOL_DOWN_STEPS)
+            done = self.done()
+            for k in range(WARM_UP_STEPS, WARM_UP_STEPS + count):
+                before, ends = done[k - 1].max(), done[k]
+                yield Step(float(before), float(ends.max()), float(ends.max() - ends.min()), drawn[k])
+
+    def window(self, k: int, iterations: int) -> tuple[Floats, Floats, float, float]:
+        """Start and end of every item (steps, S) that measured step k may show, and the step's own window."""
+        if self._lowered.done < 0:
+            self._simulate(k, 1)
+            return self.start[None, :], self.end[None, :], 0.0, float(self.end.max(initial=0.0))
+        first, count = next((f, c) for f, c in self._blocks(iterations) if f <= k < f + c)
+        self._simulate(first, WARM_UP_STEPS + count + _COOL_DOWN_STEPS)
+        done = self.done().max(axis=1)
+        here = WARM_UP_STEPS + k - first
+        shape = (-1, self._items)
+        return self.start.reshape(shape), self.end.reshape(shape), float(done[here - 1]), float(done[here])
+
+    def draw(self, k: int) -> tuple[Indices, int]:
+        """Which measured step each worker repeats in step k, shape (W,), and which one the servers do."""
+        samples = self._generator(k).integers(len(self._lowered.durations_s), size=self._workers + 1)
+        return samples[:-1], int(samples[-1])
+
+    def done(self) -> Floats:
+        """Where steps overlap: when each worker was done with each step of the last run, shape (steps, W)."""
+        per_worker = self._lowered.num_locals
+        steps = self.end.reshape(-1, self._items)
+        return steps[:, self._lowered.done + per_worker * np.arange(self._workers)]
+
+    def _blocks(self, iterations: int) -> Iterator[tuple[int, int]]:
+        size = max(1, min(iterations, _LARGEST_RUN // self._items - WARM_UP_STEPS - _COOL_DOWN_STEPS))
+        for first in range(0, iterations, size):
+            yield first, min(size, iterations - first)
+
+    def _simulate(self, first: int, count: int) -> Indices:
+        """Simulate ``count`` steps with the draws from ``first`` on; the measured steps drawn, (count, W)."""
+        lowered = self._lowered
+        draws = [self.draw(k) for k in range(first, first + count)]
+        samples = np.array([drawn for drawn, _ in draws])
+        global_rows = len(lowered.global_durations_s)
+        global_samples = np.array([sample % global_rows for _, sample in draws])
+        self.start, self.end = np.empty(count * self._items), np.empty(count * self._items)
+        completed = _kernel.run(
+            lowered.program,
+            self._keys(first, count),
+            lowered.durations_s,
+            samples,
+            lowered.global_durations_s,
+            global_samples,
+            self._speeds,
+            self._route,
+            self._capacity_bps,
+            lowered.network.startup_s,
+            1,
+            np.inf,
+            self.start,
+            self.end,
+        )
+        assert completed == len(self.end), "a plan that passed its checks cannot deadlock"
+        return samples
+
+    def _keys(self, first: int, count: int) -> Indices:
+        lowered = self._lowered
+        if not self._random_order or not len(lowered.drawn):
+            return lowered.preference[None, :]
+        keys = np.repeat(lowered.preference[None, :], count * self._workers, axis=0)
+        groups = int(lowered.drawn_group.max()) + 1
+        row = 0
+        for k in range(first, first + count):
+            for worker in self._generator(k).spawn(self._workers):
+                keys[row, lowered.drawn] = worker.permutation(groups)[lowered.drawn_group]
+                row += 1
+        return keys
+
+    def _generator(self, k: int) -> np.random.Generator:
+        return np.random.default_rng((self._seed, k))
+
+    def _worker_ends(self) -> Floats:
+        """When each worker's last operation or transfer of a single step, with its parsing, ended, (W,)."""
+        own = self.end[self._lowered.program.num_globals :].reshape(self._workers, -1)
+        ends: npt.NDArray[np.float64] = own.max(axis=1)
+        return ends
+
+
+def _links(lowered: Lowered, topology: Topology | None) -> tuple[Indices, Floats]:
+    """Routes and capacities of the channels as the kernel takes them."""
+    flat = Topology.flat(lowered.network)
+    if topology is None or lowered.program.num_servers == 0:
+        topology = flat
+    # A single worker on a flat network has no one to leave its share to.
+    if topology.all_alike or (topology == flat and lowered.network.num_workers == 1):
+        alike: tuple[Indices, Floats] = alike_links(topology.server_bps[0], topology.worker_bps[0])
+        return alike
+    return topology.routes(), topology.capacity_bps()
