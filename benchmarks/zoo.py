@@ -15,7 +15,9 @@ TABLE_1 = (
 
 
 @cache
-def k80(model: str, batch_size: int | None = None) -> StepGraph:
+def k80(model: str, batch_size: int | None = None, samples: int = 1, jitter: float = 0.0) -> StepGraph:
     """One training step; TicTac's Table 1 has the batch sizes that are taken by default."""
     with fake():
-        return derive(*models.make(model, batch_size), device="k80", name=model)
+        return derive(
+            *models.make(model, batch_size), device="k80", name=model, samples=samples, jitter=jitter
+        )

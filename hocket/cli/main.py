@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from hocket.cli import demo, models, plan, profile, report, simulate, tune
+from hocket.cli import demo, models, network, plan, predict, profile, report, simulate, tune
 from hocket.errors import HocketError
 
 app = typer.Typer(
@@ -22,9 +22,11 @@ app.command("models")(models.models)
 app.command("profile")(profile.profile)
 app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
+app.command("predict")(predict.predict)
 app.command("tune")(tune.tune)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
+app.add_typer(network.app, name="network")
 
 
 @app.callback(invoke_without_command=True)

@@ -39,22 +39,29 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         raise HocketError("a report needs at least one result")
     ranking = ranked(entries)
     unit = time_unit(entry.row.iteration_s for entry in ranking)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hocket.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
-    )
     data = {
         "unit": unit._asdict(),
         "overlap": overlap_figure(ranking),
         "timelines": timeline_figure(_panels(ranking, unit), unit),
     }
-    return environment.get_template("page.html").render(
+    return rendered(
+        "page.html",
+        data,
         title=title,
         setup=_setup_line(ranking),
         tiles=_tiles(ranking, unit),
         table=ranking_table([entry.row for entry in ranking]),
         has_timelines=data["timelines"] is not None,
-        data=_inline_json(data),
-        plotlyjs=Markup(get_plotlyjs()),
+    )
+
+
+def rendered(template: str, data: Any, **variables: Any) -> str:
+    """A page of this folder's ``template``, with ``data`` for its scripts and plotly inline."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hocket.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template(template).render(
+        **variables, data=_inline_json(data), plotlyjs=Markup(get_plotlyjs())
     )
 
 

@@ -1,0 +1,58 @@
+"""Lists on the command line: ``1-4,8,16`` workers, ``1,1,0.5`` times as fast, ``10Gbit/s,1Gbit/s``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from hocket.errors import HocketError
+from hocket.network import parse_bandwidth
+
+MOST = 100_000
+_COUNTS = re.compile(r"\s*(?P<first>\d{1,9})\s*(?:-\s*(?P<last>\d{1,9})\s*)?", re.ASCII)
+
+
+def counts(text: str, what: str) -> list[int]:
+    """Counts and ranges of them: ``4``, ``1,2,4``, ``1-4,8``; each once, in the order given.
+
+    Raises
+    ------
+    HocketError
+        For what is no count from 1 to :data:`MOST`, and for a range that goes down.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = _COUNTS.fullmatch(part)
+        if match is None:
+            raise HocketError(f"{what} '{text}': '{part}' is no count or range; write 4, 1,2,4 or 1-16")
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        if last < first:
+            raise HocketError(f"{what} '{text}': the range {first}-{last} goes down; write {last}-{first}")
+        if first < 1 or last > MOST:
+            raise HocketError(f"{what} '{text}': '{part.strip()}' is not within 1 to {MOST}; write e.g. 1-16")
+        found.update(dict.fromkeys(range(first, last + 1)))
+    return list(found)
+
+
+def speeds(text: str) -> tuple[float, ...]:
+    """Speeds relative to the machine that was profiled, one a worker; their range is the predictor's rule."""
+    return _each(text, "speed", _number)
+
+
+def bandwidths(text: str | None, what: str) -> tuple[float, ...] | None:
+    """Bits per second, one a machine; None stays None."""
+    return None if text is None else _each(text, what, parse_bandwidth)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise HocketError(f"'{text}' is not a number; give e.g. 1,1,0.5") from None
+
+
+def _each(text: str, what: str, read: Callable[[str], float]) -> tuple[float, ...]:
+    try:
+        return tuple(read(part) for part in text.split(","))
+    except HocketError as error:
+        raise HocketError(f"{what} '{text}': {error}") from None

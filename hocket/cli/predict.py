@@ -1,0 +1,222 @@
+"""``hocket predict``: what any number of workers and servers will reach, before anybody rents them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.lists import bandwidths, counts, speeds
+from hocket.cli.output import note, print_json, print_table, progress
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph
+    from hocket.network import Network
+    from hocket.planner import Architecture
+    from hocket.predictor import Prediction
+
+_MOST_CONFIGURATIONS = 10_000
+_SKIPPED = 50
+
+Bandwidths = Annotated[str | None, typer.Option(help="One for all or one for each: 10Gbit/s,1Gbit/s.")]
+Price = Annotated[float | None, typer.Option(help="What a machine costs an hour, in any currency.")]
+
+
+def predict(
+    step: options.Step,
+    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16, or a mixture.")] = "1-16",
+    servers: Annotated[str, typer.Option(help="Numbers of them; a row for each combination.")] = "1",
+    mode: Annotated[
+        Literal["async", "sync"] | None, typer.Option(help="Else async with servers, sync with all-reduce.")
+    ] = None,
+    architecture: options.Architecture = None,
+    barrier: options.Barrier = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Plan by this policy; else fifo, ddp for all-reduce.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    parse_alpha: options.ParseAlpha = None,
+    parse_beta: options.ParseBeta = None,
+    pattern: options.PatternName = None,
+    fusion: options.Fusion = "0B",
+    budget: options.Budget = "10s",
+    window: Annotated[
+        str | None, typer.Option(help="HTTP/2's window: 28MB, or off; else 28MB if async, off if sync.")
+    ] = None,
+    speed: Annotated[
+        str | None, typer.Option(help="Of each worker, 1 being the one profiled: 1,1,0.5.")
+    ] = None,
+    worker_bandwidth: Bandwidths = None,
+    server_bandwidth: Bandwidths = None,
+    racks: Annotated[int, typer.Option(help="Machines are spread evenly over so many.")] = 1,
+    oversubscription: Annotated[float, typer.Option(help="Of each rack's uplink.")] = 1.0,
+    background: Annotated[float, typer.Option(help="Fraction of every link that others use.")] = 0.0,
+    backup: Annotated[int, typer.Option(help="Sync: slowest workers that a step does not wait for.")] = 0,
+    steps: Annotated[int, typer.Option(help="Steps of each worker to simulate.")] = 1000,
+    skip: Annotated[
+        int | None, typer.Option(help="Of them, left out at the beginning; else 50, half of few.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Seeds to run; two or more give 95% intervals.")] = 1,
+    seed: options.Seed = 0,
+    price_per_worker_hour: Price = None,
+    price_per_server_hour: Price = None,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="All cores of this machine, or a Ray cluster.")
+    ] = "local",
+    measured: Annotated[Path | None, typer.Option(help="CSV to compare with: workers,throughput.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a page with the curves.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write a trace of the most machines for Perfetto.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Predict throughput for any number of workers from one worker's profile, and where it saturates."""
+    from hocket.document import write_json, write_whole
+    from hocket.graph import load_plan, load_step
+    from hocket.graph.validate import check_plan
+    from hocket.interop import timeline_document
+    from hocket.network import parse_duration
+    from hocket.predictor import Machines
+    from hocket.predictor import predict as run
+    from hocket.predictor.answer import answers, counted
+    from hocket.predictor.trace import trace
+    from hocket.report.prediction_measured import load_points, model_errors
+    from hocket.report.prediction_page import render_prediction
+    from hocket.report.prediction_table import prediction_table
+
+    num_workers, num_servers = counts(workers, "workers"), counts(servers, "servers")
+    configurations = len(num_workers) * len(num_servers)
+    if configurations > _MOST_CONFIGURATIONS:
+        raise HocketError(
+            f"{configurations} combinations are more than {_MOST_CONFIGURATIONS}; ask for fewer of them"
+        )
+    network = options.network_of(
+        1, 1, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+    )
+    _check_outputs(plot, timeline, options.inputs(step, plan, network_file, measured))
+    graph = load_step(step)
+    schedule = None if plan is None else load_plan(plan)
+    if schedule is not None:
+        check_plan(schedule, graph, str(plan))
+        _check_beside(schedule, str(plan), architecture, barrier)
+    if not _on_servers(schedule, policy, architecture):
+        if len(num_servers) > 1:
+            raise HocketError(f"servers '{servers}': all-reduce has none to choose; leave them out")
+        asked = {(w, 0) for w in num_workers}
+    else:
+        asked = {(w, m) for w in num_workers for m in num_servers}
+    points = [] if measured is None else load_points(measured, asked)
+    request: dict[str, Any] = {
+        "mode": mode,
+        "architecture": architecture,
+        "barrier": barrier,
+        "policy": policy,
+        "plan": schedule,
+        "window_bytes": _window_bytes(window),
+        "machines": Machines(
+            speeds=(1.0,) if speed is None else speeds(speed),
+            worker_bps=bandwidths(worker_bandwidth, "worker bandwidth"),
+            server_bps=bandwidths(server_bandwidth, "server bandwidth"),
+            racks=racks,
+            oversubscription=oversubscription,
+            background=background,
+            backup=backup,
+        ),
+        "steps": steps,
+        "skip": min(_SKIPPED, steps // 2) if skip is None else skip,
+        "seed": seed,
+        "fusion_bytes": options.fusion_bytes_of(fusion),
+        "budget_s": parse_duration(budget),
+    }
+    # All that can fail comes before the first output, so that there are all of them or none.
+    drawn = None
+    if timeline is not None:
+        with progress("tracing"):
+            drawn = trace(graph, network, workers=max(num_workers), servers=max(num_servers), **request)
+    with progress("predicting") as report:
+        rows = run(
+            graph,
+            network,
+            workers=num_workers,
+            servers=num_servers,
+            repeats=repeats,
+            price_per_worker_hour=price_per_worker_hour,
+            price_per_server_hour=price_per_server_hour,
+            engine=engine,
+            progress=report,
+            **request,
+        )
+    page = None
+    if plot is not None:
+        setup = _setup(graph, network, rows[0])
+        page = render_prediction(rows, title=f"{graph.model}: throughput", setup=setup, points=points)
+    if timeline is not None and drawn is not None:
+        write_json(timeline_document(drawn), timeline)
+    if plot is not None and page is not None:
+        write_whole(page.encode(), plot)
+    if json:
+        print_json(rows)
+    else:
+        print_table(prediction_table(rows, points))
+    for line in answers(rows):
+        note(line)
+    errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
+    if errors:
+        note(f"{measured}: mean error at {counted(len(points), 'measured point')}: {', '.join(errors)}")
+    if plot is not None:
+        note(f"{plot}: open it in a browser")
+
+
+def _check_outputs(plot: Path | None, timeline: Path | None, inputs: list[Path]) -> None:
+    from hocket.document import check_writable
+
+    for output in (plot, timeline):
+        if output is not None:
+            check_writable(output, *inputs)
+    if plot is not None and timeline is not None and plot.resolve() == timeline.resolve():
+        raise HocketError(f"{plot}: is to be both the page and the timeline; name two files")
+
+
+def _check_beside(schedule: Plan, path: str, architecture: str | None, barrier: str | None) -> None:
+    """Refuse options that a plan decides."""
+    if architecture not in (None, schedule.architecture):
+        raise HocketError(f"{path} is for '{schedule.architecture}', not '{architecture}'; leave it out")
+    if barrier is not None:
+        raise HocketError(f"barrier '{barrier}': {path} has its own; change it there")
+
+
+def _on_servers(schedule: Plan | None, policy: str | None, architecture: Architecture | None) -> bool:
+    """Whether the request is for parameter servers."""
+    from hocket.tuner.choose import architecture_of
+
+    if schedule is not None:
+        return schedule.architecture == "ps"
+    if policy is None:
+        return architecture != "allreduce"
+    return architecture_of(policy, architecture) == "ps"
+
+
+def _window_bytes(window: str | None) -> float | None:
+    """What ``--window`` asks for; 0.0: off, None: the mode's own."""
+    if window is None or window == "off":
+        return None if window is None else 0.0
+    from hocket.network import parse_bytes
+
+    try:
+        return parse_bytes(window)
+    except HocketError:
+        raise HocketError(f"window '{window}' is no size; write it like 28MB, or off") from None
+
+
+def _setup(graph: StepGraph, network: Network, row: Prediction) -> str:
+    """What a page's predictions are for, in one line."""
+    mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
+    exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
+    bandwidth = f"{network.bandwidth_bps / 1e9:.4g} Gbit/s, startup {network.startup_s * 1e6:.4g} µs"
+    return f"{mode}, {exchange} · {row.policy} · batches of {graph.batch_size} · interfaces of {bandwidth}"

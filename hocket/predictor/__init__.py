@@ -1,0 +1,7 @@
+"""What any number of workers and servers will reach, from one worker's profile."""
+
+from hocket.predictor.machines import Machines
+from hocket.predictor.prediction import Mode, Prediction
+from hocket.predictor.sweep import Engine, predict
+
+__all__ = ["Engine", "Machines", "Mode", "Prediction", "predict"]

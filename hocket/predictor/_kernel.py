@@ -1,0 +1,466 @@
+"""Algorithm 3.1 of the throughput-prediction paper: workers that drift apart, on flat arrays.
+
+Every worker runs through one step after the other on its own. A step's *nodes* are operations, parsings and
+transfers; a *lane* does one node at a time: lane 0 of a worker is its processor, 1 + s its share of server
+s's processor, 1 + M + s its stream of pulls from server s, 1 + 2 M + s that of its pushes. A node that waits
+for nothing any more joins its lane's queue. In synchronous training update operations are *global* nodes,
+once for all workers, on a lane for each server.
+
+Where all workers share one server's link alike, each direction keeps one virtual clock that advances by the
+bits which every active worker has got: a transfer ends when the clock shows what it showed at its start plus
+its bits, so nobody is looked at when others come or go. Any other topology is shared by
+:func:`hocket.network.max_min.fill`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.kernel import kernel
+from hocket.network.max_min import fill
+from hocket.sim.lanes import first_lane, next_lane, set_time
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_IDLE, _STARTING, _MOVING = 0, 1, 2
+# As in sim/_kernel.py: events this close (relative to the time) are one instant.
+_INSTANT = 1.0 + 1e-12
+
+
+class Program(NamedTuple):
+    """One worker's step: L nodes, the first T of which take time on processors; the others are transfers.
+
+    The G global nodes exist once a step, in synchronous training only.
+    """
+
+    num_servers: int  # M
+    num_timed: int  # T
+    next_ptr: Ints  # (L + 1,) cuts next_idx: the nodes of the same worker that wait for each node
+    next_idx: Ints
+    waits: Ints  # (L,) how many nodes each one waits for
+    lane: Ints  # (L,)
+    rank: Ints  # (L,) which ready node a lane takes first, the least
+    bits: Floats  # (L - T,)
+    batch: Ints  # (L - T,) of a pull: which batch it is a part of; -1 for a push
+    num_batches: int
+    initial: Ints  # nodes that wait for nothing
+    awaited: npt.NDArray[np.bool_]  # (L,) whether the synchronous step waits for this node of enough workers
+    to_ptr: Ints  # (L + 1,) cuts to_idx: the global nodes that wait for each local one
+    to_idx: Ints
+    global_ptr: Ints  # (G + 1,) cuts global_idx: the global nodes that wait for each global one
+    global_idx: Ints
+    global_waits: Ints  # (G,)
+    global_server: Ints  # (G,)
+
+
+class Links(NamedTuple):
+    """Who shares what: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
+
+    alike: bool
+    worker_bps: float
+    server_bps: float
+    route: Ints  # (2 W M, 4)
+    capacity_bps: Floats
+
+
+class Log(NamedTuple):
+    """Which chunks ran when, for those that ended between two moments; arrays filled in place."""
+
+    from_s: float
+    to_s: float
+    worker: Ints  # -1: a server's
+    node: Ints
+    start_s: Floats
+    end_s: Floats
+
+
+@kernel
+def drawn(seed, a, b):
+    """A well-mixed non-negative integer for (seed, a, b): splitmix64's finalizer over their combination."""
+    z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    for word in (a, b):
+        z = (z ^ np.uint64(word)) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return np.int64(z >> np.uint64(1))
+
+
+@kernel
+def draw_order(seed, worker, step, order):
+    """Fill ``order`` (n,) with a permutation drawn for one worker's step."""
+    mixed = drawn(seed, worker, step)
+    for i in range(len(order)):
+        order[i] = i
+    for i in range(len(order) - 1, 0, -1):
+        j = drawn(mixed, step, i) % (i + 1)
+        order[i], order[j] = order[j], order[i]
+
+
+@kernel
+def _queue(entry, lane, queue, head, tail, touched, num_touched):
+    """Let an entry wait for its lane, behind all that go first; num_touched (1,), touched: lanes to look at.
+
+    Nearly all come in the order in which they go, so a sorted array is quicker than a heap.
+    """
+    i = tail[lane]
+    tail[lane] += 1
+    while i > head[lane] and queue[i - 1] > entry:
+        queue[i] = queue[i - 1]
+        i -= 1
+    queue[i] = entry
+    if num_touched[0] == 0 or touched[num_touched[0] - 1] != lane:
+        touched[num_touched[0]] = lane
+        num_touched[0] += 1
+
+
+@kernel
+def _cut_queues(lane_of, num_workers, num_servers, num_globals):
+    """Where each lane's queue begins in an array with room for every node twice, (lanes + 1,)."""
+    lanes_each = 1 + 3 * num_servers
+    first = np.zeros(num_workers * lanes_each + num_servers + 1, np.int64)
+    for w in range(num_workers):
+        for lane in lane_of:
+            first[w * lanes_each + lane + 1] += 2
+    first[num_workers * lanes_each + 1 :] = 2 * num_globals
+    for lane in range(len(first) - 1):
+        first[lane + 1] += first[lane]
+    return first
+
+
+@kernel
+def _advance(clock, clock_at, way, active, worker_bps, server_bps, now):
+    """Bring one direction's clock, the bits that each active worker has got, up to date."""
+    if active[way] > 0:
+        clock[way] += min(worker_bps, server_bps / active[way]) * (now - clock_at[way])
+    clock_at[way] = now
+
+
+@kernel
+def _refill(tree, lanes_of, streams, route, capacity_bps, room_bps, load, now):
+    """Share any topology anew among the streams that move; those whose rate changed get a new end."""
+    stage, chunk_bits, rate, old_rate, rate_at = streams
+    flows = np.flatnonzero(stage == _MOVING)
+    for c in flows:
+        old_rate[c] = rate[c]
+    fill(route, capacity_bps, flows, rate, room_bps, load)
+    for c in flows:
+        if rate[c] != old_rate[c]:
+            chunk_bits[c] = max(0.0, chunk_bits[c] - old_rate[c] * (now - rate_at[c]))
+            rate_at[c] = now
+            set_time(tree, lanes_of[c], now + chunk_bits[c] / rate[c])
+
+
+@kernel
+def run(
+    program,
+    durations,
+    global_durations,
+    slowness,
+    links,
+    window_bits,
+    startup_s,
+    shuffled,
+    needed,
+    seed,
+    log,
+    step_end,
+    step_worker,
+    watch,
+):
+    """Simulate until ``step_end`` is full, or watch[1] is set; return how many chunks were logged.
+
+    durations (samples, T), global_durations (samples, G): seconds; slowness (W,): factors on a worker's own
+    processor; window_bits: the HTTP/2 window, with which streams queue first come, first served, or 0:
+    streams run whole, the least rank first; shuffled: pulls in an order drawn anew by each worker in each
+    step; needed: 0 for asynchronous training, where ``step_end`` (steps,) takes the end of each step that
+    some worker completes; else how many workers' gradients complete a synchronous step, and it takes the ends
+    of those. step_worker (steps,): who completed each, -1 for all; watch (2,): how many steps are complete,
+    for another thread to read, and whether it wants no more.
+    """
+    # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
+    next_ptr, next_idx, lane_of, rank = program.next_ptr, program.next_idx, program.lane, program.rank
+    bits, batch, initial, awaited = program.bits, program.batch, program.initial, program.awaited
+    to_ptr, to_idx, global_server = program.to_ptr, program.to_idx, program.global_server
+    global_ptr, global_idx, global_waits = program.global_ptr, program.global_idx, program.global_waits.copy()
+    first_waits, first_global_waits = program.waits, program.global_waits
+    num_timed, num_servers = program.num_timed, program.num_servers
+    alike, worker_bps, server_bps = links.alike, links.worker_bps, links.server_bps
+    route, capacity_bps = links.route, links.capacity_bps
+    log_from_s, log_to_s = log.from_s, log.to_s
+    log_worker, log_node, log_start, log_end = log.worker, log.node, log.start_s, log.end_s
+    num_workers, num_nodes, num_globals = len(slowness), len(lane_of), len(global_server)
+    synchronous, first_come = needed > 0, window_bits > 0.0
+
+    lanes_each = 1 + 3 * num_servers
+    first_global_lane = num_workers * lanes_each
+    num_lanes = first_global_lane + num_servers
+    queue_first = _cut_queues(lane_of, num_workers, num_servers, num_globals)
+    queue = np.empty(queue_first[num_lanes], np.int64)  # (key << 24) + node, ascending from head to tail
+    head, tail = queue_first[:-1].copy(), queue_first[:-1].copy()
+    leaves = 1
+    while leaves < num_lanes:
+        leaves *= 2
+    tree = np.full(2 * leaves, np.inf)  # tree[leaves + lane]: when the lane's node in hand goes on
+    worker_of_lane = np.full(num_lanes, -1, np.int64)
+    for lane in range(first_global_lane):
+        worker_of_lane[lane] = lane // lanes_each
+    in_hand = np.full(num_lanes, -1, np.int64)
+    since = np.zeros(num_lanes)  # when it was taken
+    touched, num_touched = np.empty(2 * len(queue) + 2 * num_lanes, np.int64), np.zeros(1, np.int64)
+
+    # Streams: pulls of (w, s) are channel w M + s, pushes W M further on.
+    num_pairs = num_workers * num_servers
+    stage, chunk_bits = np.zeros(2 * num_pairs, np.int64), np.zeros(2 * num_pairs)
+    rest_bits = np.zeros((num_workers, num_nodes - num_timed))
+    had_turn = np.zeros((num_workers, num_nodes - num_timed), np.bool_)
+    clock, clock_at, active = np.zeros(2), np.zeros(2), np.zeros(2, np.int64)
+    clock_leaves = 1
+    while clock_leaves < num_workers:
+        clock_leaves *= 2
+    end_on_clock = np.full((2, 2 * clock_leaves), np.inf)
+    clock_end_s = np.full(2, np.inf)  # when the first of these ends will come
+    rate, old_rate, rate_at = np.zeros(2 * num_pairs), np.zeros(2 * num_pairs), np.zeros(2 * num_pairs)
+    room_bps, load = np.empty(len(capacity_bps)), np.empty(len(capacity_bps), np.int64)
+    lane_of_channel, channel_of_lane = np.empty(2 * num_pairs, np.int64), np.full(num_lanes, -1, np.int64)
+    for c in range(2 * num_pairs):
+        way, pair = c // num_pairs, c % num_pairs
+        lane = pair // num_servers * lanes_each + 1 + (1 + way) * num_servers + pair % num_servers
+        lane_of_channel[c], channel_of_lane[lane] = lane, c
+    came_or_went = False
+    ending, num_ending = np.empty(num_lanes, np.int64), 0
+
+    waits = np.empty(num_workers * num_nodes, np.int32)
+    left, sample = np.zeros(num_workers, np.int64), np.zeros(num_workers, np.int64)
+    begun = np.zeros(num_workers, np.int64)  # how many steps each worker has begun
+    order = np.empty(program.num_batches, np.int64)
+    begins, num_begins = np.arange(num_workers)[::-1].copy(), num_workers  # whose next step begins now
+    ended, ended_worker, num_ended = np.empty(num_lanes, np.int64), np.empty(num_lanes, np.int64), 0
+    arrivals = completed = logged = 0
+    # Synchronous: for which step each worker computes, whether it rests, and what the present step waits for.
+    label, rests = np.zeros(num_workers, np.int64), np.zeros(num_workers, np.bool_)
+    arrived = np.zeros(num_nodes, np.int64)
+    to_arrive = num_finished = global_left = global_sample = 0
+    opens = synchronous  # the next synchronous step does, at this instant
+    now = 0.0
+
+    while True:
+        # 1. What waited for ended nodes alone is ready; steps end and begin.
+        at_ended = 0
+        while at_ended < num_ended or num_begins > 0 or opens:
+            if opens:
+                opens = False
+                for node in range(num_nodes):
+                    arrived[node] = 0
+                to_arrive, num_finished, global_left = awaited.sum(), 0, num_globals
+                global_sample = drawn(seed, num_workers, completed) % len(global_durations)
+                for node in range(num_globals):
+                    global_waits[node] = first_global_waits[node]
+                    if global_waits[node] == 0:
+                        lane = first_global_lane + global_server[node]
+                        _queue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
+                for w in range(num_workers):
+                    if rests[w]:
+                        begins[num_begins] = w
+                        num_begins += 1
+                continue
+            beginning = at_ended == num_ended
+            reached_first = reached_last = 0  # global nodes that wait for one thing less
+            ready_first = ready_last = 0  # local ones
+            if beginning:
+                num_begins -= 1
+                w = begins[num_begins]
+                for node in range(num_nodes):
+                    waits[w * num_nodes + node] = first_waits[node]
+                for stream in range(num_nodes - num_timed):
+                    rest_bits[w, stream], had_turn[w, stream] = bits[stream], False
+                left[w], label[w], rests[w] = num_nodes, completed, False
+                sample[w] = drawn(seed, w, begun[w]) % len(durations)
+                if shuffled:
+                    draw_order(seed, w, begun[w], order)
+                begun[w] += 1
+                ready_last = len(initial)
+            else:
+                w, node = ended_worker[at_ended], ended[at_ended]
+                at_ended += 1
+                if w >= 0:
+                    ready_first, ready_last = next_ptr[node], next_ptr[node + 1]
+                    left[w] -= 1
+                    if synchronous and label[w] == completed:
+                        arrived[node] += 1
+                        if arrived[node] == needed:
+                            reached_first, reached_last = to_ptr[node], to_ptr[node + 1]
+                            if awaited[node]:
+                                to_arrive -= 1
+                else:
+                    reached_first, reached_last = global_ptr[node], global_ptr[node + 1]
+                    global_left -= 1
+            for e in range(ready_first, ready_last):
+                node = initial[e] if beginning else next_idx[e]
+                if not beginning:
+                    waits[w * num_nodes + node] -= 1
+                    if waits[w * num_nodes + node] > 0:
+                        continue
+                key = rank[node]
+                if node >= num_timed:
+                    if shuffled and batch[node - num_timed] >= 0:
+                        key = order[batch[node - num_timed]]
+                    if first_come:
+                        # A step's pulls come together, in their order; what comes later has greater keys.
+                        key = arrivals + (key if beginning else 0)
+                        arrivals += 0 if beginning else 1
+                lane = w * lanes_each + lane_of[node]
+                _queue(key << 24 | node, lane, queue, head, tail, touched, num_touched)
+            if beginning:
+                arrivals += num_nodes
+            for e in range(reached_first, reached_last):
+                node = (global_idx if w < 0 else to_idx)[e]
+                global_waits[node] -= 1
+                if global_waits[node] == 0:
+                    lane = first_global_lane + global_server[node]
+                    _queue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
+            step_over = False
+            if w >= 0 and left[w] == 0:
+                if synchronous and label[w] == completed:
+                    rests[w] = True
+                    num_finished += 1
+                else:
+                    # Asynchronous, or its gradients came too late and it joins the present step.
+                    begins[num_begins] = w
+                    num_begins += 1
+                    step_over = not synchronous
+            if synchronous:
+                step_over = num_finished >= needed and to_arrive <= 0 and global_left == 0
+                opens = step_over
+            if step_over:
+                step_end[completed], step_worker[completed] = now, -1 if synchronous else w
+                completed += 1
+                watch[0] = completed
+                if completed == len(step_end) or watch[1] != 0:
+                    return logged
+        num_ended = 0
+
+        # 2. Idle lanes start.
+        for k in range(num_touched[0]):
+            lane = touched[k]
+            if in_hand[lane] >= 0:
+                continue
+            if head[lane] == tail[lane]:
+                if tree[leaves + lane] < np.inf:
+                    set_time(tree, lane, np.inf)
+                continue
+            node = queue[head[lane]] & 0xFFFFFF
+            head[lane] += 1
+            if head[lane] == tail[lane]:
+                head[lane] = tail[lane] = queue_first[lane]
+            in_hand[lane], since[lane] = node, now
+            if lane >= first_global_lane:
+                set_time(tree, lane, now + global_durations[global_sample, node])
+                continue
+            w, c = worker_of_lane[lane], channel_of_lane[lane]
+            if c < 0:
+                factor = slowness[w] if lane == w * lanes_each else 1.0
+                set_time(tree, lane, now + factor * durations[sample[w], node])
+                continue
+            way, stream = np.int64(c >= num_pairs), node - num_timed
+            chunk_bits[c] = rest_bits[w, stream]
+            if not had_turn[w, stream]:
+                had_turn[w, stream] = True
+                if first_come:
+                    chunk_bits[c] = min(chunk_bits[c], window_bits)
+                if startup_s > 0.0:
+                    stage[c] = _STARTING
+                    rest_bits[w, stream] -= chunk_bits[c]
+                    set_time(tree, lane, now + startup_s)
+                    continue
+            rest_bits[w, stream] -= chunk_bits[c]
+            stage[c] = _MOVING
+            came_or_went = True
+            if alike:
+                _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+                active[way] += 1
+                set_time(end_on_clock[way], w, clock[way] + chunk_bits[c])
+            else:
+                rate[c], rate_at[c] = 0.0, now
+        num_touched[0] = 0
+
+        # 3. Streams that move share their links anew.
+        if came_or_went and alike:
+            for way in range(2):
+                clock_end_s[way] = np.inf
+                if active[way] > 0:
+                    bps = min(worker_bps, server_bps / active[way])
+                    clock_end_s[way] = clock_at[way] + (end_on_clock[way, 1] - clock[way]) / bps
+        elif came_or_went:
+            streams = (stage, chunk_bits, rate, old_rate, rate_at)
+            _refill(tree, lane_of_channel, streams, route, capacity_bps, room_bps, load, now)
+        came_or_went = False
+
+        # 4. Whatever ends at the next instant ends, all of it before anything starts.
+        next_s = min(tree[1], clock_end_s[0], clock_end_s[1])
+        assert next_s < np.inf, "a plan that passed its checks cannot deadlock"
+        now = max(now, next_s)
+        instant = now * _INSTANT
+        more = tree[1] <= instant
+        while more:
+            lane, more = next_lane(tree, instant)
+            # Alone at its instant, a lane keeps its time until it starts something else or is found idle.
+            if more:
+                set_time(tree, lane, np.inf)
+            c = channel_of_lane[lane]
+            if c >= 0:
+                came_or_went = True
+                if stage[c] == _STARTING:
+                    stage[c] = _MOVING
+                    set_time(tree, lane, np.inf)
+                    w, way = worker_of_lane[lane], np.int64(c >= num_pairs)
+                    if alike:
+                        _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+                        active[way] += 1
+                        set_time(end_on_clock[way], w, clock[way] + chunk_bits[c])
+                    else:
+                        rate[c], rate_at[c] = 0.0, now
+                    continue
+                stage[c] = _IDLE
+            ending[num_ending] = lane
+            num_ending += 1
+        for way in range(2):
+            if clock_end_s[way] > instant:
+                continue
+            came_or_went = True
+            _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+            # What it will show at the end of the instant; the second term is for rounding on the clock
+            # itself.
+            bps = min(worker_bps, server_bps / active[way])
+            due = clock[way] + bps * (instant - now) + clock[way] * (_INSTANT - 1.0)
+            while end_on_clock[way, 1] <= due:
+                w = first_lane(end_on_clock[way])
+                set_time(end_on_clock[way], w, np.inf)
+                active[way] -= 1
+                c = way * num_pairs + w
+                stage[c] = _IDLE
+                ending[num_ending] = lane_of_channel[c]
+                num_ending += 1
+        for k in range(num_ending):
+            lane = ending[k]
+            node = in_hand[lane]
+            in_hand[lane] = -1
+            touched[num_touched[0]] = lane
+            num_touched[0] += 1
+            w = worker_of_lane[lane]
+            if now > log_from_s and since[lane] < log_to_s and logged < len(log_node):
+                log_worker[logged], log_node[logged] = w, node
+                log_start[logged], log_end[logged] = since[lane], now
+                logged += 1
+            if w >= 0 and node >= num_timed and rest_bits[w, node - num_timed] > 0.0:
+                # The rest of a stream larger than the window goes to the back of its queue, once.
+                _queue(arrivals << 24 | node, lane, queue, head, tail, touched, num_touched)
+                arrivals += 1
+                continue
+            ended_worker[num_ended], ended[num_ended] = w, node
+            num_ended += 1
+        num_ending = 0

@@ -1,0 +1,331 @@
+"""One worker's step and its plan, lowered to what the prediction kernel runs (paper, sections 3.2 and 3.4).
+
+parameter -> pull (downlink) -> parse (worker) -> operations (worker) -> push (uplink) -> parse, update
+(server)
+
+Differs from the paper
+----------------------
+* A processor takes the first ready operation in the file, not the one that became ready first: the programs
+  that we profile run in file order. A message is parsed right before its first reader.
+* Transfers are those of a plan: several parameters may travel in one message, one for each server.
+* With several servers each worker has two streams and a processor of its own at every one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hocket.graph import Plan, StepGraph, check_plan
+from hocket.graph.csr import Indices
+from hocket.graph.dependencies import dependencies
+from hocket.graph.flat_plan import FlatPlan, flatten
+from hocket.graph.step import PHASE_NAMES
+from hocket.graph.timeline import Kind
+from hocket.graph.updates import awaited_gradients, is_update
+from hocket.network import Network, assign_servers
+from hocket.predictor._kernel import Program
+from hocket.predictor.contraction import run_together, update_together
+from hocket.sim.lowered import Edges, Floats, batch_name, computing_order
+from hocket.sim.parameter_server import cut_batches, place_server_ops
+from hocket.sim.slices import sliced
+
+
+class Parts(NamedTuple):
+    """Batches cut by where their parameters live, as ``cut_batches`` returns them, in plan order."""
+
+    of: Indices  # (p,) the part of each parameter, -1 for one that does not travel
+    server: Indices  # (parts,)
+    batch: Indices  # (parts,)
+    bits: Floats  # (parts,)
+    first: Indices  # (batches + 1,) the first part of each batch
+
+
+class Demand(NamedTuple):
+    """What one step of one worker asks of each resource, means over the measured steps.
+
+    ``pull_bits``, ``push_bits`` (M,): on each server's streams; ``worker_s``: the worker's processor, parsing
+    included; ``server_s`` (M,): each server's.
+    """
+
+    pull_bits: Floats
+    push_bits: Floats
+    worker_s: float
+    server_s: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStep:
+    """A step as the kernel runs it.
+
+    ``durations_s`` (samples, T), ``global_durations_s`` (samples, G): seconds of what takes time on
+    processors; ``nodes``: where in the program everything is; ``num_events``: operations and transfers of one
+    worker's step, whether joined or not.
+    """
+
+    program: Program
+    durations_s: Floats
+    global_durations_s: Floats
+    nodes: Nodes
+    num_events: int
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What the step asks of each resource."""
+        program, servers = self.program, self.program.num_servers
+        seconds, timed = self.durations_s.mean(axis=0), program.num_timed
+        lane = program.lane[:timed]
+        server_s = np.bincount(lane[lane > 0] - 1, seconds[lane > 0], minlength=servers)
+        if self.global_durations_s.size:
+            shared_s = self.global_durations_s.mean(axis=0)
+            server_s = server_s + np.bincount(program.global_server, shared_s, minlength=servers)
+        stream = program.lane[timed:] - 1 - servers
+        bits = np.bincount(stream, program.bits, minlength=2 * servers).astype(np.float64)
+        worker_s = float(seconds[lane == 0].sum())
+        return Demand(bits[:servers], bits[servers:], worker_s, server_s.astype(np.float64))
+
+
+def lower_worker_step(
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    *,
+    synchronous: bool,
+    window_bits: float,
+    drawn_anew: bool,
+    joined: bool = True,
+) -> WorkerStep:
+    """Lower ``plan``, one for parameter servers.
+
+    ``joined``: what always runs together is one node. What does depends on ``window_bits``, the HTTP/2 window
+    or 0, and on whether workers draw the order of their pulls (``drawn_anew``).
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the plan does not fit the step, or there are more servers than parameters.
+    """
+    check_plan(plan, graph)
+    graph, plan = sliced(graph, plan)
+    nodes = Nodes(graph, plan, network, synchronous)
+    if joined:
+        nodes.join(window_bits, drawn_anew)
+    nodes.number()
+    local, to_server, between = nodes.edges()
+    num_globals = nodes.num_updates if synchronous else 0
+    next_ptr, next_idx, waits = _rows(local, nodes.num_nodes, nodes.num_nodes)
+    to_ptr, to_idx, global_waits = _rows(to_server, nodes.num_nodes, num_globals)
+    global_ptr, global_idx, more_waits = _rows(between, num_globals, num_globals)
+    lane, rank = nodes.lanes_and_ranks()
+    awaited = np.zeros(nodes.num_nodes, bool)
+    awaited[nodes.arrived] = synchronous
+    program = Program(
+        num_servers=network.num_servers,
+        num_timed=nodes.pull,
+        next_ptr=next_ptr,
+        next_idx=next_idx,
+        waits=waits,
+        lane=lane,
+        rank=rank,
+        bits=np.concatenate([nodes.pulls.bits, nodes.pushes.bits]),
+        batch=np.concatenate([nodes.pulls.batch, np.full(len(nodes.pushes.server), -1)]),
+        num_batches=len(nodes.pulls.first) - 1,
+        initial=np.flatnonzero(waits == 0),
+        awaited=awaited,
+        to_ptr=to_ptr,
+        to_idx=to_idx,
+        global_ptr=global_ptr,
+        global_idx=global_idx,
+        global_waits=global_waits + more_waits,
+        global_server=nodes.update_server[:num_globals],
+    )
+    durations_s, global_durations_s = nodes.durations_s()
+    return WorkerStep(
+        program=program,
+        durations_s=durations_s,
+        global_durations_s=global_durations_s,
+        nodes=nodes,
+        num_events=graph.num_operations + len(nodes.pulls.server) + len(nodes.pushes.server),
+    )
+
+
+class Nodes:
+    """Where everything of a step is in the program, and what waits for what.
+
+    Local nodes: the worker's operations from 0 on, ``parse_pull``, ``update`` (asynchronous), ``parse_push``;
+    then the transfers, ``pull`` and ``push``. Synchronous updates are global nodes from 0 on.
+    """
+
+    def __init__(self, graph: StepGraph, plan: Plan, network: Network, synchronous: bool) -> None:
+        self.graph, self.plan, self.network, self.synchronous = graph, plan, network, synchronous
+        self.flat: FlatPlan = flatten(plan, graph)
+        home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
+        bits = 8.0 * graph.parameter_bytes
+        orders, servers = (self.flat.pulls, self.flat.gradients), network.num_servers
+        self.pulls, self.pushes = (Parts(*cut_batches(t.order, t.first, home, bits, servers)) for t in orders)
+        self.parses = network.parse_s_per_byte > 0 or network.parse_s > 0
+        self.on_server = is_update(graph)
+        self.server_of = np.full(graph.num_operations, -1)
+        self.server_of[self.on_server] = place_server_ops(graph, self.on_server, home)
+        self.gradients, self.updates, self.stands_for = awaited_gradients(graph, self.on_server)
+        # The node of each operation, counted among the worker's and among the servers'.
+        self.group = np.where(self.on_server, np.cumsum(self.on_server), np.cumsum(~self.on_server)) - 1
+
+    def join(self, window_bits: float, drawn_anew: bool) -> None:
+        """Let operations that always run together be one node."""
+        together = update_together(self.graph, self.server_of, self.gradients, self.updates)
+        self.group[self.on_server] = together[self.on_server]
+        if self.plan.compute_order is not None:
+            return  # joining looks at a processor that takes operations in file order
+        part = self.pulls.of
+        in_turn = np.full(self.network.num_servers, not drawn_anew)
+        if window_bits > 0:
+            in_turn[self.pulls.server[self.pulls.bits > window_bits]] = False
+        server = self.pulls.server[part]
+        stream = np.where(in_turn[server], server, self.network.num_servers + part)
+        self.group[~self.on_server] = run_together(self.graph, self.on_server, stream, part)[~self.on_server]
+
+    def number(self) -> None:
+        """Lay the nodes out."""
+        num_pulls, num_pushes = len(self.pulls.server), len(self.pushes.server)
+        self.num_ops = int(self.group[~self.on_server].max(initial=-1)) + 1
+        self.num_updates = int(self.group[self.on_server].max(initial=-1)) + 1
+        self.update_server = np.zeros(self.num_updates, np.int64)
+        self.update_server[self.group[self.on_server]] = self.server_of[self.on_server]
+        self.parse_pull = self.num_ops
+        self.update = self.parse_pull + num_pulls * self.parses
+        self.parse_push = self.update + self.num_updates * (not self.synchronous)
+        self.pull = self.parse_push + num_pushes * self.parses
+        self.push = self.pull + num_pulls
+        self.num_nodes = self.push + num_pushes
+        # The nodes with which a message has come, whether parsed or not.
+        self.pulled = (self.parse_pull if self.parses else self.pull) + np.arange(num_pulls)
+        self.arrived = (self.parse_push if self.parses else self.push) + np.arange(num_pushes)
+
+    @cached_property
+    def _ordered(self) -> tuple[Indices, Indices]:
+        return computing_order(self.plan, self.graph, np.flatnonzero(~self.on_server))
+
+    def edges(self) -> tuple[Edges, Edges, Edges]:
+        """What waits for what on the worker, from the worker to global nodes, and between those."""
+        local, to_server, between = self._worker_edges(), Edges(), Edges()
+        user, source = self.graph.inputs.row_of_entry(), self.graph.inputs.indices
+        to_server.add(self.arrived[self.pushes.of[self.gradients]], self.group[self.updates])
+        watching = self.on_server[user] & ~self.on_server[source] & ~self.stands_for
+        to_server.add(self.group[source[watching]], self.group[user[watching]])
+        inside = self.on_server[user] & self.on_server[source] & (self.group[user] != self.group[source])
+        between.add(self.group[source[inside]], self.group[user[inside]])
+        if self.synchronous:
+            return local, to_server, between
+        sources, targets = to_server.arrays()
+        local.add(sources, self.update + targets)
+        sources, targets = between.arrays()
+        local.add(self.update + sources, self.update + targets)
+        return local, Edges(), Edges()
+
+    def _worker_edges(self) -> Edges:
+        graph, edges = self.graph, Edges()
+        user, source = graph.inputs.row_of_entry(), graph.inputs.indices
+        own = ~self.on_server[user]
+        own &= self.group[source] != self.group[user]
+        edges.add(self.group[source[own]], self.group[user[own]])
+        reader, read = self.first_reads()
+        edges.add(self.pulled[self.pulls.of[read]], self.group[reader])
+        if self.parses:
+            edges.add(np.arange(self.pull, self.push), self.pulled)
+            edges.add(np.arange(self.push, self.num_nodes), self.arrived)
+        # A part waits for every gradient of its whole batch, also of those that go to other servers.
+        makers = graph.produces.transpose(graph.num_parameters)
+        for b, batch in enumerate(self.flat.gradients.batches()):
+            parts = self.push + np.arange(self.pushes.first[b], self.pushes.first[b + 1])
+            sources = self.group[np.concatenate([makers.row(i) for i in batch.tolist()])]
+            edges.add(np.repeat(sources, len(parts)), np.tile(parts, len(sources)))
+        if self.flat.listed:
+            for s in range(self.network.num_servers):
+                here = self.push + np.flatnonzero(self.pushes.server == s)
+                edges.add(here[:-1], here[1:])
+        _, sequence = self._ordered
+        edges.add(sequence[:-1], sequence[1:])
+        return edges
+
+    def first_reads(self) -> tuple[Indices, Indices]:
+        """Operations of the worker and parameters they read that none of their inputs needs, as pairs."""
+        graph = self.graph
+        needs = dependencies(graph)
+        bits = np.unpackbits(needs.needs.view(np.uint8), axis=1, bitorder="little")
+        reader, read = graph.reads.row_of_entry(), graph.reads.indices
+        first = ~self.on_server[reader]
+        for e in np.flatnonzero(first).tolist():
+            classes = needs.class_of[graph.inputs.row(reader[e])]
+            first[e] = not bits[classes, read[e]].any()
+        return reader[first], read[first]
+
+    def lanes_and_ranks(self) -> tuple[Indices, Indices]:
+        """Each local node's lane, and which ready node a lane takes first, (L,) each."""
+        lane, rank = np.zeros(self.num_nodes, np.int64), np.zeros(self.num_nodes, np.int64)
+        servers = self.network.num_servers
+        own, order = ~self.on_server, np.full(self.num_ops, self.graph.num_operations)
+        np.minimum.at(order, self.group[own], self._ordered[0])
+        # Each message right before the first operation that reads it, those that nobody reads last.
+        reader, read = self.graph.reads.row_of_entry(), self.graph.reads.indices
+        reader, read = reader[own[reader]], read[own[reader]]
+        before = np.full(len(self.pulls.server), self.graph.num_operations)
+        np.minimum.at(before, self.pulls.of[read], order[self.group[reader]])
+        if self.parses:
+            of_ops, of_parses = np.ones(self.num_ops), np.zeros(len(before))
+            sequence = np.lexsort([np.concatenate([of_ops, of_parses]), np.concatenate([order, before])])
+            rank[sequence] = np.arange(len(sequence))
+            lane[self.parse_push : self.pull] = 1 + self.pushes.server
+            rank[self.parse_push : self.pull] = np.arange(len(self.pushes.server))
+        else:
+            rank[: self.num_ops] = order
+        if not self.synchronous:
+            lane[self.update : self.parse_push] = 1 + self.update_server
+            rank[self.update : self.parse_push] = len(self.pushes.server) + np.arange(self.num_updates)
+        lane[self.pull : self.push] = 1 + servers + self.pulls.server
+        lane[self.push :] = 1 + 2 * servers + self.pushes.server
+        rank[self.pull : self.push] = np.arange(len(self.pulls.server))
+        rank[self.push :] = np.arange(len(self.pushes.server))
+        return lane, rank
+
+    def durations_s(self) -> tuple[Floats, Floats]:
+        """Seconds of local nodes that take time (samples, T), and of global ones (samples, G)."""
+        samples, own = self.graph.num_samples, ~self.on_server
+        local, shared = np.zeros((self.pull, samples)), np.zeros((self.num_updates, samples))
+        np.add.at(local, self.group[own], self.graph.durations_s[own])
+        np.add.at(shared, self.group[self.on_server], self.graph.durations_s[self.on_server])
+        if self.parses:
+            local[self.parse_pull : self.update] = self._parse_s(self.pulls)[:, None]
+            local[self.parse_push : self.pull] = self._parse_s(self.pushes)[:, None]
+        if not self.synchronous:
+            local[self.update : self.parse_push] = shared
+            shared = shared[:0]
+        return np.ascontiguousarray(local.T), np.ascontiguousarray(shared.T)
+
+    def _parse_s(self, parts: Parts) -> Floats:
+        return self.network.parse_s_per_byte * parts.bits / 8 + self.network.parse_s
+
+    def shown(self) -> tuple[list[tuple[str, Kind]], list[tuple[str, Kind]]]:
+        """Name and kind of each local and each global node, for a step without joined operations."""
+        graph = self.graph
+        ops = [(graph.operation_names[i], PHASE_NAMES[graph.phases[i]]) for i in range(graph.num_operations)]
+        own = [op for op, shared in zip(ops, self.on_server, strict=True) if not shared]
+        updates = [op for op, shared in zip(ops, self.on_server, strict=True) if shared]
+        pulls = [batch_name(self.plan.pulls[b].parameters) for b in self.pulls.batch.tolist()]
+        pushes = [batch_name(self.plan.pushes[b].parameters) for b in self.pushes.batch.tolist()]
+        parsed = [[(name, "parse") for name in names] if self.parses else [] for names in (pulls, pushes)]
+        transfers = [(name, "pull") for name in pulls] + [(name, "push") for name in pushes]
+        between = [] if self.synchronous else updates
+        return [*own, *parsed[0], *between, *parsed[1], *transfers], updates if self.synchronous else []
+
+
+def _rows(edges: Edges, num_sources: int, num_targets: int) -> tuple[Indices, Indices, Indices]:
+    """Distinct edges as row pointers (sources + 1,) and entries, and how many each target waits for."""
+    sources, targets = edges.arrays()
+    pairs = np.unique(sources * max(1, num_targets) + targets)
+    sources, targets = np.divmod(pairs, max(1, num_targets))
+    pointers = np.searchsorted(sources, np.arange(num_sources + 1))
+    return pointers, targets, np.bincount(targets, minlength=num_targets)

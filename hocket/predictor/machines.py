@@ -1,0 +1,85 @@
+"""The machines a prediction is for, where they are not all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hocket.errors import HocketError
+from hocket.network import Network, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """What differs from equal workers with a network of their own.
+
+    Attributes
+    ----------
+    speeds : how fast each worker computes, 1.0 being the machine that was profiled.
+    worker_bps, server_bps : bits per second of each interface; None: the network's bandwidth.
+    racks, oversubscription : as in :class:`hocket.network.Topology`.
+    background : the fraction of every link that others use.
+    backup : of W workers in synchronous training, a step takes the gradients of the first W - backup.
+
+    ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most
+    machines that are asked about; fewer machines are the first ones.
+    """
+
+    speeds: tuple[float, ...] = (1.0,)
+    worker_bps: tuple[float, ...] | None = None
+    server_bps: tuple[float, ...] | None = None
+    racks: int = 1
+    oversubscription: float = 1.0
+    background: float = 0.0
+    backup: int = 0
+
+    def __post_init__(self) -> None:
+        for speed in self.speeds:
+            if not 1e-6 <= speed <= 1e6:
+                raise HocketError(f"speed {speed} is not between 1e-6 and 1e6; 1 is the machine profiled")
+        if not 0 <= self.background < 1:
+            raise HocketError(
+                f"background {self.background} is not a fraction from 0 to below 1; give e.g. 0.2"
+            )
+        if self.backup < 0:
+            raise HocketError(f"{self.backup} backup workers: give 0 or more")
+
+    def speeds_of(self, num_workers: int) -> tuple[float, ...]:
+        """The speed of each of ``num_workers``."""
+        return _each(self.speeds, num_workers, "speeds", "workers")
+
+    def network(self, network: Network, num_workers: int, num_servers: int) -> Network:
+        """``network`` with that many machines, and what the background leaves of its bandwidth."""
+        return replace(
+            network,
+            num_workers=num_workers,
+            num_servers=num_servers,
+            bandwidth_bps=network.bandwidth_bps * (1 - self.background),
+        )
+
+    def topology(self, network: Network, num_workers: int, num_servers: int) -> Topology:
+        """The links between that many machines, with what the background leaves of each."""
+        workers = self.worker_bps or (network.bandwidth_bps,)
+        servers = self.server_bps or (network.bandwidth_bps,)
+        free = 1 - self.background
+        return Topology(
+            worker_bps=tuple(
+                free * bps for bps in _each(workers, num_workers, "worker bandwidths", "workers")
+            ),
+            server_bps=tuple(
+                free * bps for bps in _each(servers, num_servers, "server bandwidths", "servers")
+            ),
+            racks=self.racks,
+            oversubscription=self.oversubscription,
+        )
+
+
+ALIKE = Machines()
+
+
+def _each(values: Sequence[float], count: int, what: str, machines: str) -> tuple[float, ...]:
+    if len(values) == 1:
+        return (values[0],) * count
+    if len(values) < count:
+        raise HocketError(f"{len(values)} {what} for {count} {machines}; give one, or one for each")
+    return tuple(values[:count])

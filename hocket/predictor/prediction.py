@@ -1,0 +1,380 @@
+"""What a number of workers and servers will reach: one configuration, prepared once and run with several
+seeds.
+
+Source: throughput-prediction paper, sections 3.4 and 5; synchronous training, backup workers and AllReduce
+are ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.graph.csr import Indices
+from hocket.network import Network, Topology, reduction_s
+from hocket.planner import Architecture, Barrier
+from hocket.predictor.baselines import Totals, cynthia, lin
+from hocket.predictor.lowering import WorkerStep, lower_worker_step
+from hocket.predictor.machines import ALIKE, Machines
+from hocket.predictor.run import run_steps
+from hocket.predictor.usage import Usage, of_reductions, of_servers
+from hocket.sim.lowered import Floats
+from hocket.sim.steady import step_times
+from hocket.tuner.choose import architecture_of, check_request, make_plan
+
+Mode = Literal["async", "sync"]
+
+WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration: the keys of ``predict --json``.
+
+    ``throughput``: examples a second over all workers; ``step_s``: seconds a worker takes for a step, the
+    mean; ``events`` and ``wall_s``: operations and transfers simulated, and how long that took.
+    ``throughput_low`` and ``throughput_high``: the 95% confidence interval over repeated seeds, None for a
+    single one. ``bottleneck``: the resource that is busy longest, and its ``bottleneck_utilization``. ``lin``
+    and ``cynthia``: what those models of asynchronous training say, examples a second. ``lockstep``: workers
+    never drift apart, for want of sampled durations. ``cost_per_example``: in the currency of the prices, if
+    there are any.
+    """
+
+    workers: int
+    servers: int
+    mode: Mode
+    throughput: float
+    step_s: float
+    events: int
+    wall_s: float
+    architecture: Architecture
+    policy: str
+    throughput_low: float | None = None
+    throughput_high: float | None = None
+    bottleneck: str
+    bottleneck_utilization: float
+    lin: float | None = None
+    cynthia: float | None = None
+    lockstep: bool = False
+    cost_per_example: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to predict; :func:`hocket.predict` documents the fields."""
+
+    graph: StepGraph
+    network: Network
+    machines: Machines = ALIKE
+    mode: Mode | None = None
+    architecture: Architecture | None = None
+    barrier: Barrier | None = None
+    policy: str | None = None
+    plan: Plan | None = None
+    window_bytes: float | None = None
+    steps: int = 1000
+    skip: int = 50
+    seed: int = 0
+    fusion_bytes: int = 0
+    budget_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
+        if not 0 <= self.skip < self.steps:
+            raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps")
+        if self.window_bytes is not None and not 0 <= self.window_bytes <= 1e18:
+            raise HocketError(f"window {self.window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
+        if self.plan is not None:
+            for what, value in (("policy", self.policy), ("barrier", self.barrier)):
+                if value is not None:
+                    raise HocketError(f"{what} '{value}' beside a plan, which has its own; leave it out")
+            if self.architecture not in (None, self.plan.architecture):
+                raise HocketError(f"the plan is for '{self.plan.architecture}', not '{self.architecture}'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One run: seconds a step, examples a second, what was simulated, and how busy everything was."""
+
+    step_s: float
+    throughput: float
+    events: int
+    wall_s: float
+    usage: Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A configuration planned and lowered.
+
+    ``step`` is None where steps overlap: then the simulator of :mod:`hocket.sim` runs ``plan``.
+    """
+
+    request: Request
+    network: Network
+    topology: Topology
+    speeds: tuple[float, ...]
+    mode: Mode
+    plan: Plan
+    drawn_anew: bool
+    window_bits: float
+    step: WorkerStep | None
+
+    @property
+    def needed(self) -> int:
+        """How many workers' gradients complete a synchronous step; 0: asynchronous."""
+        return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether asynchronous workers never drift apart."""
+        alike = len(set(self.speeds)) == 1 and not self.drawn_anew
+        return self.mode == "async" and self.request.graph.num_samples == 1 and alike
+
+
+def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
+    """Plan and lower for that many workers and servers.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the request does not fit together, or not with so many machines.
+    """
+    machines, graph = request.machines, request.graph
+    network = machines.network(request.network, num_workers, num_servers)
+    planned_for = request.plan.architecture if request.plan else request.architecture
+    policy = request.policy or ("ddp" if planned_for == "allreduce" else "fifo")
+    architecture = planned_for or architecture_of(policy, None)
+    mode = request.mode or ("sync" if architecture == "allreduce" else "async")
+    _check(request, mode, architecture, num_workers)
+    servers = num_servers if architecture == "ps" else 0
+    topology = machines.topology(request.network, num_workers, servers)
+    if architecture == "allreduce":
+        network = _ring_of(network, topology)
+    if request.plan is not None:
+        check_request(graph, network, architecture, request.barrier, request.fusion_bytes)
+        plan, drawn_anew = request.plan, False
+    else:
+        planned = make_plan(
+            graph,
+            network,
+            policy,
+            architecture=request.architecture,
+            barrier=request.barrier,
+            seed=request.seed,
+            fusion_bytes=request.fusion_bytes,
+            budget_s=request.budget_s,
+        )
+        plan, drawn_anew = planned.plan, planned.drawn_anew
+    overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
+    if overlapping and (machines.backup or request.window_bytes):
+        what = f"{machines.backup} backup workers" if machines.backup else "a window"
+        raise HocketError(f"{what}: only for parameter servers with a barrier per step; leave it out")
+    window_bytes = request.window_bytes
+    if window_bytes is None:
+        window_bytes = WINDOW_BYTES if mode == "async" else 0.0
+    step = None
+    if not overlapping:
+        step = lower_worker_step(
+            graph,
+            plan,
+            network,
+            synchronous=mode == "sync",
+            window_bits=8 * window_bytes,
+            drawn_anew=drawn_anew,
+        )
+    return Prepared(
+        request=request,
+        network=network,
+        topology=topology,
+        speeds=machines.speeds_of(num_workers),
+        mode=mode,
+        plan=plan,
+        drawn_anew=drawn_anew,
+        window_bits=8 * window_bytes,
+        step=step,
+    )
+
+
+def _check(request: Request, mode: Mode, architecture: Architecture, num_workers: int) -> None:
+    backup = request.machines.backup
+    if mode == "async" and architecture == "allreduce":
+        raise HocketError(
+            "mode 'async' needs parameter servers; an all-reduce keeps workers together: use sync"
+        )
+    if mode == "async" and request.barrier is not None:
+        raise HocketError(f"barrier '{request.barrier}': asynchronous training has none; use --mode sync")
+    if mode == "async" and backup:
+        raise HocketError(f"{backup} backup workers: asynchronous training waits for nobody; use --mode sync")
+    if backup >= num_workers:
+        raise HocketError(
+            f"{backup} backup workers of {num_workers} leave none to wait for; use fewer, or more workers"
+        )
+
+
+def _ring_of(network: Network, topology: Topology) -> Network:
+    """The network that an all-reduce between all workers sees: the slowest link that it crosses.
+
+    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction.
+    """
+    slowest_bps = min(topology.worker_bps)
+    pattern = network.pattern
+    if topology.racks > 1:
+        if pattern not in (None, "ring"):
+            raise HocketError(f"pattern '{pattern}' between racks is not modelled; use ring or one rack")
+        pattern, slowest_bps = "ring", min(slowest_bps, *topology.uplink_bps.tolist())
+    return dataclasses.replace(network, bandwidth_bps=slowest_bps, pattern=pattern)
+
+
+def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
+    """Simulate ``prepared`` with one seed; ``watch`` as :func:`hocket.predictor.run.run_steps` takes it."""
+    request, network = prepared.request, prepared.network
+    started = time.perf_counter()
+    num_workers, batch_size = network.num_workers, request.graph.batch_size
+    if prepared.step is None:
+        seconds, events = step_times(
+            request.graph,
+            prepared.plan,
+            network,
+            iterations=request.steps - request.skip,
+            seed=seed,
+            random_order=prepared.drawn_anew,
+            speeds=prepared.speeds,
+            topology=prepared.topology if prepared.plan.architecture == "ps" else None,
+        )
+        step_s, counted = float(seconds.mean()), num_workers
+        rates = np.full(num_workers, 1 / step_s if step_s > 0 else 0.0)
+    else:
+        each = 1 if prepared.needed else num_workers
+        ends, finishers = run_steps(
+            prepared.step,
+            prepared.topology,
+            each * request.steps,
+            window_bits=prepared.window_bits,
+            startup_s=network.startup_s,
+            speeds=prepared.speeds,
+            shuffled=prepared.drawn_anew,
+            needed=prepared.needed,
+            seed=seed,
+            watch=watch,
+        )
+        skipped = each * request.skip
+        from_s = float(ends[skipped - 1]) if skipped else 0.0
+        step_s = (float(ends[-1]) - from_s) / (request.steps - request.skip)
+        counted = prepared.needed or num_workers
+        rates = _rates(ends, finishers, skipped, from_s, num_workers)
+        events = num_workers * request.steps * prepared.step.num_events
+    return Outcome(
+        step_s=step_s,
+        throughput=counted * batch_size / step_s if step_s > 0 else 0.0,
+        events=events,
+        wall_s=time.perf_counter() - started,
+        usage=_usage(prepared, rates),
+    )
+
+
+def _rates(ends: Floats, finishers: Indices, skipped: int, from_s: float, num_workers: int) -> Floats:
+    """Steps a second of each worker after the skipped ones, (W,)."""
+    span_s = float(ends[-1]) - from_s
+    if span_s <= 0:
+        return np.zeros(num_workers)
+    if finishers[-1] < 0:
+        return np.full(num_workers, (len(ends) - skipped) / span_s)
+    return np.bincount(finishers[skipped:], minlength=num_workers) / span_s
+
+
+def _usage(prepared: Prepared, rates: Floats) -> Usage:
+    if prepared.plan.architecture == "allreduce":
+        size = dict(
+            zip(
+                prepared.request.graph.parameter_names,
+                prepared.request.graph.parameter_bytes.tolist(),
+                strict=True,
+            )
+        )
+        network_s = sum(
+            reduction_s(prepared.network, sum(size[name] for name in batch.parameters), batch.chunks)
+            for batch in prepared.plan.reductions
+        )
+        worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
+        return of_reductions(rates, prepared.speeds, worker_s, network_s)
+    step = prepared.step or lower_worker_step(
+        prepared.request.graph,
+        prepared.plan,
+        prepared.network,
+        synchronous=True,
+        window_bits=0.0,
+        drawn_anew=prepared.drawn_anew,
+    )
+    return of_servers(step, prepared.topology, prepared.speeds, rates)
+
+
+def totals_of(prepared: Prepared) -> Totals | None:
+    """What coarse models of asynchronous training know of a prepared step; None of synchronous training."""
+    if prepared.mode == "sync" or prepared.step is None:
+        return None
+    demand = prepared.step.demand
+    server_bps = np.array(prepared.topology.server_bps)
+    return Totals(
+        batch_size=prepared.request.graph.batch_size,
+        downlink_s=float((demand.pull_bits / server_bps).max()),
+        worker_s=demand.worker_s / float(np.mean(prepared.speeds)),
+        uplink_s=float((demand.push_bits / server_bps).max()),
+        server_s=float(demand.server_s.max()),
+    )
+
+
+def summed_up(
+    prepared: Prepared,
+    outcomes: Sequence[Outcome],
+    price_per_worker_hour: float | None,
+    price_per_server_hour: float | None,
+) -> Prediction:
+    """One row of all runs of a configuration; their means, and the interval where there are several."""
+    throughputs = np.array([outcome.throughput for outcome in outcomes])
+    throughput = float(throughputs.mean())
+    low, high = _interval(throughputs)
+    network, totals = prepared.network, totals_of(prepared)
+    servers = network.num_servers if prepared.plan.architecture == "ps" else 0
+    resource, busy = Usage.mean([outcome.usage for outcome in outcomes]).bottleneck
+    cost = None
+    if price_per_worker_hour is not None or price_per_server_hour is not None:
+        hourly = (price_per_worker_hour or 0) * network.num_workers + (price_per_server_hour or 0) * servers
+        cost = hourly / 3600 / throughput if throughput > 0 else None
+    return Prediction(
+        workers=network.num_workers,
+        servers=servers,
+        mode=prepared.mode,
+        throughput=throughput,
+        step_s=float(np.mean([outcome.step_s for outcome in outcomes])),
+        events=sum(outcome.events for outcome in outcomes),
+        wall_s=sum(outcome.wall_s for outcome in outcomes),
+        architecture=prepared.plan.architecture,
+        policy=prepared.plan.policy,
+        throughput_low=low,
+        throughput_high=high,
+        bottleneck=resource,
+        bottleneck_utilization=busy,
+        lin=lin(totals, network.num_workers) if totals else None,
+        cynthia=cynthia(totals, network.num_workers) if totals else None,
+        lockstep=prepared.lockstep and network.num_workers > 1,
+        cost_per_example=cost,
+    )
+
+
+def _interval(values: Floats) -> tuple[float | None, float | None]:
+    """The 95% confidence interval of the mean of independent runs (Student's t); none of a single run."""
+    if len(values) < 2:
+        return None, None
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(values.mean()) - half, float(values.mean()) + half

@@ -1,0 +1,75 @@
+"""The prediction kernel called: arrays in, the ends of steps out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+
+import numpy as np
+
+from hocket.graph.csr import Indices
+from hocket.network import Topology
+from hocket.predictor import _kernel
+from hocket.predictor.lowering import WorkerStep
+from hocket.sim.lowered import Floats
+
+NO_LOG = _kernel.Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+def run_steps(
+    step: WorkerStep,
+    topology: Topology,
+    num_ends: int,
+    *,
+    window_bits: float = 0.0,
+    startup_s: float = 0.0,
+    speeds: Sequence[float] | None = None,
+    shuffled: bool = False,
+    needed: int = 0,
+    seed: int = 0,
+    log: _kernel.Log = NO_LOG,
+    watch: Indices | None = None,
+) -> tuple[Floats, Indices]:
+    """When steps end, in seconds and ascending, and which worker's each is, (num_ends,) both.
+
+    A synchronous step is worker -1's.
+
+    window_bits: the HTTP/2 window, 0 without; startup_s: of each transfer; speeds: a factor for each worker's
+    processor; shuffled: pulls in an order drawn anew; needed: how many workers' gradients complete a
+    synchronous step, 0 for asynchronous training; log: filled with the chunks that it asks for; watch (2,):
+    how many ends are known so far, and, set from another thread, whether to stop.
+
+    Raises
+    ------
+    CancelledError
+        When it was stopped.
+    """
+    slowness = np.ones(len(topology.worker_bps)) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
+    links = _kernel.Links(
+        topology.all_alike,
+        topology.worker_bps[0],
+        topology.server_bps[0],
+        topology.routes(),
+        topology.capacity_bps(),
+    )
+    watch = np.zeros(2, np.int64) if watch is None else watch
+    ends, workers = np.empty(num_ends), np.empty(num_ends, np.int64)
+    _kernel.run(
+        step.program,
+        step.durations_s,
+        step.global_durations_s,
+        slowness,
+        links,
+        window_bits,
+        startup_s,
+        shuffled,
+        needed,
+        seed,
+        log,
+        ends,
+        workers,
+        watch,
+    )
+    if watch[1]:
+        raise CancelledError
+    return ends, workers

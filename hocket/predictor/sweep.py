@@ -1,0 +1,189 @@
+"""Many configurations at once: on this machine's cores, or spread over a Ray cluster."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any, Literal
+
+import numpy as np
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.planner import Architecture, Barrier
+from hocket.predictor.machines import ALIKE, Machines
+from hocket.predictor.prediction import Mode, Outcome, Prediction, Prepared, Request, prepare, run, summed_up
+
+Engine = Literal["local", "ray"]
+Progress = Callable[[int, int], None]
+
+_POLL_S = 0.2
+
+
+def predict(
+    graph: StepGraph,
+    network: Network,
+    *,
+    workers: Sequence[int] = (1,),
+    servers: Sequence[int] | None = None,
+    mode: Mode | None = None,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    policy: str | None = None,
+    plan: Plan | None = None,
+    window_bytes: float | None = None,
+    machines: Machines = ALIKE,
+    steps: int = 1000,
+    skip: int = 50,
+    repeats: int = 1,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+    price_per_worker_hour: float | None = None,
+    price_per_server_hour: float | None = None,
+    engine: Engine = "local",
+    progress: Progress | None = None,
+) -> list[Prediction]:
+    """Predict the throughput of training ``graph`` with each number of ``workers`` and ``servers``.
+
+    Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
+
+    network : bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
+        ``servers`` defaults to its number of servers.
+    mode : "async" (Algorithm 3.1) or "sync"; None: async with parameter servers, sync with AllReduce.
+    architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them;
+    ``policy`` is
+        fifo by default, ddp with AllReduce; ``plan`` is used as it is for every number of workers.
+    window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
+        plan's order. None: 28 MB in asynchronous training, else 0.
+    machines : what differs from equal machines on a network of their own.
+    steps, skip : steps of each worker, and how many of them are left out at the beginning.
+    repeats : runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
+    engine : "local" uses all cores, "ray" a Ray cluster (the one that RAY_ADDRESS names, else this
+    machine's). progress : called with simulated steps done and in all.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the request cannot be served.
+    """
+    if repeats < 1:
+        raise HocketError(f"{repeats} repeats are no run; give at least 1")
+    for price in (price_per_worker_hour, price_per_server_hour):
+        if price is not None and not 0 <= price <= 1e9:
+            raise HocketError(f"price {price} is not between 0 and 1e9 an hour")
+    if not workers:
+        raise HocketError("no number of workers to predict for; give at least one")
+    request = Request(
+        graph=graph,
+        network=network,
+        machines=machines,
+        mode=mode,
+        architecture=architecture,
+        barrier=barrier,
+        policy=policy,
+        plan=plan,
+        window_bytes=window_bytes,
+        steps=steps,
+        skip=skip,
+        seed=seed,
+        fusion_bytes=fusion_bytes,
+        budget_s=budget_s,
+    )
+    prepared = [prepare(request, w, m) for m in servers or [network.num_servers] for w in workers]
+    if prepared[0].plan.architecture == "allreduce" and len(prepared) > len(workers):
+        raise HocketError(f"{len(servers or ())} numbers of servers: all-reduce has none; leave them out")
+    seeds = range(seed, seed + repeats)
+    run_all = _on_ray if engine == "ray" else _on_threads
+    outcomes = run_all([(each, s) for each in prepared for s in seeds], progress)
+    return [
+        summed_up(
+            each, outcomes[k * repeats : (k + 1) * repeats], price_per_worker_hour, price_per_server_hour
+        )
+        for k, each in enumerate(prepared)
+    ]
+
+
+def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
+    """Run on all cores: kernels hold no lock, so threads do; the longest run first."""
+    watches = [np.zeros(2, np.int64) for _ in tasks]
+    longest_first = sorted(range(len(tasks)), key=lambda k: -tasks[k][0].network.num_workers)
+    total = sum(_steps(prepared) for prepared, _ in tasks)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        futures = {k: pool.submit(run, *tasks[k], watches[k]) for k in longest_first}
+        left = set(futures.values())
+        try:
+            while left:
+                done, left = wait(left, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if progress is not None:
+                    over = (
+                        _steps(tasks[k][0]) if futures[k].done() else int(watches[k][0])
+                        for k in range(len(tasks))
+                    )
+                    progress(sum(over), total)
+        except BaseException:
+            # Nothing else reaches a kernel that runs; the pool waits for it.
+            for watch in watches:
+                watch[1] = 1
+            for future in left:
+                future.cancel()
+            raise
+    return [futures[k].result() for k in range(len(tasks))]
+
+
+def _steps(prepared: Prepared) -> int:
+    """How many steps a run reports as it goes."""
+    return prepared.request.steps * (1 if prepared.needed else prepared.network.num_workers)
+
+
+def _run_copy(prepared: Prepared, seed: int) -> Outcome:
+    """Run in a Ray worker, whose arrays are read-only views that kernels would be compiled for anew."""
+    return run(copy.deepcopy(prepared), seed)
+
+
+def _on_ray(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
+    """Run on a Ray cluster, one task a run; one that we start ourselves ends with us."""
+    address = os.environ.get("RAY_ADDRESS")
+    if not address and "ray" not in sys.modules:
+        # Whoever reaches a cluster's port runs code on it: ours asks for a token that nobody else knows. Ray
+        # reads these when it is imported.
+        os.environ.update(
+            RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32)
+        )
+    try:
+        import ray
+    except ImportError:
+        raise HocketError("engine 'ray' needs Ray; install it with: pip install 'hocket[ray]'") from None
+    ours = not ray.is_initialized()
+    if ours:
+        # A cluster of our own listens on loopback only, without a dashboard.
+        alone: dict[str, Any] = (
+            {} if address else {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        )
+        try:
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **alone)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise HocketError(f"Ray cluster '{address or 'local'}' cannot be reached: {error}") from None
+    try:
+        configurations = {id(prepared): ray.put(prepared) for prepared, _ in tasks}
+        remote = ray.remote(num_cpus=1)(_run_copy)
+        references = [remote.remote(configurations[id(prepared)], seed) for prepared, seed in tasks]
+        left = references
+        while left:
+            done, left = ray.wait(left, timeout=_POLL_S)
+            ray.get(done)
+            if progress is not None:
+                progress(len(tasks) - len(left), len(tasks))
+        outcomes: list[Outcome] = ray.get(references)
+        return outcomes
+    finally:
+        if ours:
+            ray.shutdown()

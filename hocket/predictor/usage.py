@@ -1,0 +1,61 @@
+"""How busy each kind of resource is at a predicted rate, and which one holds the others up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hocket.network import Topology
+from hocket.predictor.lowering import WorkerStep
+from hocket.sim.lowered import Floats
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The busy fraction of each kind of resource, by name; of links the busiest one counts."""
+
+    busy: dict[str, float]
+
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """The kind that is busy longest, and for which fraction of the time.
+
+        What a step asks is its mean, not what was drawn: a hair over 1 is 1.
+        """
+        name = max(self.busy, key=lambda resource: self.busy[resource])
+        return name, min(1.0, self.busy[name])
+
+    @staticmethod
+    def mean(usages: Sequence[Usage]) -> Usage:
+        """The mean of several runs of one configuration."""
+        return Usage({name: float(np.mean([u.busy[name] for u in usages])) for name in usages[0].busy})
+
+
+def of_servers(step: WorkerStep, topology: Topology, speeds: Sequence[float], rates: Floats) -> Usage:
+    """Usage with parameter servers, where worker w completes ``rates[w]`` steps a second, (W,)."""
+    demand, num_workers, num_servers = step.demand, len(rates), len(topology.server_bps)
+    busy = {"worker processors": float(np.mean(rates * demand.worker_s / np.asarray(speeds)))}
+    if step.program.global_server.size:
+        busy["server processors"] = float(rates.max() * demand.server_s.max())
+    else:
+        busy["server processors"] = float(rates.mean() * demand.server_s.max())
+    w, s = np.divmod(np.arange(num_workers * num_servers), num_servers)
+    bps = np.concatenate([rates[w] * demand.pull_bits[s], rates[w] * demand.push_bits[s]])
+    capacity = topology.capacity_bps()
+    load = np.zeros(len(capacity))
+    routes = topology.routes()
+    for hop in routes.T:
+        np.add.at(load, hop[hop >= 0], bps[hop >= 0])
+    cuts = np.cumsum([num_servers, num_servers, 2 * num_workers])
+    names = ("downlink", "uplink", "worker links", "rack uplinks")
+    for name, part in zip(names, np.split(load / capacity, cuts), strict=True):
+        busy[name] = float(part.max())
+    return Usage(busy)
+
+
+def of_reductions(rates: Floats, speeds: Sequence[float], worker_s: float, network_s: float) -> Usage:
+    """Usage with AllReduce: a step takes ``worker_s`` of each processor and ``network_s`` of the network."""
+    rate, slowest_s = float(rates.max()), worker_s / min(speeds)
+    return Usage({"worker processors": rate * slowest_s, "network": rate * network_s})

@@ -1,0 +1,103 @@
+"""The page of a prediction: throughput over workers, what it says, and what was measured beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hocket.errors import HocketError
+from hocket.predictor import Prediction
+from hocket.predictor.answer import (
+    answers,
+    cheapest,
+    counted,
+    curves,
+    efficiency,
+    four_digits,
+    lockstep_note,
+    name_of,
+    saturation,
+    speedup,
+)
+from hocket.report.page import rendered
+from hocket.report.prediction_figure import prediction_figure
+from hocket.report.prediction_measured import ModelError, Point, model_errors
+from hocket.report.prediction_table import prediction_columns, saturated_rows
+from hocket.report.table import time_unit
+
+
+class _Tile(NamedTuple):
+    """One of the figures that the page opens with."""
+
+    label: str
+    figure: str
+    note: str
+
+
+def render_prediction(
+    rows: Sequence[Prediction],
+    *,
+    title: str = "Predicted throughput",
+    setup: str = "",
+    points: Sequence[Point] = (),
+) -> str:
+    """The page of ``rows``: answers, curves over the number of workers, a table, and the busiest resource.
+
+    ``setup`` says in one line what was predicted for; ``points`` are measured configurations among ``rows``.
+
+    Raises
+    ------
+    HocketError
+        Without any row.
+    """
+    if not rows:
+        raise HocketError("a page of predictions needs at least one row")
+    caveat, errors = lockstep_note(rows), model_errors(rows, points)
+    data = {
+        "unit": time_unit(row.step_s for row in rows)._asdict(),
+        "prediction": prediction_figure(rows, points),
+    }
+    return rendered(
+        "prediction.html",
+        data,
+        title=title,
+        setup=setup,
+        tiles=_tiles(rows, errors),
+        answers=[line for line in answers(rows) if line != caveat],
+        caveat=caveat,
+        columns=prediction_columns(rows, points),
+        saturated=saturated_rows(rows),
+        errors=errors,
+        priced=cheapest(rows) is not None,
+        has_models=any(row.lin is not None for row in rows),
+        has_intervals=any(row.throughput_low is not None for row in rows),
+        num_points=counted(len(points), "measured point"),
+    )
+
+
+def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[_Tile]:
+    """The answers for the curve that gets highest, the cheapest configuration, and how far off it all is."""
+    curve = max(curves(rows), key=lambda each: max(row.throughput for row in each))
+    knee, least = saturation(curve), curve[0]
+    row = knee or curve[-1]
+    label = "Saturates at" if knee else "Still grows at" if len(curve) > 1 else "Predicted for"
+    rate = f"{four_digits(row.throughput)} examples/s"
+    of_several = f"{name_of(curve, rows)}, " if len(curves(rows)) > 1 else ""
+    busy = f"{row.bottleneck_utilization:.1%} of the time"
+    tiles = [
+        _Tile(label, counted(row.workers, "worker"), of_several + rate),
+        _Tile("Busiest there", row.bottleneck, busy),
+    ]
+    gained, kept = speedup(row, least), efficiency(row, least)
+    if gained is not None and kept is not None and row.workers > least.workers:
+        note = f"over {counted(least.workers, 'worker')}, efficiency {kept:.0%}"
+        tiles.append(_Tile("Speed-up", f"{gained:.2f}x", note))
+    buy = cheapest(rows)
+    if buy is not None and buy.cost_per_example is not None:
+        servers = f" and {counted(buy.servers, 'server')}" if buy.servers else ""
+        note = f"per million examples, {counted(buy.workers, 'worker')}{servers}"
+        tiles.append(_Tile("Cheapest", four_digits(1e6 * buy.cost_per_example), note))
+    if errors:
+        note = ", ".join(f"{error.model} {error.mean:.1%}" for error in errors[1:])
+        tiles.append(_Tile("Mean error", f"{errors[0].mean:.1%}", note or "against what was measured"))
+    return tiles

@@ -1,0 +1,288 @@
+"""What predictions answer, on steps small enough to work out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import HocketError
+from hocket.graph import StepGraph
+from hocket.network import Network
+from hocket.predictor import Machines, predict
+from hocket.predictor.baselines import Totals, cynthia, lin
+from hocket.predictor.trace import trace
+from tests import strategies
+
+SECOND = 125  # bytes that take one second at NETWORK's bandwidth
+NETWORK = Network(bandwidth_bps=1000.0)
+
+
+def layers(compute_s: float = 1.0, samples: int = 1, update_s: float = 0.5) -> StepGraph:
+    """Two layers of a second's bytes each: forward, backward, update."""
+    parameters = [strategies.parameter(name, SECOND) for name in ("a", "b")]
+    seconds = [compute_s * (1 + 0.2 * k / samples) for k in range(samples)]
+    updates_s = [update_s] * samples
+    return strategies.step(
+        parameters,
+        [
+            strategies.operation("f a", seconds, reads=["a"]),
+            strategies.operation("f b", seconds, inputs=["f a"], reads=["b"]),
+            strategies.operation("b b", seconds, inputs=["f b"], produces=["b"], phase="backward"),
+            strategies.operation("b a", seconds, inputs=["b b"], produces=["a"], phase="backward"),
+            strategies.operation("u b", updates_s, inputs=["b b"], reads=["b"], phase="update"),
+            strategies.operation("u a", updates_s, inputs=["b a"], reads=["a"], phase="update"),
+        ],
+        batch_size=10,
+    )
+
+
+def one(graph: StepGraph, network: Network = NETWORK, **options: Any) -> hocket.Prediction:
+    (row,) = predict(graph, network, **{"steps": 20, "skip": 5, **options})
+    return row
+
+
+def test_one_worker_by_hand() -> None:
+    # a 0-1, b 1-2; f a 1-2, f b 2-3, b b 3-4, push b 4-5, b a 4-5, push a 5-6, u a 6-6.5
+    row = one(layers())
+    assert row.step_s == pytest.approx(6.5)
+    assert row.throughput == pytest.approx(10 / 6.5)
+    assert row.events == 20 * (6 + 4)
+    assert (row.workers, row.servers, row.mode, row.policy) == (1, 1, "async", "fifo")
+
+
+def test_two_workers_in_lockstep_share_every_transfer() -> None:
+    # a 0-2, b 2-4; f a 2-3, f b 4-5, b b 5-6, b a 6-7; push b from 6, a from 8: 8-10; u a 10-10.5
+    row = one(layers(), workers=[2])
+    assert row.step_s == pytest.approx(10.5)
+    assert row.lockstep
+    assert not one(layers()).lockstep
+
+
+def test_workers_that_drift_apart_share_less() -> None:
+    assert one(layers(samples=8), workers=[2]).throughput > one(layers(), workers=[2]).throughput
+    assert not one(layers(samples=8), workers=[2]).lockstep
+
+
+def test_a_window_stops_a_large_stream_once() -> None:
+    """Stream a of 1 s stops after half of it, b goes first, the forward pass waits for the rest."""
+    # a 0-.5, b .5-1, a 1-1.5, b 1.5-2; f a 1.5-2.5, f b 2.5-3.5, ... all else half a second later
+    assert one(layers(), window_bytes=SECOND / 2).step_s == pytest.approx(7.0)
+    assert one(layers(), window_bytes=SECOND).step_s == pytest.approx(6.5)
+    assert one(layers(), window_bytes=0).step_s == pytest.approx(6.5)
+
+
+def test_the_window_is_28_megabytes_by_default_and_off_in_synchronous_training() -> None:
+    large = dataclasses.replace(layers(), parameter_bytes=np.array([40_000_000, 40_000_000]))
+    network = Network(bandwidth_bps=1e9)
+    assert one(large, network).step_s == one(large, network, window_bytes=28e6).step_s
+    assert one(large, network).step_s > one(large, network, window_bytes=0).step_s
+    assert one(large, network, mode="sync").step_s == pytest.approx(
+        one(large, network, window_bytes=0).step_s
+    )
+
+
+def test_parsing_takes_the_receivers_time() -> None:
+    # A message costs a second to parse. a 0-1, parse a 1-2, b 1-2, f a 2-3, parse b 3-4, f b 4-5, b b 5-6,
+    # push b 6-7, b a 6-7, push a 7-8; at the server parse b 7-8, u b 8-8.5 and parse a 8.5-9.5, u a 9.5-10
+    row = one(layers(), Network(bandwidth_bps=1000.0, parse_s=1.0))
+    assert row.step_s == pytest.approx(10.0)
+    by_bytes = one(layers(), Network(bandwidth_bps=1000.0, parse_s_per_byte=1 / SECOND))
+    assert by_bytes.step_s == pytest.approx(10.0)
+
+
+def test_speeds_and_slower_links_and_background() -> None:
+    graph = layers(update_s=0.0)
+    assert one(graph, machines=Machines(speeds=(0.5,))).step_s == pytest.approx(
+        one(layers(compute_s=2.0, update_s=0.0)).step_s
+    )
+    slower = one(graph, Network(bandwidth_bps=500.0)).step_s
+    assert one(graph, machines=Machines(background=0.5)).step_s == pytest.approx(slower)
+    assert one(graph, machines=Machines(worker_bps=(500.0,))).step_s == pytest.approx(slower)
+    assert one(graph, machines=Machines(server_bps=(500.0,))).step_s == pytest.approx(slower)
+
+
+def test_a_slow_worker_holds_up_nobody_else_unless_synchronous() -> None:
+    machines = Machines(speeds=(1.0, 0.1))
+    graph, fast = layers(samples=4, update_s=0.0), Network(bandwidth_bps=1e6)
+    alone = one(graph, fast).throughput
+    both = one(graph, fast, workers=[2], machines=machines, steps=200).throughput
+    assert both == pytest.approx(1.1 * alone, rel=0.05)
+    together = one(graph, fast, workers=[2], machines=machines, mode="sync").throughput
+    assert together == pytest.approx(2 * 0.1 * alone, rel=0.1)
+    spared = one(
+        graph, fast, workers=[2], machines=dataclasses.replace(machines, backup=1), mode="sync", steps=200
+    )
+    assert spared.throughput == pytest.approx(alone, rel=0.05)
+
+
+def test_an_oversubscribed_rack_is_the_bottleneck() -> None:
+    """Worker and server in two racks, whose uplinks carry a tenth of the interfaces."""
+    machines = Machines(racks=2, oversubscription=10.0)
+    row = one(layers(), workers=[2], machines=machines)
+    assert row.bottleneck == "rack uplinks"
+    assert row.throughput < one(layers(), workers=[2]).throughput
+
+
+def test_the_bottleneck_and_how_busy_it_is() -> None:
+    fast = one(layers(), Network(bandwidth_bps=1e9))
+    assert (fast.bottleneck, round(fast.bottleneck_utilization, 2)) == ("worker processors", 0.89)
+    slow = one(layers(samples=4), Network(bandwidth_bps=10.0), workers=[8])
+    assert slow.bottleneck in ("downlink", "uplink")
+    assert slow.bottleneck_utilization <= 1.03
+
+
+def test_repeats_give_an_interval_and_one_run_none() -> None:
+    row = one(layers(samples=4), workers=[3], repeats=5)
+    assert row.throughput_low is not None
+    assert row.throughput_high is not None
+    assert row.throughput_low < row.throughput < row.throughput_high
+    assert one(layers(samples=4)).throughput_low is None
+
+
+def test_prices_become_a_cost_per_example() -> None:
+    row = one(layers(), workers=[2], price_per_worker_hour=3.6, price_per_server_hour=7.2)
+    assert row.cost_per_example == pytest.approx((2 * 3.6 + 7.2) / 3600 / row.throughput)
+    assert one(layers()).cost_per_example is None
+
+
+def test_every_number_of_servers_with_every_number_of_workers() -> None:
+    rows = predict(layers(), NETWORK, workers=[1, 2], servers=[1, 2], steps=3, skip=1)
+    assert [(row.workers, row.servers) for row in rows] == [(1, 1), (2, 1), (1, 2), (2, 2)]
+
+
+def test_allreduce_is_synchronous_and_sees_the_slowest_link() -> None:
+    row = one(layers(), workers=[4], architecture="allreduce")
+    assert (row.mode, row.servers, row.policy) == ("sync", 0, "ddp")
+    assert row.lin is None
+    machines = Machines(worker_bps=(1000.0, 1000.0, 1000.0, 250.0))
+    slow = one(layers(), workers=[4], architecture="allreduce", machines=machines)
+    assert slow.step_s == pytest.approx(
+        one(layers(), Network(bandwidth_bps=250.0), workers=[4], architecture="allreduce").step_s
+    )
+
+
+def test_a_barrier_per_parameter_overlaps_steps() -> None:
+    step, free = (
+        one(layers(), workers=[2], mode="sync", barrier=barrier).step_s for barrier in ("step", "parameter")
+    )
+    assert free < step
+
+
+def test_lin_and_cynthia_by_hand() -> None:
+    totals = Totals(batch_size=10, downlink_s=2.0, worker_s=4.0, uplink_s=2.0, server_s=1.0)
+    # One worker: all phases in sequence. Two: X(1) = 1/9, queues 2/9, responses 2 (1 + 2/9).
+    assert lin(totals, 1) == pytest.approx(10 / 9)
+    assert lin(totals, 2) == pytest.approx(10 * 2 / (5 + 4 * (1 + 2 / 9)))
+    assert lin(totals, 500) == pytest.approx(10 / 2.0, rel=0.02)
+    # U_1 = 4 / 9: one worker is not slowed, three are.
+    assert cynthia(totals, 1) == pytest.approx(10 / 9)
+    assert cynthia(totals, 3) == pytest.approx(30 / (5 * 3 * 4 / 9 + 4))
+
+
+def test_the_same_seed_says_the_same_whatever_else_runs() -> None:
+    options: dict[str, Any] = {"steps": 50, "skip": 5, "policy": "random"}
+    graph = layers(samples=5)
+    first = predict(graph, NETWORK, workers=[1, 2, 3], **options)
+    again = predict(graph, NETWORK, workers=[3], **options)
+    assert again[0].throughput == first[2].throughput
+    other = predict(graph, NETWORK, workers=[3], seed=1, **options)
+    assert other[0].throughput != again[0].throughput
+
+
+def test_progress_reaches_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    one(layers(), workers=[2], progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (40, 40)
+
+
+def test_an_interrupt_stops_kernels_that_run() -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        raise StopError
+
+    before = threading.active_count()
+    with pytest.raises(StopError):
+        predict(layers(samples=3), NETWORK, workers=[64, 64], steps=2_000_000, skip=1, progress=stop)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"steps": 0}, "0 steps"),
+        ({"skip": 20}, "skip 20"),
+        ({"repeats": 0}, "0 repeats"),
+        ({"workers": []}, "no number of workers"),
+        ({"workers": [0]}, "0 workers"),
+        ({"servers": [3]}, "3 servers"),
+        ({"window_bytes": -1.0}, "window -1.0"),
+        ({"window_bytes": math.nan}, "window nan"),
+        ({"mode": "async", "architecture": "allreduce"}, "mode 'async'"),
+        ({"barrier": "step"}, "barrier 'step'"),
+        ({"machines": Machines(backup=1)}, "1 backup workers"),
+        ({"machines": Machines(backup=1), "mode": "sync"}, "1 backup workers of 1"),
+        ({"machines": Machines(backup=1), "architecture": "allreduce", "workers": [3]}, "1 backup workers"),
+        ({"architecture": "allreduce", "window_bytes": 1e6}, "a window"),
+        ({"machines": Machines(speeds=(1.0, 2.0)), "workers": [3]}, "2 speeds for 3 workers"),
+        ({"machines": Machines(racks=9)}, "9 racks"),
+        ({"policy": "nonsense"}, "policy 'nonsense'"),
+        ({"price_per_worker_hour": -1.0}, "price -1.0"),
+    ],
+)
+def test_senseless_requests_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(HocketError, match=words):
+        one(layers(), **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("speeds", (0.0,)), ("speeds", (math.nan,)), ("background", 1.0), ("background", -0.1), ("backup", -1)],
+)
+def test_senseless_machines_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(HocketError):
+        Machines(**{field: value})
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_trace_shows_every_lane_once_at_a_time(mode: Any, servers: int) -> None:
+    graph = layers(samples=4)
+    network = Network(bandwidth_bps=1000.0, parse_s=0.1)
+    shown = trace(graph, network, workers=3, servers=servers, mode=mode, steps=20, skip=5, window_bytes=60)
+    lanes: dict[int, list[tuple[float, float]]] = {}
+    for span in shown.spans:
+        lanes.setdefault(span.lane, []).append((span.start_s, span.end_s))
+    for spans in lanes.values():
+        assert all(a[1] <= b[0] + 1e-9 for a, b in zip(sorted(spans), sorted(spans)[1:], strict=False))
+    kinds = {span.kind for span in shown.spans}
+    assert kinds == {"forward", "backward", "update", "pull", "push", "parse"}
+    names = {shown.lanes[lane].process for lane in lanes}
+    assert {"worker 0", "worker 1", "worker 2"} <= names
+
+
+def test_ray_says_what_threads_say() -> None:
+    pytest.importorskip("ray")
+    import subprocess
+
+    script = (
+        "from tests.unit.predictor.test_predict import NETWORK, layers\n"
+        "from hocket.predictor import predict\n"
+        "for engine in ('local', 'ray'):\n"
+        "    rows = predict(layers(samples=3), NETWORK, workers=[1, 2], steps=20, skip=5, engine=engine)\n"
+        "    print([row.throughput for row in rows])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    local, ray = done.stdout.splitlines()
+    assert local == ray
