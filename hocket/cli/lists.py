@@ -27,7 +27,7 @@ def counts(text: str, what: str) -> list[int]:
             raise HocketError(f"{what} '{text}': '{part}' is no count or range; write 4, 1,2,4 or 1-16")
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if last < first:
-            raise HocketError(f"{what} '{text}': the range {first}-{last} goes down; write {last}-{first}")
+            raise HocketError(f"{what} '{text}': the range {first}-{last} goes down; write e.g. 1-16")
         if first < 1 or last > MOST:
             raise HocketError(f"{what} '{text}': '{part.strip()}' is not within 1 to {MOST}; write e.g. 1-16")
         found.update(dict.fromkeys(range(first, last + 1)))

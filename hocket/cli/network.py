@@ -76,7 +76,7 @@ def measure(
         if held := getattr(measured.fits, name).note:
             note(f"{name}: {held}")
     if output is not None:
-        note(f"{output}: give it to plan, simulate and tune with --network")
+        note(f"{output}: give it to predict, plan, simulate and tune with --network")
 
 
 def measured_table(measured: NetworkFile) -> Any:

@@ -91,10 +91,10 @@ def predict(
     from hocket.report.prediction_table import prediction_table
 
     num_workers, num_servers = counts(workers, "workers"), counts(servers, "servers")
-    configurations = len(num_workers) * len(num_servers)
+    configurations = len(num_workers) * len(num_servers) * repeats
     if configurations > _MOST_CONFIGURATIONS:
         raise HocketError(
-            f"{configurations} combinations are more than {_MOST_CONFIGURATIONS}; ask for fewer of them"
+            f"{configurations} combinations and repeats are more than {_MOST_CONFIGURATIONS}; ask for fewer"
         )
     network = options.network_of(
         1, 1, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
@@ -106,7 +106,7 @@ def predict(
         check_plan(schedule, graph, str(plan))
         _check_beside(schedule, str(plan), architecture, barrier)
     if not _on_servers(schedule, policy, architecture):
-        if len(num_servers) > 1:
+        if num_servers != [1]:
             raise HocketError(f"servers '{servers}': all-reduce has none to choose; leave them out")
         asked = {(w, 0) for w in num_workers}
     else:
@@ -134,7 +134,7 @@ def predict(
         "fusion_bytes": options.fusion_bytes_of(fusion),
         "budget_s": parse_duration(budget),
     }
-    # All that can fail comes before the first output, so that there are all of them or none.
+    # All that takes long comes before the first output: an interrupt leaves none of them.
     drawn = None
     if timeline is not None:
         with progress("tracing"):
@@ -210,8 +210,8 @@ def _window_bytes(window: str | None) -> float | None:
 
     try:
         return parse_bytes(window)
-    except HocketError:
-        raise HocketError(f"window '{window}' is no size; write it like 28MB, or off") from None
+    except HocketError as error:
+        raise HocketError(f"window: {error}, or off") from None
 
 
 def _setup(graph: StepGraph, network: Network, row: Prediction) -> str:

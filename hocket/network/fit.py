@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from hocket.network.file import Fit, Point
 
 Floats = npt.NDArray[np.float64]
+
+_POOR = 0.25  # a fit worse than this says so
 
 
 def fit_line(points: Sequence[Point]) -> Fit:
@@ -87,7 +90,8 @@ def _judged(
         note=note,
     )
     errors = np.array([fit.seconds(p.size_bytes, p.concurrent) / p.seconds - 1 for p in points])
-    return Fit(
-        **{name: getattr(fit, name) for name in fit.__struct_fields__}
-        | {"rms_error": float(np.sqrt(np.mean(errors**2))), "max_error": float(np.abs(errors).max())}
-    )
+    rms_error = float(np.sqrt(np.mean(errors**2)))
+    if rms_error > _POOR:
+        poor = f"points are {rms_error:.0%} (rms) from the line; more --repeats or a --largest may help"
+        note = f"{note}; {poor}" if note else poor
+    return msgspec.structs.replace(fit, rms_error=rms_error, max_error=float(np.abs(errors).max()), note=note)

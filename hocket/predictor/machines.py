@@ -49,12 +49,16 @@ class Machines:
         return _each(self.speeds, num_workers, "speeds", "workers")
 
     def network(self, network: Network, num_workers: int, num_servers: int) -> Network:
-        """``network`` with that many machines, and what the background leaves of its bandwidth."""
+        """``network`` with that many machines, and what the background leaves of its bandwidth.
+
+        What an all-reduce was measured to cost holds without background only.
+        """
         return replace(
             network,
             num_workers=num_workers,
             num_servers=num_servers,
             bandwidth_bps=network.bandwidth_bps * (1 - self.background),
+            reduction=None if self.background else network.reduction,
         )
 
     def topology(self, network: Network, num_workers: int, num_servers: int) -> Topology:

@@ -32,6 +32,8 @@ from hocket.tuner.choose import architecture_of, check_request, make_plan
 
 Mode = Literal["async", "sync"]
 
+LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
+
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
 
 
@@ -89,7 +91,7 @@ class Request:
         if self.steps < 1:
             raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
         if not 0 <= self.skip < self.steps:
-            raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps")
+            raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
         if self.window_bytes is not None and not 0 <= self.window_bytes <= 1e18:
             raise HocketError(f"window {self.window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
         if self.plan is not None:
@@ -135,9 +137,14 @@ class Prepared:
 
     @property
     def lockstep(self) -> bool:
-        """Whether asynchronous workers never drift apart."""
-        alike = len(set(self.speeds)) == 1 and not self.drawn_anew
-        return self.mode == "async" and self.request.graph.num_samples == 1 and alike
+        """Whether some asynchronous workers have nothing that could pull them apart.
+
+        All measured steps are one and the same, and two workers at least are alike in speed, link and rack.
+        """
+        if self.mode == "sync" or self.drawn_anew or np.ptp(self.request.graph.durations_s, axis=1).any():
+            return False
+        places = zip(self.speeds, self.topology.worker_bps, self.topology.worker_rack.tolist(), strict=True)
+        return len(set(places)) < len(self.speeds)
 
 
 def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
@@ -223,7 +230,8 @@ def _check(request: Request, mode: Mode, architecture: Architecture, num_workers
 def _ring_of(network: Network, topology: Topology) -> Network:
     """The network that an all-reduce between all workers sees: the slowest link that it crosses.
 
-    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction.
+    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction. What an
+    all-reduce was measured to cost holds on the links that it was measured on.
     """
     slowest_bps = min(topology.worker_bps)
     pattern = network.pattern
@@ -231,12 +239,19 @@ def _ring_of(network: Network, topology: Topology) -> Network:
         if pattern not in (None, "ring"):
             raise HocketError(f"pattern '{pattern}' between racks is not modelled; use ring or one rack")
         pattern, slowest_bps = "ring", min(slowest_bps, *topology.uplink_bps.tolist())
-    return dataclasses.replace(network, bandwidth_bps=slowest_bps, pattern=pattern)
+    as_measured = slowest_bps == network.bandwidth_bps
+    return dataclasses.replace(
+        network,
+        bandwidth_bps=slowest_bps,
+        pattern=pattern,
+        reduction=network.reduction if as_measured else None,
+    )
 
 
 def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
     """Simulate ``prepared`` with one seed; ``watch`` as :func:`hocket.predictor.run.run_steps` takes it."""
     request, network = prepared.request, prepared.network
+    seed &= LARGEST_SEED
     started = time.perf_counter()
     num_workers, batch_size = network.num_workers, request.graph.batch_size
     if prepared.step is None:
@@ -314,12 +329,25 @@ def _usage(prepared: Prepared, rates: Floats) -> Usage:
         window_bits=0.0,
         drawn_anew=prepared.drawn_anew,
     )
-    return of_servers(step, prepared.topology, prepared.speeds, rates)
+    return of_servers(
+        step,
+        prepared.topology,
+        prepared.speeds,
+        rates,
+        startup_s=prepared.network.startup_s,
+        synchronous=prepared.mode == "sync",
+    )
 
 
 def totals_of(prepared: Prepared) -> Totals | None:
-    """What coarse models of asynchronous training know of a prepared step; None of synchronous training."""
+    """What coarse models of asynchronous training know of a prepared step; None where they say nothing.
+
+    They know one kind of link, the servers'; slower workers' links or racks are none of theirs.
+    """
+    topology = prepared.topology
     if prepared.mode == "sync" or prepared.step is None:
+        return None
+    if topology.racks > 1 or min(topology.worker_bps) < max(topology.server_bps):
         return None
     demand = prepared.step.demand
     server_bps = np.array(prepared.topology.server_bps)
@@ -365,7 +393,7 @@ def summed_up(
         bottleneck_utilization=busy,
         lin=lin(totals, network.num_workers) if totals else None,
         cynthia=cynthia(totals, network.num_workers) if totals else None,
-        lockstep=prepared.lockstep and network.num_workers > 1,
+        lockstep=prepared.lockstep,
         cost_per_example=cost,
     )
 
@@ -377,4 +405,4 @@ def _interval(values: Floats) -> tuple[float | None, float | None]:
     from scipy.stats import t
 
     half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return float(values.mean()) - half, float(values.mean()) + half
+    return max(0.0, float(values.mean()) - half), float(values.mean()) + half

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from hocket.network import Topology
 from hocket.predictor import _kernel
 from hocket.predictor.lowering import WorkerStep
 from hocket.sim.lowered import Floats
+
+T = TypeVar("T")
+_POLL_S = 0.2
 
 NO_LOG = _kernel.Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
@@ -73,3 +77,18 @@ def run_steps(
     if watch[1]:
         raise CancelledError
     return ends, workers
+
+
+def stoppable(call: Callable[[Indices], T]) -> T:
+    """Call with a ``watch``, on a thread of its own: a signal stops the kernels that look at it."""
+    watch = np.zeros(2, np.int64)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call, watch)
+        try:
+            # A wait without an end would hold signals back.
+            while not future.done():
+                wait([future], timeout=_POLL_S)
+        except BaseException:
+            watch[1] = 1
+            raise
+    return future.result()

@@ -57,16 +57,16 @@ def predict(
     network : bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
         ``servers`` defaults to its number of servers.
     mode : "async" (Algorithm 3.1) or "sync"; None: async with parameter servers, sync with AllReduce.
-    architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them;
-    ``policy`` is
-        fifo by default, ddp with AllReduce; ``plan`` is used as it is for every number of workers.
+    architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy
+        fifo by default, ddp with AllReduce; a plan is used as it is for every number of workers.
     window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
         plan's order. None: 28 MB in asynchronous training, else 0.
     machines : what differs from equal machines on a network of their own.
     steps, skip : steps of each worker, and how many of them are left out at the beginning.
     repeats : runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
-    engine : "local" uses all cores, "ray" a Ray cluster (the one that RAY_ADDRESS names, else this
-    machine's). progress : called with simulated steps done and in all.
+    engine : "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
+        machine for as long as it takes.
+    progress : called with simulated steps done and in all.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def predict(
         raise HocketError(f"{repeats} repeats are no run; give at least 1")
     for price in (price_per_worker_hour, price_per_server_hour):
         if price is not None and not 0 <= price <= 1e9:
-            raise HocketError(f"price {price} is not between 0 and 1e9 an hour")
+            raise HocketError(f"price {price} is not between 0 and 1e9 an hour; give e.g. 0.9")
     if not workers:
         raise HocketError("no number of workers to predict for; give at least one")
     request = Request(

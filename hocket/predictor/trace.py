@@ -11,8 +11,8 @@ from hocket.graph import Lane, Span, StepGraph, Timeline
 from hocket.network import Network
 from hocket.predictor._kernel import Log
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
-from hocket.predictor.prediction import Prepared, Request, prepare
-from hocket.predictor.run import NO_LOG, run_steps
+from hocket.predictor.prediction import LARGEST_SEED, Prepared, Request, prepare
+from hocket.predictor.run import NO_LOG, run_steps, stoppable
 from hocket.sim.lowered import Floats
 
 STEPS_SHOWN = 3
@@ -59,18 +59,22 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
 
 
 def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG) -> Floats:
-    return run_steps(
-        step,
-        prepared.topology,
-        num_ends,
-        window_bits=prepared.window_bits,
-        startup_s=prepared.network.startup_s,
-        speeds=prepared.speeds,
-        shuffled=prepared.drawn_anew,
-        needed=prepared.needed,
-        seed=prepared.request.seed,
-        log=log,
-    )[0]
+    ends, _ = stoppable(
+        lambda watch: run_steps(
+            step,
+            prepared.topology,
+            num_ends,
+            window_bits=prepared.window_bits,
+            startup_s=prepared.network.startup_s,
+            speeds=prepared.speeds,
+            shuffled=prepared.drawn_anew,
+            needed=prepared.needed,
+            seed=prepared.request.seed & LARGEST_SEED,
+            log=log,
+            watch=watch,
+        )
+    )
+    return ends
 
 
 def _timeline(prepared: Prepared, step: WorkerStep, log: Log) -> Timeline:

@@ -33,10 +33,22 @@ class Usage:
         return Usage({name: float(np.mean([u.busy[name] for u in usages])) for name in usages[0].busy})
 
 
-def of_servers(step: WorkerStep, topology: Topology, speeds: Sequence[float], rates: Floats) -> Usage:
+def of_servers(
+    step: WorkerStep,
+    topology: Topology,
+    speeds: Sequence[float],
+    rates: Floats,
+    *,
+    startup_s: float,
+    synchronous: bool,
+) -> Usage:
     """Usage with parameter servers, where worker w completes ``rates[w]`` steps a second, (W,)."""
     demand, num_workers, num_servers = step.demand, len(rates), len(topology.server_bps)
-    busy = {"worker processors": float(np.mean(rates * demand.worker_s / np.asarray(speeds)))}
+    computing = rates * demand.worker_s / np.asarray(speeds)
+    # Whoever is slowest holds up a synchronous step; asynchronous workers hold up nobody but themselves.
+    busy = {"worker processors": float(computing.max() if synchronous else computing.mean())}
+    streams = step.program.lane[step.program.num_timed :]
+    busy["transfer startups"] = float(rates.max() * startup_s * np.bincount(streams, minlength=1).max())
     if step.program.global_server.size:
         busy["server processors"] = float(rates.max() * demand.server_s.max())
     else:

@@ -74,7 +74,8 @@ def _started(
         for process in processes:
             process.kill()
         for process in processes:
-            process.wait(timeout=10)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
             assert process.stdin is not None
             process.stdin.close()
 

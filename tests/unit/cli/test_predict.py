@@ -80,7 +80,7 @@ def test_numbers_of_machines(text: str, expected: list[int]) -> None:
         ("0-4", "not within 1 to 100000"),
         ("100001", "not within 1 to 100000"),
         ("99999999999", "is no count"),
-        ("4-1", "goes down; write 1-4"),
+        ("4-1", "goes down; write e.g. 1-16"),
     ],
 )
 def test_what_is_no_number_of_machines(text: str, rule: str) -> None:
@@ -216,10 +216,10 @@ def test_no_output_is_written_where_another_fails(in_tmp: Path) -> None:
     [
         (["--workers", ""], "workers '': '' is no count or range"),
         (["--servers", "0"], "servers '0'"),
-        (["--workers", "1-20000", "--servers", "1-2"], "40000 combinations are more than 10000"),
+        (["--workers", "1-20000", "--servers", "1-2"], "40000 combinations and repeats are more than 10000"),
         (["--policy", "best"], "policy 'best' is unknown"),
         (["--policy", "tac", "--architecture", "allreduce"], "is not for architecture 'allreduce'"),
-        (["--policy", "tac", "--plan", CARAMEL], "beside a plan; give one of them"),
+        (["--policy", "tac", "--plan", CARAMEL], "beside a plan, which has its own"),
         (["--plan", CARAMEL, "--architecture", "ps"], "is for 'allreduce', not 'ps'"),
         (["--plan", CARAMEL, "--barrier", "step"], "has its own; change it there"),
         (["--plan", STEP], "is not 'hocket.plan/1'"),
@@ -229,8 +229,8 @@ def test_no_output_is_written_where_another_fails(in_tmp: Path) -> None:
         (["--backup", "1"], "asynchronous training waits for nobody"),
         (["--backup", "2", "--mode", "sync", "--workers", "2"], "leave none to wait for"),
         (["--backup", "-1", "--mode", "sync"], "-1 backup workers"),
-        (["--window", "big"], "window 'big' is no size; write it like 28MB, or off"),
-        (["--window", "-1MB"], "window '-1MB' is no size"),
+        (["--window", "big"], "size 'big' is not a number with a unit; write it like 28MB or 4MiB, or off"),
+        (["--window", "-1MB"], "size '-1MB' is negative"),
         (["--speed", "1,nan"], "speed nan is not between"),
         (["--speed", "1,x"], "speed '1,x': 'x' is not a number"),
         (["--speed", "1,1", "--workers", "3"], "2 speeds for 3 workers"),

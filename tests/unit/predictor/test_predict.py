@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 import sys
 import threading
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
-from hocket.network import Network
+from hocket.network import MeasuredReduction, Network
 from hocket.predictor import Machines, predict
 from hocket.predictor.baselines import Totals, cynthia, lin
 from hocket.predictor.trace import trace
@@ -138,6 +139,39 @@ def test_the_bottleneck_and_how_busy_it_is() -> None:
     assert slow.bottleneck_utilization <= 1.03
 
 
+def test_the_slowest_worker_is_a_synchronous_steps_bottleneck() -> None:
+    machines = Machines(speeds=(1.0, 1.0, 1.0, 0.02))
+    row = one(layers(), Network(bandwidth_bps=3000.0), workers=[4], mode="sync", machines=machines)
+    assert row.bottleneck == "worker processors"
+    assert row.bottleneck_utilization > 0.9
+
+
+def test_startups_are_a_resource_too() -> None:
+    row = one(layers(), Network(bandwidth_bps=1e9, startup_s=100.0))
+    assert row.bottleneck == "transfer startups"
+    assert 0.4 < row.bottleneck_utilization <= 1
+
+
+def test_coarse_models_say_nothing_of_links_that_they_do_not_know() -> None:
+    assert one(layers()).lin is not None
+    assert one(layers(), machines=Machines(worker_bps=(500.0,))).lin is None
+    assert one(layers(), workers=[3], machines=Machines(racks=2)).cynthia is None
+
+
+def test_who_stays_in_lockstep() -> None:
+    alike = dataclasses.replace(layers(samples=3), durations_s=np.ones((6, 3)))
+    assert one(alike, workers=[2]).lockstep
+    assert one(layers(), workers=[3], machines=Machines(speeds=(1.0, 1.0, 0.5))).lockstep
+    assert not one(layers(), workers=[2], machines=Machines(speeds=(1.0, 0.5))).lockstep
+    assert not one(layers(), workers=[2], machines=Machines(worker_bps=(1e3, 2e3))).lockstep
+    assert not one(layers(), workers=[2], mode="sync").lockstep
+
+
+def test_any_seed_is_taken() -> None:
+    for seed in (2**63 - 1, 2**64 - 1, 10**30):
+        assert one(layers(samples=3), workers=[2], seed=seed, repeats=2).throughput > 0
+
+
 def test_repeats_give_an_interval_and_one_run_none() -> None:
     row = one(layers(samples=4), workers=[3], repeats=5)
     assert row.throughput_low is not None
@@ -166,6 +200,22 @@ def test_allreduce_is_synchronous_and_sees_the_slowest_link() -> None:
     assert slow.step_s == pytest.approx(
         one(layers(), Network(bandwidth_bps=250.0), workers=[4], architecture="allreduce").step_s
     )
+
+
+def test_a_measured_reduction_holds_on_the_links_it_was_measured_on() -> None:
+    reduction = MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.1)
+    measured = Network(bandwidth_bps=1000.0, reduction=reduction)
+
+    def step_s(network: Network, machines: Machines) -> float:
+        return one(layers(), network, workers=[2], architecture="allreduce", machines=machines).step_s
+
+    assert step_s(measured, Machines()) > 2 * step_s(NETWORK, Machines())
+    for machines in (
+        Machines(background=0.5),
+        Machines(worker_bps=(10.0,)),
+        Machines(racks=2, oversubscription=50.0),
+    ):
+        assert step_s(measured, machines) == step_s(NETWORK, machines)
 
 
 def test_a_barrier_per_parameter_overlaps_steps() -> None:
@@ -250,6 +300,21 @@ def test_senseless_requests_are_refused(options: dict[str, Any], words: str) -> 
 def test_senseless_machines_are_refused(field: str, value: Any) -> None:
     with pytest.raises(HocketError):
         Machines(**{field: value})
+
+
+def test_a_trace_can_be_interrupted() -> None:
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    trace(layers(samples=3), NETWORK, workers=2, servers=1, steps=5, skip=1)
+    earlier = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trace(layers(samples=3), NETWORK, workers=200, servers=1, steps=10**6, skip=10**5)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
