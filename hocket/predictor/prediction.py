@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -190,13 +191,14 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         window_bytes = WINDOW_BYTES if mode == "async" else 0.0
     step = None
     if not overlapping:
-        step = lower_worker_step(
+        # No worker's step knows how many others there are: most policies plan alike for all of them.
+        step = _lowered(
             graph,
             plan,
-            network,
-            synchronous=mode == "sync",
-            window_bits=8 * window_bytes,
-            drawn_anew=drawn_anew,
+            dataclasses.replace(network, num_workers=1),
+            mode == "sync",
+            8 * window_bytes,
+            drawn_anew,
         )
     return Prepared(
         request=request,
@@ -208,6 +210,15 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         drawn_anew=drawn_anew,
         window_bits=8 * window_bytes,
         step=step,
+    )
+
+
+@lru_cache(maxsize=16)
+def _lowered(
+    graph: StepGraph, plan: Plan, network: Network, synchronous: bool, window_bits: float, drawn_anew: bool
+) -> WorkerStep:
+    return lower_worker_step(
+        graph, plan, network, synchronous=synchronous, window_bits=window_bits, drawn_anew=drawn_anew
     )
 
 
@@ -321,13 +332,8 @@ def _usage(prepared: Prepared, rates: Floats) -> Usage:
         )
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
         return of_reductions(rates, prepared.speeds, worker_s, network_s)
-    step = prepared.step or lower_worker_step(
-        prepared.request.graph,
-        prepared.plan,
-        prepared.network,
-        synchronous=True,
-        window_bits=0.0,
-        drawn_anew=prepared.drawn_anew,
+    step = prepared.step or _lowered(
+        prepared.request.graph, prepared.plan, prepared.network, True, 0.0, prepared.drawn_anew
     )
     return of_servers(
         step,
