@@ -77,17 +77,21 @@ def _with_what_came_before(needs: Dependencies, stream: Indices, turn: Indices) 
     return sets
 
 
-def update_together(graph: StepGraph, server_of: Indices, gradients: Indices, updates: Indices) -> Indices:
+def update_together(
+    graph: StepGraph, server_of: Indices, gradients: Indices, updates: Indices, parsed_on: Indices
+) -> Indices:
     """A group for each operation on a server, (n,), each on one server; -1 for the others.
 
     server_of (n,): the server of each operation, -1 for the worker's; gradients, updates: pairs of a
-    parameter and an operation that waits for its gradient.
+    parameter and an operation that waits for its gradient; parsed_on (p,): the server whose processor parses
+    each gradient, -1 where none does.
     """
     on_server = server_of >= 0
     group_of = np.full(graph.num_operations, -1)
     user, source = graph.inputs.row_of_entry(), graph.inputs.indices
     crossing = on_server[user] & on_server[source] & (server_of[user] != server_of[source])
-    if crossing.any():
+    elsewhere = (parsed_on[gradients] >= 0) & (parsed_on[gradients] != server_of[updates])
+    if crossing.any() or elsewhere.any():
         # Now one server waits for the moment at which another is done with something.
         group_of[on_server] = np.arange(on_server.sum())
         return group_of

@@ -162,7 +162,7 @@ class Nodes:
     def __init__(self, graph: StepGraph, plan: Plan, network: Network, synchronous: bool) -> None:
         self.graph, self.plan, self.network, self.synchronous = graph, plan, network, synchronous
         self.flat: FlatPlan = flatten(plan, graph)
-        home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
+        self.home = home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
         bits = 8.0 * graph.parameter_bytes
         orders, servers = (self.flat.pulls, self.flat.gradients), network.num_servers
         self.pulls, self.pushes = (Parts(*cut_batches(t.order, t.first, home, bits, servers)) for t in orders)
@@ -176,7 +176,8 @@ class Nodes:
 
     def join(self, window_bits: float, drawn_anew: bool) -> None:
         """Let operations that always run together be one node."""
-        together = update_together(self.graph, self.server_of, self.gradients, self.updates)
+        parsed_on = self.home if self.parses else np.full(self.graph.num_parameters, -1)
+        together = update_together(self.graph, self.server_of, self.gradients, self.updates, parsed_on)
         self.group[self.on_server] = together[self.on_server]
         if self.plan.compute_order is not None:
             return  # joining looks at a processor that takes operations in file order

@@ -64,7 +64,11 @@ def programs(draw: st.DrawFn) -> StepGraph:
             before = [f"update {name} {k - 1}"] if k else [maker.name]
             operations.append(
                 strategies.operation(
-                    f"update {name} {k}", [1.0, 2.0], inputs=before, reads=[name], phase="update"
+                    f"update {name} {k}",
+                    [1.0, 2.0],
+                    inputs=before,
+                    reads=draw(st.sampled_from([[name], [name], []])),
+                    phase="update",
                 )
             )
     return strategies.step(parameters, operations)
