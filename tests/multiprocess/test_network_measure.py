@@ -135,6 +135,7 @@ def test_processes_here_measure_a_network_that_commands_take(tmp_path: Path) -> 
     assert json.loads(row.out)["communication_s"] > 0
 
 
+@pytest.mark.slow
 def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path) -> None:
     rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     arguments = (*SMALL, "--json", "-o", str(tmp_path / "network.json"))
@@ -154,12 +155,14 @@ def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_measuring_that_takes_too_long_is_ended(folder: Path) -> None:
     with pytest.raises(HocketError, match=r"measuring took longer than 4 s|not all 2 workers met"):
         measure_network(repeats=10_000, timeout_s=4.0)
     assert measuring(folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_everybody(tmp_path: Path, folder: Path, number: int, status: int) -> None:
     process = command("--repeats", "10000", "-o", str(tmp_path / "network.json"))
@@ -171,6 +174,7 @@ def test_an_interrupt_ends_everybody(tmp_path: Path, folder: Path, number: int, 
     assert not (tmp_path / "network.json").exists()
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_who_started_them(folder: Path) -> None:
     process = command("--repeats", "10000")
     wait_for_workers(folder, 2)
@@ -181,6 +185,7 @@ def test_workers_do_not_outlive_who_started_them(folder: Path) -> None:
     folder.mkdir()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_and_the_others_end(folder: Path) -> None:
     process = command("--repeats", "10000")
     wait_for_workers(folder, 2)

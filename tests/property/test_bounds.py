@@ -13,7 +13,7 @@ from tests.strategies import networks, plans, reduction_plans, steps
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -26,7 +26,7 @@ def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObje
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
     network = Network(

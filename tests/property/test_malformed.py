@@ -77,7 +77,7 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "network", "result"])
 @given(data=st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "given.json"

@@ -32,14 +32,14 @@ def sending(draw: st.DrawFn) -> tuple[Topology, list[Flow]]:
 
 
 @given(sending())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_rates_are_those_of_the_naive_twin(case: tuple[Topology, list[Flow]]) -> None:
     topology, flows = case
     assert shared(topology, flows) == pytest.approx(rates(topology, flows), rel=1e-9)
 
 
 @given(sending())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_links_hold_and_every_flow_is_stopped_by_one_where_nobody_has_more(
     case: tuple[Topology, list[Flow]],
 ) -> None:

@@ -65,7 +65,7 @@ def small_steps(draw: st.DrawFn) -> StepGraph:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph, network = data.draw(small_steps()), data.draw(reducing())
     plan = data.draw(reduction_plans(graph))
@@ -83,7 +83,7 @@ def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(small_steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))

@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
 
 
 @given(cases())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[no-untyped-def]
     graph, network, plan = case
     judge = Judge(graph, network, plan.architecture, plan.barrier)

@@ -25,7 +25,7 @@ SPEEDS = st.sampled_from([0.5, 1.0, 2.0])
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -85,7 +85,7 @@ def test_step_times_are_those_of_a_simulation(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_step_ends_before_its_bound(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
