@@ -13,7 +13,8 @@ from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.io import step_document
 from hocket.network import Network, Topology
 from hocket.planner import plan
-from hocket.predictor import _kernel, predict
+from hocket.predictor import predict
+from hocket.predictor.draws import drawn
 from tests.naive import prediction as naive
 from tests.property.test_prediction import links_of
 
@@ -99,5 +100,5 @@ def test_kernel_draws_are_even() -> None:
     counts = [0] * 20
     for worker in range(20):
         for step in range(1000):
-            counts[int(_kernel.drawn(1, worker, step)) % 20] += 1
+            counts[int(drawn(1, worker, step)) % 20] += 1
     assert all(abs(count - 1000) < 5 * (1000 * 0.95) ** 0.5 for count in counts)

@@ -1,7 +1,8 @@
 """What any number of workers and servers will reach, from one worker's profile."""
 
 from hocket.predictor.machines import Machines
-from hocket.predictor.prediction import Mode, Prediction
+from hocket.predictor.prediction import Prediction
+from hocket.predictor.request import Mode
 from hocket.predictor.sweep import Engine, predict
 
 __all__ = ["Engine", "Machines", "Mode", "Prediction", "predict"]

@@ -14,91 +14,16 @@ its bits, so nobody is looked at when others come or go. Any other topology is s
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from hocket.kernel import kernel
 from hocket.network.max_min import fill
+from hocket.predictor.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _IDLE, _STARTING, _MOVING = 0, 1, 2
 # As in sim/_kernel.py: events this close (relative to the time) are one instant.
 _INSTANT = 1.0 + 1e-12
-
-
-class Program(NamedTuple):
-    """One worker's step: L nodes, the first T of which take time on processors; the others are transfers.
-
-    The G global nodes exist once a step, in synchronous training only.
-    """
-
-    num_servers: int  # M
-    num_timed: int  # T
-    next_ptr: Ints  # (L + 1,) cuts next_idx: the nodes of the same worker that wait for each node
-    next_idx: Ints
-    waits: Ints  # (L,) how many nodes each one waits for
-    lane: Ints  # (L,)
-    rank: Ints  # (L,) which ready node a lane takes first, the least
-    bits: Floats  # (L - T,)
-    batch: Ints  # (L - T,) of a pull: which batch it is a part of; -1 for a push
-    num_batches: int
-    initial: Ints  # nodes that wait for nothing
-    awaited: npt.NDArray[np.bool_]  # (L,) whether the synchronous step waits for this node of enough workers
-    to_ptr: Ints  # (L + 1,) cuts to_idx: the global nodes that wait for each local one
-    to_idx: Ints
-    global_ptr: Ints  # (G + 1,) cuts global_idx: the global nodes that wait for each global one
-    global_idx: Ints
-    global_waits: Ints  # (G,)
-    global_server: Ints  # (G,)
-
-
-class Links(NamedTuple):
-    """Who shares what: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
-
-    alike: bool
-    worker_bps: float
-    server_bps: float
-    route: Ints  # (2 W M, 4)
-    capacity_bps: Floats
-
-
-class Log(NamedTuple):
-    """Which chunks ran when, for those that ended between two moments; arrays filled in place."""
-
-    from_s: float
-    to_s: float
-    worker: Ints  # -1: a server's
-    node: Ints
-    start_s: Floats
-    end_s: Floats
-
-
-@kernel
-def drawn(seed, a, b):
-    """A well-mixed non-negative integer for (seed, a, b): splitmix64's finalizer over their combination."""
-    z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-    for word in (a, b):
-        z = (z ^ np.uint64(word)) + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    return np.int64(z >> np.uint64(1))
-
-
-@kernel
-def draw_order(seed, worker, step, order):
-    """Fill ``order`` (n,) with a permutation drawn for one worker's step."""
-    mixed = drawn(seed, worker, step)
-    for i in range(len(order)):
-        order[i] = i
-    for i in range(len(order) - 1, 0, -1):
-        j = drawn(mixed, step, i) % (i + 1)
-        order[i], order[j] = order[j], order[i]
 
 
 @kernel

@@ -27,8 +27,8 @@ from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.graph.updates import awaited_gradients, is_update
 from hocket.network import Network, assign_servers
-from hocket.predictor._kernel import Program
 from hocket.predictor.contraction import run_together, update_together
+from hocket.predictor.program import Program
 from hocket.sim.lowered import Edges, Floats, batch_name, computing_order
 from hocket.sim.parameter_server import cut_batches, place_server_ops
 from hocket.sim.slices import sliced

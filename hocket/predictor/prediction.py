@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -21,21 +20,18 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.network import Network, Topology, reduction_s
-from hocket.planner import Architecture, Barrier
+from hocket.planner import Architecture
 from hocket.predictor.baselines import Totals, cynthia, lin
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
-from hocket.predictor.machines import ALIKE, Machines
+from hocket.predictor.request import Mode, Request
 from hocket.predictor.run import run_steps
 from hocket.predictor.usage import Usage, of_reductions, of_servers
 from hocket.sim.lowered import Floats
 from hocket.sim.steady import step_times
 from hocket.tuner.choose import architecture_of, check_request, make_plan
 
-Mode = Literal["async", "sync"]
-
-LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
-
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
+LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,40 +63,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     cynthia: float | None = None
     lockstep: bool = False
     cost_per_example: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What to predict; :func:`hocket.predict` documents the fields."""
-
-    graph: StepGraph
-    network: Network
-    machines: Machines = ALIKE
-    mode: Mode | None = None
-    architecture: Architecture | None = None
-    barrier: Barrier | None = None
-    policy: str | None = None
-    plan: Plan | None = None
-    window_bytes: float | None = None
-    steps: int = 1000
-    skip: int = 50
-    seed: int = 0
-    fusion_bytes: int = 0
-    budget_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
-        if not 0 <= self.skip < self.steps:
-            raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
-        if self.window_bytes is not None and not 0 <= self.window_bytes <= 1e18:
-            raise HocketError(f"window {self.window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
-        if self.plan is not None:
-            for what, value in (("policy", self.policy), ("barrier", self.barrier)):
-                if value is not None:
-                    raise HocketError(f"{what} '{value}' beside a plan, which has its own; leave it out")
-            if self.architecture not in (None, self.plan.architecture):
-                raise HocketError(f"the plan is for '{self.plan.architecture}', not '{self.architecture}'")
 
 
 @dataclass(frozen=True, kw_only=True)

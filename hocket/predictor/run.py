@@ -12,12 +12,13 @@ from hocket.graph.csr import Indices
 from hocket.network import Topology
 from hocket.predictor import _kernel
 from hocket.predictor.lowering import WorkerStep
+from hocket.predictor.program import Links, Log
 from hocket.sim.lowered import Floats
 
 T = TypeVar("T")
 _POLL_S = 0.2
 
-NO_LOG = _kernel.Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
+NO_LOG = Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
 def run_steps(
@@ -31,7 +32,7 @@ def run_steps(
     shuffled: bool = False,
     needed: int = 0,
     seed: int = 0,
-    log: _kernel.Log = NO_LOG,
+    log: Log = NO_LOG,
     watch: Indices | None = None,
 ) -> tuple[Floats, Indices]:
     """When steps end, in seconds and ascending, and which worker's each is, (num_ends,) both.
@@ -49,7 +50,7 @@ def run_steps(
         When it was stopped.
     """
     slowness = np.ones(len(topology.worker_bps)) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
-    links = _kernel.Links(
+    links = Links(
         topology.all_alike,
         topology.worker_bps[0],
         topology.server_bps[0],

@@ -18,7 +18,8 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
-from hocket.predictor.prediction import Mode, Outcome, Prediction, Prepared, Request, prepare, run, summed_up
+from hocket.predictor.prediction import Outcome, Prediction, Prepared, prepare, run, summed_up
+from hocket.predictor.request import Mode, Request
 
 Engine = Literal["local", "ray"]
 Progress = Callable[[int, int], None]

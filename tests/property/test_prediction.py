@@ -16,7 +16,8 @@ import hocket
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.topology import Topology
-from hocket.predictor import _kernel, predict
+from hocket.predictor import predict
+from hocket.predictor.draws import drawn
 from hocket.predictor.lowering import lower_worker_step
 from hocket.predictor.run import run_steps
 from tests import strategies
@@ -124,7 +125,7 @@ def both(
         naive.Job(graph, plan, network),
         network.num_workers,
         num_ends,
-        lambda worker, k: int(_kernel.drawn(seed, worker, k)) % graph.num_samples,
+        lambda worker, k: int(drawn(seed, worker, k)) % graph.num_samples,
         links=links,
         capacity=capacity,
         window_bits=window_bits,

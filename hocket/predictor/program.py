@@ -1,0 +1,58 @@
+"""What the prediction kernel is given: a worker's step, the links that are shared, and what to log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Program(NamedTuple):
+    """One worker's step: L nodes, the first T of which take time on processors; the others are transfers.
+
+    The G global nodes exist once a step, in synchronous training only.
+    """
+
+    num_servers: int  # M
+    num_timed: int  # T
+    next_ptr: Ints  # (L + 1,) cuts next_idx: the nodes of the same worker that wait for each node
+    next_idx: Ints
+    waits: Ints  # (L,) how many nodes each one waits for
+    lane: Ints  # (L,)
+    rank: Ints  # (L,) which ready node a lane takes first, the least
+    bits: Floats  # (L - T,)
+    batch: Ints  # (L - T,) of a pull: which batch it is a part of; -1 for a push
+    num_batches: int
+    initial: Ints  # nodes that wait for nothing
+    awaited: npt.NDArray[np.bool_]  # (L,) whether the synchronous step waits for this node of enough workers
+    to_ptr: Ints  # (L + 1,) cuts to_idx: the global nodes that wait for each local one
+    to_idx: Ints
+    global_ptr: Ints  # (G + 1,) cuts global_idx: the global nodes that wait for each global one
+    global_idx: Ints
+    global_waits: Ints  # (G,)
+    global_server: Ints  # (G,)
+
+
+class Links(NamedTuple):
+    """Who shares what: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
+
+    alike: bool
+    worker_bps: float
+    server_bps: float
+    route: Ints  # (2 W M, 4)
+    capacity_bps: Floats
+
+
+class Log(NamedTuple):
+    """Which chunks ran when, for those that ended between two moments; arrays filled in place."""
+
+    from_s: float
+    to_s: float
+    worker: Ints  # -1: a server's
+    node: Ints
+    start_s: Floats
+    end_s: Floats

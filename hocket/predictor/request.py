@@ -1,0 +1,48 @@
+"""What to predict, whatever the numbers of workers and servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.planner import Architecture, Barrier
+from hocket.predictor.machines import ALIKE, Machines
+
+Mode = Literal["async", "sync"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to predict; :func:`hocket.predict` documents the fields."""
+
+    graph: StepGraph
+    network: Network
+    machines: Machines = ALIKE
+    mode: Mode | None = None
+    architecture: Architecture | None = None
+    barrier: Barrier | None = None
+    policy: str | None = None
+    plan: Plan | None = None
+    window_bytes: float | None = None
+    steps: int = 1000
+    skip: int = 50
+    seed: int = 0
+    fusion_bytes: int = 0
+    budget_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
+        if not 0 <= self.skip < self.steps:
+            raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
+        if self.window_bytes is not None and not 0 <= self.window_bytes <= 1e18:
+            raise HocketError(f"window {self.window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
+        if self.plan is not None:
+            for what, value in (("policy", self.policy), ("barrier", self.barrier)):
+                if value is not None:
+                    raise HocketError(f"{what} '{value}' beside a plan, which has its own; leave it out")
+            if self.architecture not in (None, self.plan.architecture):
+                raise HocketError(f"the plan is for '{self.plan.architecture}', not '{self.architecture}'")
