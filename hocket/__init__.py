@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from hocket.network import Network, load_network
     from hocket.predictor import Machines, Prediction, predict
     from hocket.profiler import profile
+    from hocket.runtime.clip import clip_grad_norm_
     from hocket.sim import Result, simulate
     from hocket.tuner import Tuning, plan, tune
+    from hocket.tuner.training import distribute
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,8 @@ _HOME = {
     "Timeline": "hocket.graph",
     "Tuning": "hocket.tuner",
     "UnknownNameError": "hocket.errors",
+    "clip_grad_norm_": "hocket.runtime.clip",
+    "distribute": "hocket.tuner.training",
     "load_network": "hocket.network",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
@@ -55,6 +59,8 @@ __all__ = [
     "Timeline",
     "Tuning",
     "UnknownNameError",
+    "clip_grad_norm_",
+    "distribute",
     "load_network",
     "load_plan",
     "load_step",

@@ -8,7 +8,21 @@ from typing import NoReturn
 
 import typer
 
-from hocket.cli import demo, models, network, plan, predict, profile, report, simulate, tune
+from hocket.cli import (
+    bench,
+    compare,
+    demo,
+    lab,
+    models,
+    network,
+    plan,
+    predict,
+    profile,
+    report,
+    simulate,
+    train,
+    tune,
+)
 from hocket.errors import HocketError
 
 app = typer.Typer(
@@ -24,9 +38,13 @@ app.command("plan")(plan.plan)
 app.command("simulate")(simulate.simulate)
 app.command("predict")(predict.predict)
 app.command("tune")(tune.tune)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("train", cls=train.Train)(train.train)
 app.command("demo")(demo.demo)
 app.add_typer(network.app, name="network")
+app.add_typer(bench.app, name="bench")
+app.add_typer(lab.app, name="lab")
 
 
 @app.callback(invoke_without_command=True)

@@ -93,6 +93,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(plan)
     for key in ("reductions",) if plan.architecture == "ps" else ("pulls", "pushes", "barrier"):
         del fields[key]
+    for reduction in fields.get("reductions", ()):
+        if reduction["slice"] is None:
+            del reduction["slice"]
     if plan.issue is None:
         del fields["issue"]
     if plan.barrier == "step":

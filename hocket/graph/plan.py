@@ -35,12 +35,14 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     """One AllReduce of a batch of gradients, cut into ``chunks`` that are sent and reduced in a pipeline.
 
     ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
-    of its parameters in the next step does.
+    of its parameters in the next step does. ``slice``: (k, n) for the k-th, from 0, of n equal slices of one
+    parameter that stands alone; the slices travel in the order of their numbers, and others between them.
     """
 
     parameters: Batch
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
     window: Literal["backward", "forward"] = "backward"
+    slice: tuple[int, int] | None = None
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,3 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     issue: Literal["listed", "ready"] | None = None
     barrier: Literal["step", "parameter"] = "step"
     predicted: Predicted | None = None
+
+
+def batch_name(names: tuple[str, ...]) -> str:
+    """A batch as a timeline labels it."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

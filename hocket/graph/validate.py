@@ -181,7 +181,10 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
         _covers("pushes", [push.parameters for push in plan.pushes], trained, every, refuse)
         _check_slices(plan, graph, refuse)
     else:
-        _covers("reductions", [r.parameters for r in plan.reductions], trained, every, refuse)
+        # A sliced parameter counts once, where its first slice stands.
+        whole = [r.parameters if r.slice is None or r.slice[0] == 0 else () for r in plan.reductions]
+        _covers("reductions", whole, trained, every, refuse)
+        _check_sliced_reductions(plan, graph, refuse)
         for i, reduction in enumerate(plan.reductions):
             if reduction.chunks > MOST_CHUNKS:
                 refuse(f"reductions[{i}].chunks", f"{reduction.chunks} is more than {MOST_CHUNKS}; cut less")
@@ -228,6 +231,32 @@ def _check_slices(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
             if push.chunks != pulled.get(name, 1):
                 rule = f"'{name}' is pushed in {push.chunks} and pulled in {pulled.get(name, 1)} slices"
                 refuse(f"pushes[{i}].chunks", f"{rule}; give both the same")
+
+
+def _check_sliced_reductions(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
+    """All slices of a parameter are there, in order, none of them empty, and none is cut again."""
+    sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
+    seen: dict[str, tuple[int, int]] = {}
+    for i, reduction in enumerate(plan.reductions):
+        if reduction.slice is None:
+            continue
+        name, (k, count) = reduction.parameters[0], reduction.slice
+        most = max(1, min(sizes.get(name, 1), MOST_CHUNKS))
+        if len(reduction.parameters) > 1:
+            refuse(f"reductions[{i}].slice", f"{count} slices of a batch; slice a parameter that is alone")
+        if not 1 <= count <= most:
+            refuse(f"reductions[{i}].slice", f"{count} slices of '{name}'; it takes 1 to {most}")
+        if reduction.chunks > 1:
+            refuse(
+                f"reductions[{i}].chunks", f"{reduction.chunks} chunks of a slice; cut more slices instead"
+            )
+        expected = (seen[name][0] + 1, seen[name][1]) if name in seen else (0, count)
+        if (k, count) != expected or k >= count:
+            refuse(f"reductions[{i}].slice", f"{[k, count]} of '{name}'; slices go from [0, n] to [n - 1, n]")
+        seen[name] = k, count
+    for name, (k, count) in seen.items():
+        if k + 1 < count:
+            refuse("reductions", f"slice {k + 1} of {count} of '{name}' is missing; send all of them")
 
 
 def _check_compute_order(order: Sequence[str], graph: StepGraph, refuse: Refuse) -> None:

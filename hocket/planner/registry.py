@@ -12,6 +12,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.planner import allreduce_baselines, baselines
+from hocket.planner.bytescheduler import bytescheduler
 from hocket.planner.caramel import caramel
 from hocket.planner.ibatch import ibatch
 from hocket.planner.ibatch_greedy import ibatch_greedy
@@ -52,6 +53,7 @@ POLICIES: dict[str, Policy] = {
     "ddp": Policy(allreduce_baselines.ddp, "allreduce"),
     "horovod": Policy(allreduce_baselines.horovod, "allreduce"),
     "caramel": Policy(caramel, "allreduce"),
+    "bytescheduler": Policy(bytescheduler, "allreduce"),
 }
 
 

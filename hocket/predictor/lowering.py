@@ -29,7 +29,8 @@ from hocket.graph.updates import awaited_gradients, is_update
 from hocket.network import Network, assign_servers
 from hocket.predictor.contraction import run_together, update_together
 from hocket.predictor.program import Program
-from hocket.sim.lowered import Edges, Floats, batch_name, computing_order
+from hocket.graph.plan import batch_name
+from hocket.sim.lowered import Edges, Floats, computing_order
 from hocket.sim.parameter_server import cut_batches, place_server_ops
 from hocket.sim.slices import sliced
 

@@ -13,6 +13,7 @@ import numpy as np
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import flatten
+from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.updates import awaited_gradients, is_update
 from hocket.kernel import kernel
@@ -23,7 +24,6 @@ from hocket.sim.lowered import (
     Lowered,
     Mask,
     Shown,
-    batch_name,
     computing_order,
     ends_of,
     rows_of,

@@ -140,8 +140,3 @@ def computing_order(plan: Plan, graph: StepGraph, ops: Indices) -> tuple[Indices
     rank = np.empty(len(ops), np.int64)
     rank[sequence] = np.arange(len(ops))
     return rank, sequence
-
-
-def batch_name(names: tuple[str, ...]) -> str:
-    """A batch as a timeline labels it."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

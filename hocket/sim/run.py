@@ -37,9 +37,9 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
         When the plan does not fit the step, or there are too many servers.
     """
     check_plan(plan, graph)
-    if plan.architecture == "allreduce":
-        return lower_reduced_step(reduced_step(graph, network), plan, network.num_workers)
     cut, cut_plan = sliced(graph, plan)
+    if plan.architecture == "allreduce":
+        return lower_reduced_step(reduced_step(cut, network), cut_plan, network.num_workers)
     step = server_step(cut, network, overlapping=plan.barrier == "parameter")
     return lower_server_step(step, cut_plan, network.num_workers)
 

@@ -14,11 +14,12 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.graph.flat_plan import flatten
+from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
 from hocket.sim._kernel import NEXT_STEP, NO_LANE, Program
-from hocket.sim.lowered import Floats, Lowered, Shown, batch_name, computing_order, rows_of
+from hocket.sim.lowered import Floats, Lowered, Shown, computing_order, rows_of
 from hocket.sim.parameter_server import ServerStep, cut_batches
 
 

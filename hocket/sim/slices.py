@@ -10,7 +10,17 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from hocket.graph import OperationRow, ParameterRow, Plan, Pull, Push, StepGraph, StepRows, step_from_rows
+from hocket.graph import (
+    OperationRow,
+    ParameterRow,
+    Plan,
+    Pull,
+    Push,
+    Reduction,
+    StepGraph,
+    StepRows,
+    step_from_rows,
+)
 from hocket.graph.csr import Indices
 from hocket.graph.io import step_document
 from hocket.graph.updates import is_update
@@ -24,6 +34,9 @@ def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
     index = {name: i for i, name in enumerate(graph.parameter_names)}
     for pull in plan.pulls:
         chunks[index[pull.parameters[0]]] = pull.chunks
+    for reduction in plan.reductions:
+        if reduction.slice is not None:
+            chunks[index[reduction.parameters[0]]] = reduction.slice[1]
     if chunks.max(initial=1) == 1:
         return graph, plan
     cut, pieces = slice_graph(graph, chunks)
@@ -35,6 +48,7 @@ def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
             for batch in _batches(pull, pieces)
         ),
         pushes=tuple(Push(parameters=batch) for push in plan.pushes for batch in _batches(push, pieces)),
+        reductions=tuple(_of_slice(reduction, pieces) for reduction in plan.reductions),
     )
     return cut, cut_plan
 
@@ -93,6 +107,13 @@ def _parts(name: str, cut_by: dict[str, str], pieces: Pieces, close: str) -> lis
     if name not in cut_by:
         return [name]
     return [f"{name}[{j}{close}" for j in range(len(pieces[cut_by[name]]))]
+
+
+def _of_slice(reduction: Reduction, pieces: Pieces) -> Reduction:
+    if reduction.slice is None:
+        return reduction
+    piece = pieces[reduction.parameters[0]][reduction.slice[0]]
+    return msgspec.structs.replace(reduction, parameters=(piece,), slice=None)
 
 
 def _batches(transfer: Pull | Push, pieces: Pieces) -> list[tuple[str, ...]]:

@@ -61,7 +61,9 @@ def improve(
     evaluations = 0
     for choice, chunks in _settings(graph, network, plans[0].architecture, barrier):
         judge = Judge(mean, network, plans[0].architecture, choice, chunks)
-        choices = [msgspec.structs.replace(made, barrier=choice) for made in plans]
+        # The search moves whole gradients; plans that slice them are compared with at the end.
+        whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
+        choices = [msgspec.structs.replace(made, barrier=choice) for made in whole]
         for flat in starts(mean, network, choices, chunks):
             if best is not None and time.perf_counter() - began > _FOR_STARTS * budget_s:
                 break

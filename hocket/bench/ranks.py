@@ -1,0 +1,246 @@
+"""One rank of ``bench train``: every variant of every model, in turn, by the clock.
+
+All variants live in the same processes and take turns in blocks of steps; a round is a block of each, and
+each round begins with another variant. So a machine that slows down, or a network that others use too, slows
+all of them alike, and figures of one round can be compared. A block's time runs from a barrier to the end of
+all that the block began, and is that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from hocket.bench.batches import choose_batch_sizes
+from hocket.bench.bound import critical_cycle_s, simulated_s
+from hocket.bench.models import load
+from hocket.bench.request import (
+    BUCKETS_MB,
+    BUSY,
+    COMPUTE,
+    DDP_COMPILED,
+    DEFAULT_BUCKET_MB,
+    HOCKET,
+    HOCKET_COMPILED,
+    LOST,
+    NETWORK,
+    Answer,
+    Measured,
+    Request,
+    ddp_name,
+)
+from hocket.bench.variants import Copy, Planned, Variant, all_reduce, ddp, gradient_bytes, traffic
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.profiler import Setup
+
+_WARM_UP = 3  # DDP rebuilds its buckets after its first step
+_SIZING_RUNS = 3
+
+
+def main() -> None:
+    """Serve the request in the first argument; answers go to the folder in the second.
+
+    Rank 0 leaves answer.json there. A rank that fails leaves one line in RANK.failed and ends with status 1,
+    or with :data:`LOST` where it failed because another was gone.
+    """
+    request, folder = msgspec.json.decode(sys.argv[1], type=Request), Path(sys.argv[2])
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+    # What a user's file prints is no part of the answer that whoever started us prints.
+    os.dup2(2, 1)
+    torch.set_num_threads(request.threads)
+    # Long training on one batch makes gradients vanish, and arithmetic next to zero is slow.
+    torch.set_flush_denormal(True)
+    try:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
+        cells = _Rank(request).measure()
+        hosts: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(hosts, socket.gethostname())
+        if dist.get_rank() == 0:
+            answer = Answer(
+                cells=cells,
+                workers=dist.get_world_size(),
+                hosts=sorted(set(hosts)),
+                torch=str(torch.__version__),
+            )
+            (folder / "answer.json").write_bytes(msgspec.json.encode(answer))
+        dist.destroy_process_group()
+    except Exception as error:
+        kind = "" if isinstance(error, HocketError) else f"{type(error).__name__}: "
+        (folder / f"{os.environ['RANK']}.failed").write_text(f"{kind}{error}".strip().partition("\n")[0])
+        # Threads of the process groups may still wait for a rank that is gone.
+        os._exit(LOST if _by_another(error) else 1)
+
+
+def _leave_with_parent() -> None:
+    """End this process when the one that started it is gone, and with it the other end of our input."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+def _by_another(error: Exception) -> bool:
+    """Whether this rank failed only because another is gone; gloo has no type of its own for that."""
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or "connection closed" in text or "connection reset" in text
+
+
+class _Rank:
+    """What this rank takes part in; figures are the same on all ranks."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._started_s = time.monotonic()
+
+    def measure(self) -> list[Measured]:
+        """Every model at every batch size."""
+        return [
+            self._cell(model, rho, batch_size)
+            for model in self._request.models
+            for batch_size, rho in self._batch_sizes(model).items()
+        ]
+
+    def _batch_sizes(self, model: str) -> dict[int, float | None]:
+        """The batch sizes to train ``model`` at, with the rho that each is to come near."""
+        request = self._request
+        if request.batch_size is not None:
+            return {request.batch_size: None}
+
+        def compute_s(batch_size: int) -> float:
+            alone = Copy(load(model, batch_size, request.seed))
+            return self._least_s(Variant(name=COMPUTE, run=alone.train))
+
+        size_bytes = gradient_bytes(load(model, 1, request.seed).model)
+        with _group() as group:
+            network_s = self._least_s(Variant(name=NETWORK, run=all_reduce(size_bytes, group)))
+        self._say(
+            f"{model}: an all-reduce of {size_bytes / 1e6:.1f} MB takes {network_s:.4g} s; choosing batches"
+        )
+        sizes: dict[int, float | None] = {}
+        for rho, size in zip(
+            request.rhos, choose_batch_sizes(network_s, request.rhos, compute_s), strict=True
+        ):
+            if size in sizes:
+                self._say(f"{model}: rho {rho:g} and {sizes[size]:g} both come to batch {size}; timed once")
+            sizes.setdefault(size, rho)
+        return sizes
+
+    def _least_s(self, variant: Variant) -> float:
+        """A step's time, roughly: the least of a few, which is the one that others disturbed least."""
+        variant.run(1)
+        return min(self._timed_s(variant, 1) for _ in range(_SIZING_RUNS))
+
+    def _cell(self, model: str, rho: float | None, batch_size: int) -> Measured:
+        setup = load(model, batch_size, self._request.seed)
+        with ExitStack() as groups:
+            title = f"{model}, batch {batch_size}"
+            steps_s, known = self._race(title, setup, lambda: groups.enter_context(_group()))
+            # Before their groups end, the models that hold on to them, in circles.
+            gc.collect()
+        busy_s, network_s = median(steps_s[BUSY]), median(steps_s[NETWORK])
+        return Measured(
+            model=model,
+            batch_size=batch_size,
+            rho_target=rho,
+            gradient_bytes=gradient_bytes(setup.model),
+            steps_s=steps_s,
+            cycle_s=critical_cycle_s(*known, compute_s=busy_s, network_s=network_s),
+            simulated_s=simulated_s(*known),
+        )
+
+    def _race(
+        self, title: str, setup: Setup, group: Callable[[], dist.ProcessGroup]
+    ) -> tuple[dict[str, list[float]], tuple[StepGraph, Plan, Network]]:
+        """All variants in all rounds: what a step took in each, and what hocket knew of it before."""
+        request = self._request
+        alone = Copy(setup)
+        busy = partial(traffic, group(), request.timeout_s)
+        variants = [
+            Variant(name=COMPUTE, run=alone.train),
+            Variant(name=BUSY, run=alone.train, around=busy),
+            Variant(name=NETWORK, run=all_reduce(gradient_bytes(setup.model), group())),
+            *(Variant(name=ddp_name(mb), run=ddp(setup, mb, group())) for mb in BUCKETS_MB),
+        ]
+        if request.compile:
+            compiled = ddp(setup, DEFAULT_BUCKET_MB, group(), compiled=True)
+            variants.append(Variant(name=DDP_COMPILED, run=compiled))
+        self._say(f"{title}: warming up")
+        for variant in variants:
+            with variant.around():
+                variant.run(_WARM_UP)
+        planned = Planned(setup, request.plan)
+        planned.settle()
+        variants.append(Variant(name=HOCKET, run=planned.run))
+        # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
+        planned.run(max(request.steps, _WARM_UP))
+        known = planned.known()
+        if request.compile:
+            compiled_too = Planned(setup, request.plan, compiled=True)
+            compiled_too.settle()
+            variants.append(Variant(name=HOCKET_COMPILED, run=compiled_too.run))
+        steps_s: dict[str, list[float]] = {variant.name: [] for variant in variants}
+        for turn in range(request.blocks):
+            self._say(f"{title}: round {turn + 1} of {request.blocks}")
+            first = turn % len(variants)
+            for variant in (*variants[first:], *variants[:first]):
+                steps_s[variant.name].append(self._timed_s(variant, request.steps))
+        return steps_s, known
+
+    def _timed_s(self, variant: Variant, steps: int) -> float:
+        """What each of so many ``steps`` takes, on the slowest rank."""
+        with variant.around():
+            dist.barrier()
+            start_s = time.perf_counter()
+            variant.run(steps)
+            block_s = time.perf_counter() - start_s
+            # All ranks have ended their blocks before any of them leaves what is around them.
+            slowest_s, passed_s = self._most(block_s, time.monotonic() - self._started_s)
+        if passed_s > self._request.timeout_s:
+            raise HocketError(
+                f"timing took longer than {self._request.timeout_s:g} s; raise --timeout, or ask for fewer"
+                " models, rhos, steps or blocks"
+            )
+        return slowest_s / steps
+
+    def _most(self, *values: float) -> list[float]:
+        """The largest of each value over all ranks."""
+        largest = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        found: list[float] = largest.tolist()
+        return found
+
+    def _say(self, text: str) -> None:
+        if dist.get_rank() == 0:
+            print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _group() -> Iterator[dist.ProcessGroup]:
+    """A process group of all ranks, for one variant alone."""
+    group = dist.new_group()
+    assert isinstance(group, dist.ProcessGroup)
+    try:
+        yield group
+    finally:
+        dist.destroy_process_group(group)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""``bench train``: real training on an emulated cluster, or between the processes that torchrun started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hocket.bench.figures import Cell, Summary, cell_of, summary_of
+from hocket.bench.models import check_name
+from hocket.bench.request import LOST, Answer, Request
+from hocket.errors import HocketError, UnknownNameError
+from hocket.lab import Lab
+from hocket.profiler import launched
+from hocket.tuner import policy_names
+
+_NODES = 2
+_RATE_BPS = 250e6
+_ENDING_S = 60.0  # what starting and ending takes beyond the timing
+
+
+class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, where it ran (``rate_bps``: of a lab's links), what came out, and how long it took."""
+
+    request: Request
+    workers: int
+    rate_bps: float | None
+    where: str
+    torch: str
+    cells: list[Cell]
+    summary: Summary
+    wall_s: float
+
+
+class Ended(NamedTuple):
+    """How a rank ended; ``status`` is negative for one that a signal ended."""
+
+    rank: int
+    status: int
+    duration_s: float
+
+
+def bench_train(
+    request: Request, *, nodes: int | None = None, rate_bps: float | None = None
+) -> Benchmark | None:
+    """Time training side by side, as ``request`` says, and say how far it is from what is possible.
+
+    Started by torchrun it runs between torchrun's processes, else on an emulated cluster of ``nodes`` (2)
+    whose links take ``rate_bps`` (250e6). Progress goes to standard error. All processes have ended when this
+    returns or raises.
+
+    Returns
+    -------
+    The benchmark, on rank 0; None on torchrun's other ranks.
+
+    Raises
+    ------
+    HocketError
+        When the request makes no sense, a rank fails, or it takes longer than ``request.timeout_s``.
+    """
+    started_s = time.monotonic()
+    for model in request.models:
+        check_name(model)
+    policies = ("auto", *policy_names("allreduce"))
+    if request.plan not in policies:
+        raise UnknownNameError("policy", request.plan, policies)
+    place = launched()
+    if place is not None and (nodes is not None or rate_bps is not None):
+        raise HocketError("torchrun's processes have their own nodes and links; leave --nodes and --rate out")
+    with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
+        command = [sys.executable, "-P", "-m", "hocket.bench.ranks"]
+        command += [msgspec.json.encode(request).decode(), folder]
+        environment = {
+            "OMP_NUM_THREADS": str(request.threads),
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of namespaces without a name server
+            # Ranks import what this process imports, from where it does.
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        }
+        limit_s = request.timeout_s + _ENDING_S
+        if place is None:
+            rate_bps = rate_bps or _RATE_BPS
+            with Lab(nodes=nodes or _NODES, rate_bps=rate_bps, name="bench") as lab:
+                results = lab.run_all(command, timeout_s=limit_s, env=environment, output="prefixed")
+            ended = [Ended(result.node.index, result.returncode, result.duration_s) for result in results]
+        else:
+            ended = [Ended(place.rank, _run_here(command, environment, limit_s), 0.0)]
+        check_ended(ended, Path(folder))
+        if place is not None and place.rank > 0:
+            return None
+        answer = msgspec.json.decode(Path(folder, "answer.json").read_bytes(), type=Answer)
+    cells = [cell_of(measured) for measured in answer.cells]
+    return Benchmark(
+        request=request,
+        workers=answer.workers,
+        rate_bps=rate_bps,
+        where="an emulated cluster" if place is None else ", ".join(answer.hosts),
+        torch=answer.torch,
+        cells=cells,
+        summary=summary_of(cells),
+        wall_s=time.monotonic() - started_s,
+    )
+
+
+def _run_here(command: Sequence[str], environment: dict[str, str], limit_s: float) -> int:
+    """Run torchrun's rank in a process of its own, which can be ended while it waits; its status."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        # Never written to: its end tells the rank that we are gone.
+        stdin=subprocess.PIPE,
+        # A terminal's Ctrl-C is for us; we end it.
+        start_new_session=True,
+    )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        raise HocketError(f"this rank had not ended after {limit_s:g} s; raise --timeout") from None
+    finally:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def check_ended(ended: Sequence[Ended], folder: Path) -> None:
+    """Refuse ranks that failed, naming the one that the others failed with; it said why in ``folder``.
+
+    Raises
+    ------
+    HocketError
+        With the rank and what it said, or the signal that ended it.
+    """
+    failed = [one for one in ended if one.status]
+    if not failed:
+        return
+    # Whoever lost another is not at fault, and the first to end was not ended for the others' sake.
+    rank, status, _ = min(failed, key=lambda one: (one.status == LOST, one.duration_s))
+    if status < 0:
+        raise HocketError(f"rank {rank} was ended by signal {-status} while training")
+    said = folder / f"{rank}.failed"
+    line = said.read_text() if said.exists() else f"status {status}; standard error says more"
+    raise HocketError(f"rank {rank} failed while training: {line}")
+
+
+def benchmark_document(benchmark: Benchmark) -> dict[str, Any]:
+    """The one document of ``bench train --json``, as plain data; times are in seconds a step.
+
+    ``request``: models, rhos, batch_size (null: chosen), steps, blocks, seed, threads, plan, compile,
+    timeout_s. ``workers``, ``rate_bps`` (bits per second of a lab's links, else null), ``where``, ``torch``,
+    ``wall_s``.
+    ``cells``: model, batch_size, rho_target (null: a batch size was given), rho (N / C), gradient_bytes,
+    compute_s (C), busy_s (C while the network is busy), network_s (N), cycle_s (the critical cycle), bound_s,
+    limit (which of the last three the bound is: "compute", "network" or "cycle"), simulated_s, best_ddp, and
+    rows: variant, step_s and speedup (over best_ddp, by round; null for what does not train together), each
+    with median, low and high (the quartiles), over_bound, and rounds_s, one figure a round.
+    ``summary``: mean_speedup (geometric), least_speedup, most_over_bound: hocket over all cells.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(benchmark)
+    return document

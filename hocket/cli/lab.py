@@ -1,0 +1,158 @@
+"""``hocket lab``: an emulated cluster on this machine, to run real training on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.output import note, print_json, print_table
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.lab import Lab
+
+app = typer.Typer(
+    help="An emulated cluster on this machine: nodes on links of a given rate. Linux, root and iproute2.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Option(help="Which lab; there can be several.")]
+
+_TC_RATE = re.compile(r"(?P<number>\d+\.?\d*)(?P<prefix>[kmgt]?)bit", re.ASCII | re.IGNORECASE)
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(help="How many nodes, 2 to 250.")] = 2,
+    rate: Annotated[str, typer.Option(help="Of each node's link, each way: 250Mbit/s or 1gbit.")] = "1gbit",
+    name: Name = "hocket",
+    json: options.Json = False,
+) -> None:
+    """Make a lab, which stays until 'hocket lab down'."""
+    from hocket.lab import Lab
+
+    lab = Lab(nodes=nodes, rate_bps=parse_rate(rate), name=name)
+    lab.up()
+    if json:
+        print_json(lab_document(lab))
+    else:
+        print_table(lab_table(lab))
+
+
+@app.command()
+def down(name: Name = "hocket") -> None:
+    """End what runs in a lab, and remove it; also what is left of one whose making was killed."""
+    from hocket.lab import remove
+
+    note(f"lab '{name}' is removed" if remove(name) else f"there is no lab '{name}', nothing to remove")
+
+
+@app.command()
+def status(json: options.Json = False) -> None:
+    """Show the labs of this machine, their nodes, and the processes in them."""
+    from hocket.lab import labs, names
+
+    whole = {lab.name: lab for lab in labs()}
+    parts = [name for name in names() if name not in whole]
+    if json:
+        documents = [lab_document(lab) for lab in whole.values()]
+        documents += [{"name": name, "state": "not whole"} for name in parts]
+        print_json({"labs": documents})
+        return
+    for lab in whole.values():
+        print_table(lab_table(lab))
+    for name in parts:
+        note(f"lab '{name}' is not whole; remove what is left: hocket lab down --name {name}")
+    if not whole and not parts:
+        note("there is no lab; make one with 'hocket lab up'")
+
+
+@app.command("exec")
+def execute(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="NODE -- COMMAND...", help="With --all, '-- COMMAND...' alone."),
+    ],
+    everywhere: Annotated[bool, typer.Option("--all", help="One rank on every node.")] = False,
+    name: Name = "hocket",
+    grace: Annotated[
+        str | None, typer.Option(help="What ranks get to end by themselves once one has failed; else 10s.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="For how long ranks may run; else for ever.")] = None,
+) -> None:
+    """Run a command in a node, or with --all one rank of it on every node, as torchrun would start them.
+
+    The status is the command's own, or that of the first rank that failed.
+    """
+    from hocket.lab import Lab
+    from hocket.network import parse_duration
+
+    lab = Lab.find(name)
+    if not everywhere:
+        if grace is not None or timeout is not None:
+            raise HocketError("--grace and --timeout are about ranks; give them with --all")
+        _become(lab, *arguments)
+    results = lab.run_all(
+        arguments,
+        timeout_s=None if timeout is None else parse_duration(timeout),
+        grace_s=10.0 if grace is None else parse_duration(grace),
+        output="prefixed",
+    )
+    failed = [result for result in results if result.returncode != 0]
+    if failed:
+        # A rank that was killed is why the others failed, also where both are seen at once.
+        first = min(failed, key=lambda result: (result.duration_s, result.returncode > 0))
+        code = first.returncode if first.returncode > 0 else 128 - first.returncode
+        note(f"{first.node.name} failed first, with status {code}")
+        raise typer.Exit(code)
+
+
+def _become(lab: Lab, node: str, *command: str) -> None:
+    """Go on as ``command`` in a node: terminal, signals and status are its own."""
+    argv, environment = lab.command(lab.node(node), command)
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_DFL
+    )  # Python ignores it, and what is executed would inherit that
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os.execve(argv[0], argv, environment)
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second, from ``250Mbit/s`` or from tc's own ``250mbit``, whose case does not matter."""
+    from hocket.network import parse_bandwidth
+
+    if match := _TC_RATE.fullmatch(text.strip()):
+        return float(match["number"]) * 1000.0 ** "_kmgt".index(match["prefix"].lower() or "_")
+    return parse_bandwidth(text)
+
+
+def lab_document(lab: Lab) -> dict[str, Any]:
+    """A lab as ``--json`` prints it."""
+    import dataclasses
+
+    pids = lab.pids()
+    nodes = [{**dataclasses.asdict(node), "pids": pids[node.name]} for node in lab.nodes]
+    return {"name": lab.name, "state": "up", "rate_bps": lab.rate_bps, "nodes": nodes}
+
+
+def lab_table(lab: Lab) -> Any:
+    """A rich table of a lab's nodes and the processes in them."""
+    from rich.table import Table
+
+    rate = f"{lab.rate_bps / 1e9:g} Gbit/s" if lab.rate_bps >= 1e9 else f"{lab.rate_bps / 1e6:g} Mbit/s"
+    table = Table(title=f"lab {lab.name}: {len(lab.nodes)} nodes, {rate} each way", box=None)
+    for heading in ("node", "address", "interface", "namespace", "processes"):
+        table.add_column(heading)
+    pids = lab.pids()
+    for node in lab.nodes:
+        inside = " ".join(map(str, pids[node.name])) or "none"
+        table.add_row(node.name, node.address, node.interface, node.namespace, inside)
+    return table

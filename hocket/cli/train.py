@@ -1,0 +1,113 @@
+"""``hocket train``: torchrun, with what ``hocket.distribute`` is to know in the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hocket.cli import options
+from hocket.errors import HocketError, UnknownNameError
+
+_OURS = frozenset({"--plan", "--network", "--timeline", "--help", "-h"})
+TORCHRUN_FLAGS = frozenset(
+    {
+        *("-h", "--help", "-m", "--module", "--standalone", "--no-python", "--no_python"),
+        *("--run-path", "--run_path", "--virtual-local-rank", "--virtual_local_rank"),
+    }
+)
+"""Torchrun's options that take no value: every other one does, which tells its value from SCRIPT."""
+
+
+class Train(TyperCommand):
+    """Leaves to torchrun what is torchrun's, wherever our own options stand among it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse our options alone; the rest, SCRIPT and its arguments included, stays as it was given."""
+        named, script = _split(args)
+        ours = [part for option in named if option[0].partition("=")[0] in _OURS for part in option]
+        theirs = [part for option in named if option[0].partition("=")[0] not in _OURS for part in option]
+        # Without SCRIPT, the last of our options may lack its value: nothing stands behind it then.
+        return super().parse_args(ctx, [*ours, "--", *theirs, *script] if script else ours)
+
+
+def train(
+    command: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments.")
+    ],
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|NAME", help="A hocket.plan/1 file, or a policy; else what is fastest."),
+    ] = None,
+    network_file: Annotated[
+        Path | None,
+        typer.Option("--network", metavar="FILE", help="A hocket.network/1 file; else it is measured."),
+    ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write what happened when, for Perfetto and compare.")
+    ] = None,
+) -> None:
+    """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
+
+    Every option of torchrun may stand before SCRIPT, such as --nproc-per-node 2; its status is ours.
+    """
+    from hocket.document import check_writable
+    from hocket.network import load_network
+
+    named, script = _split(command)
+    flags = {option[0] for option in named}
+    if flags.isdisjoint({"-m", "--module", "--no-python", "--no_python"}) and not Path(script[0]).is_file():
+        raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
+    if find_spec("torch") is None:
+        raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+    told = {}
+    if plan is not None:
+        told["HOCKET_PLAN"] = _checked_plan(plan)
+    if network_file is not None:
+        load_network(network_file)
+        told["HOCKET_NETWORK"] = str(network_file.absolute())
+    if timeline is not None:
+        inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))
+        check_writable(timeline, *inputs)
+        told["HOCKET_TIMELINE"] = str(timeline.absolute())
+    # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
+    # does, it does not import from the folder that it is started in.
+    python = sys.executable
+    os.execve(python, [python, "-P", "-m", "torch.distributed.run", *command], {**os.environ, **told})
+
+
+def _checked_plan(plan: str) -> str:
+    """The absolute path of a plan that can be read, or a policy's name."""
+    from hocket.graph import load_plan
+    from hocket.planner import policies_of
+
+    names = ["auto", *policies_of("allreduce"), "search"]
+    if plan in names:
+        return plan
+    if not Path(plan).exists() and not plan.endswith((".json", ".json.zst")):
+        raise UnknownNameError("policy or plan file", plan, names)
+    architecture = load_plan(plan).architecture
+    if architecture != "allreduce":
+        raise HocketError(f"{plan} is for '{architecture}'; training takes a plan for 'allreduce'")
+    return str(Path(plan).absolute())
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The options before SCRIPT, each with its value, and SCRIPT with all that follows it."""
+    found: list[list[str]] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        option = rest[0]
+        if option == "--":
+            return found, rest[1:]
+        holds_value = "=" in option or (len(option) > 2 and not option.startswith("--"))  # -t3
+        taken = 1 if holds_value or option in TORCHRUN_FLAGS else 2
+        found.append(rest[:taken])
+        rest = rest[taken:]
+    return found, rest

@@ -1,0 +1,7 @@
+"""An emulated cluster on one Linux machine: network namespaces with rate-limited links on a bridge."""
+
+from hocket.lab.lab import Lab, labs, names, remove
+from hocket.lab.links import Node
+from hocket.lab.ranks import RankResult
+
+__all__ = ["Lab", "Node", "RankResult", "labs", "names", "remove"]

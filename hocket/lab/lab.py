@@ -1,0 +1,252 @@
+"""A lab: nodes that can be made, found, used and removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.lab import links
+from hocket.lab.links import Node
+from hocket.lab.ranks import TERMINATE, RankResult, end_processes, run_ranks
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+_FEWEST, _MOST = 2, 250
+_SLOWEST_BPS, _FASTEST_BPS = 1e6, 100e9
+
+
+class Lab:
+    """A cluster of ``nodes`` machines on this one, each on a link of ``rate_bps`` bits per second each way.
+
+    A context manager: up on entering, down on leaving, also when an exception leaves. A link that has been
+    idle lets 256 KiB through at once, then its rate holds; traffic that would wait longer than 50 ms is
+    dropped, and nothing else delays it. Nodes share this machine's processors and files, and reach nothing
+    but each other.
+
+    Raises
+    ------
+    HocketError
+        For a number of nodes outside 2 to 250, a rate outside 1 Mbit/s to 100 Gbit/s, or a name that is not
+        1 to 32 letters, digits, ``_`` and ``-``.
+    """
+
+    def __init__(self, *, nodes: int, rate_bps: float, name: str = "hocket") -> None:
+        check_name(name)
+        if not _FEWEST <= nodes <= _MOST:
+            raise HocketError(f"{nodes} nodes make no lab; choose {_FEWEST} to {_MOST}")
+        if not _SLOWEST_BPS <= rate_bps <= _FASTEST_BPS:
+            raise HocketError(
+                f"a rate of {rate_bps:g} bit/s is none for a lab; choose 1 Mbit/s to 100 Gbit/s"
+            )
+        self.name = name
+        self.rate_bps = float(rate_bps)
+        self.nodes: tuple[Node, ...] = tuple(links.node_of(name, index) for index in range(nodes))
+
+    @classmethod
+    def find(cls, name: str = "hocket") -> Lab:
+        """The lab of this name that is up, whoever made it.
+
+        Raises
+        ------
+        UnknownNameError
+            When there is none of this name.
+        HocketError
+            When it is not whole, because what made it was killed, or part of it was removed by hand.
+        """
+        links.check_machine()
+        check_name(name)
+        found = links.existing()
+        if name not in found:
+            valid = sorted(found) or [f"none yet, 'hocket lab up --name {name}' makes it"]
+            raise UnknownNameError("lab", name, valid)
+        lab = _whole(name, found[name])
+        if lab is None:
+            raise HocketError(
+                f"lab '{name}' is not whole; remove what is left: hocket lab down --name {name}"
+            )
+        return lab
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        remove(self.name)
+
+    def up(self) -> None:
+        """Make the lab; where that fails or is interrupted, nothing of it is left.
+
+        Raises
+        ------
+        HocketError
+            When a lab of this name exists, and when user, tools or kernel cannot make one.
+        """
+        links.check_machine()
+        claimed = False
+        try:
+            with links.uninterrupted():
+                links.claim(self.name)
+                claimed = True
+            links.build(self.name, self.nodes, self.rate_bps)
+        except BaseException:
+            if claimed:
+                remove(self.name)
+            raise
+
+    def node(self, name: str) -> Node:
+        """The node of this name; UnknownNameError where there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise UnknownNameError("node", name, [node.name for node in self.nodes])
+
+    def pids(self) -> dict[str, list[int]]:
+        """The processes in each node, by the node's name."""
+        found = links.pids_in(node.namespace for node in self.nodes)
+        return {node.name: found[node.namespace] for node in self.nodes}
+
+    def command(
+        self, node: Node, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> tuple[list[str], dict[str, str]]:
+        """What to execute, in which environment, so that ``argv`` runs in ``node``.
+
+        The environment is this process's, the node's interface for gloo and TensorPipe, and ``env``.
+
+        Raises
+        ------
+        HocketError
+            When there is no such command, or the lab is not up.
+        """
+        if not links.is_there(node.namespace):
+            raise HocketError(f"lab '{self.name}' is not up; make it first: hocket lab up --name {self.name}")
+        interface = {"GLOO_SOCKET_IFNAME": node.interface, "TP_SOCKET_IFNAME": node.interface}
+        environment = {**os.environ, **interface, **(env or {})}
+        if not argv:
+            raise HocketError("there is no command to run; give one, on the command line after --")
+        if "/" not in argv[0] and shutil.which(argv[0], path=environment.get("PATH", os.defpath)) is None:
+            raise HocketError(f"command '{argv[0]}' is not on the PATH; give its path, or change the PATH")
+        return [links.tool_path("ip"), "netns", "exec", node.namespace, *argv], environment
+
+    def popen(
+        self, node: Node, argv: Sequence[str], env: Mapping[str, str] | None = None, **popen_kwargs: Any
+    ) -> subprocess.Popen[Any]:
+        """Start a command in ``node``, in a session of its own unless ``popen_kwargs`` say otherwise.
+
+        The process is the command itself, not a wrapper, and ``os.killpg(process.pid, ...)`` reaches its
+        children too. It ends with the lab at the latest. ``env`` adds to this process's environment.
+
+        Raises
+        ------
+        HocketError
+            When there is no such command, or the lab is not up.
+        """
+        command, environment = self.command(node, argv, env)
+        return subprocess.Popen(command, **{"env": environment, "start_new_session": True, **popen_kwargs})
+
+    def run_all(
+        self,
+        argv: Sequence[str],
+        timeout_s: float | None = 600.0,
+        env: Mapping[str, str] | None = None,
+        grace_s: float = 10.0,
+        output: Literal["prefixed"] | None = None,
+    ) -> tuple[RankResult, ...]:
+        """Run one rank of ``argv`` on each node, with the environment that torchrun gives a rank.
+
+        That is RANK, LOCAL_RANK and the like, a free port of node 0 to meet at, and one thread for OpenMP
+        unless this process's environment says otherwise. ``env`` wins over all of it. Once a rank fails, the
+        others are ended ``grace_s`` later. ``output="prefixed"`` passes on each line as it comes, behind its
+        node's name; None keeps them for the results, which are in the order of nodes, failed ranks included.
+
+        Raises
+        ------
+        HocketError
+            When there is no such command, when ranks have not ended after ``timeout_s`` (all are ended then;
+            None: wait for ever), and when the lab is not up.
+        """
+        if timeout_s is not None and not timeout_s > 0:
+            raise HocketError(f"a timeout of {timeout_s:g} s leaves no time; give a positive one")
+        if not grace_s >= 0:
+            raise HocketError(f"a grace of {grace_s:g} s is negative; give 0 or more")
+        first = self.nodes[0]
+        self.command(first, argv, env)  # refuses what no node can run, before any does
+        shared = {
+            "MASTER_ADDR": first.address,
+            "MASTER_PORT": str(links.free_port(first)),
+            "WORLD_SIZE": str(len(self.nodes)),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+        # Ranks share processors; and into a pipe Python prints late, and nothing at all when it is killed.
+        for name, value in (("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")):
+            shared[name] = os.environ.get(name, value)
+
+        def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
+            own = {"RANK": str(node.index), "GROUP_RANK": str(node.index)}
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            return self.popen(node, argv, {**shared, **own, **(env or {}), **mark}, **streams)
+
+        return run_ranks(
+            self.nodes, start, timeout_s=timeout_s, grace_s=grace_s, streamed=output == "prefixed"
+        )
+
+
+def check_name(name: str) -> None:
+    """Refuse what names of namespaces cannot be made of; raises HocketError."""
+    if _NAME.fullmatch(name) is None:
+        raise HocketError(f"'{name}' names no lab; use 1 to 32 letters, digits, _ and -, no sign first")
+
+
+def names() -> list[str]:
+    """The labs that there is anything of, also what is left of one that was not made or removed wholly."""
+    links.check_machine()
+    return sorted(links.existing())
+
+
+def labs() -> list[Lab]:
+    """The labs that are up."""
+    links.check_machine()
+    found = (_whole(name, indices) for name, indices in sorted(links.existing().items()))
+    return [lab for lab in found if lab is not None]
+
+
+def remove(name: str) -> bool:
+    """End the processes in a lab and remove all that there is of it; whether there was anything.
+
+    Processes get SIGTERM, and SIGKILL 5 s later. This cannot be interrupted, and takes that long at most.
+
+    Raises
+    ------
+    HocketError
+        When a process does not even end on SIGKILL.
+    """
+    links.check_machine()
+    check_name(name)
+    with links.uninterrupted():
+        found = links.existing()
+        if name not in found:
+            return False
+        nodes = [links.node_of(name, index) for index in sorted(found[name])]
+        namespaces = [links.switch_of(name), *(node.namespace for node in nodes)]
+        end_processes(
+            lambda: [pid for pids in links.pids_in(namespaces).values() for pid in pids],
+            TERMINATE,
+            lambda: time.sleep(0.05),
+        )
+        links.delete(name, nodes)
+    return True
+
+
+def _whole(name: str, indices: set[int]) -> Lab | None:
+    rate_bps = links.rate_of(name)
+    if rate_bps is None or indices != set(range(len(indices))):
+        return None
+    return Lab(nodes=len(indices), rate_bps=rate_bps, name=name)

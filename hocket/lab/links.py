@@ -1,0 +1,219 @@
+"""What the kernel holds of labs, read and changed with iproute2's ``ip`` and ``tc``.
+
+A lab is nothing but network namespaces: one for each node, and one for the switch, which holds a bridge and
+the other ends of the nodes' links. The machine's own namespace gets no interface, address or route, so labs
+cannot meet its networks, its firewall or each other; and deleting the namespaces deletes everything.
+
+Names say what belongs to which lab, and nothing else is kept anywhere: ``hocket-LAB-switch`` is there from
+the first moment of a lab to its last, ``hocket-LAB-nodeI`` in between, and the bridge goes up last of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket.errors import HocketError
+
+INTERFACE = "eth0"
+_BRIDGE = "switch"
+_SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
+_NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
+_CALL_S = 60.0  # far more than any call takes, even for 250 nodes
+_SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
+_FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One machine of a lab: ``interface`` has ``address``, both in ``namespace``."""
+
+    index: int
+    name: str
+    namespace: str
+    address: str
+    interface: str = INTERFACE
+
+
+def node_of(lab: str, index: int) -> Node:
+    """Node ``index`` (0 to 249) of a lab; every lab has the same addresses, as none can see another's."""
+    return Node(
+        index=index,
+        name=f"node{index}",
+        namespace=f"hocket-{lab}-node{index}",
+        address=f"10.77.0.{index + 1}",
+    )
+
+
+def switch_of(lab: str) -> str:
+    """The namespace of a lab's bridge."""
+    return f"hocket-{lab}-switch"
+
+
+def check_machine() -> None:
+    """Refuse a machine, or a user, that cannot have labs; raises HocketError."""
+    if not sys.platform.startswith("linux"):
+        raise HocketError(f"a lab is made of Linux network namespaces, and this is {sys.platform}; use Linux")
+    if os.geteuid() != 0:
+        raise HocketError(f"labs are for root, and this is user {os.geteuid()}; run the command with sudo")
+    for tool in ("ip", "tc"):
+        tool_path(tool)
+
+
+def tool_path(tool: str) -> str:
+    """Where ``ip`` or ``tc`` is; HocketError where it is not."""
+    path = shutil.which(tool, path=os.pathsep.join((os.environ.get("PATH", ""), _SYSTEM_PATH)))
+    if path is None:
+        raise HocketError(f"a lab needs '{tool}', which is not on the PATH; install iproute2")
+    return path
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back what would stop this process (here: this thread), so that no call is left half done."""
+    stops = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
+def existing() -> dict[str, set[int]]:
+    """The indices of the nodes of every lab, whole or not, that the kernel has something of."""
+    found: dict[str, set[int]] = {}
+    listed = _call("ip", "-j", "netns", "list")
+    for entry in json.loads(listed or "[]"):
+        if match := _NAMESPACE.fullmatch(entry["name"]):
+            indices = found.setdefault(match["lab"], set())
+            if match["index"] is not None:
+                indices.add(int(match["index"]))
+    return found
+
+
+def is_there(namespace: str) -> bool:
+    """Whether there is a namespace of this name."""
+    return Path("/run/netns", namespace).exists()
+
+
+def rate_of(lab: str) -> float | None:
+    """The rate in bits per second that node 0 is limited to; None where the switch is not up yet."""
+    switch = switch_of(lab)
+    # Where `ip netns add` was killed, there is a name that no namespace is behind.
+    with contextlib.suppress(HocketError):
+        up = json.loads(_call("ip", "-n", switch, "-j", "link", "show", "up", "type", "bridge") or "[]")
+        if any(link.get("ifname") == _BRIDGE for link in up):  # ip prints {} for what it leaves out
+            (limit,) = json.loads(_call("tc", "-n", switch, "-j", "qdisc", "show", "dev", "node0"))
+            return float(limit["options"]["rate"] * 8)
+    return None
+
+
+def claim(lab: str) -> None:
+    """Make the switch's namespace, which only one can do; HocketError where it is there already."""
+    if lab in existing():
+        raise HocketError(f"lab '{lab}' exists already; end it first: hocket lab down --name {lab}")
+    _call("ip", "netns", "add", switch_of(lab))
+
+
+def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
+    """Make everything of a claimed lab, the switch's being up last.
+
+    Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
+    1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
+    """
+    switch, shaper = switch_of(lab), _SHAPER.format(rate=round(rate_bps))
+    _call("ip", "-batch", "-", script=[f"netns add {node.namespace}" for node in nodes])
+    links = [f"link add {_BRIDGE} type bridge"]
+    for node in nodes:
+        links += [
+            f"link add {node.name} type veth"
+            f" peer name {node.interface} address {_mac(node)} netns {node.namespace}",
+            f"link set {node.name} master {_BRIDGE} up",
+        ]
+    _call("ip", "-n", switch, "-batch", "-", script=links)
+    neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
+    for node in nodes:
+        device = node.interface
+        own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
+        _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
+        _call("tc", "-n", node.namespace, "qdisc", "add", "dev", device, *shaper.split())
+    _call("tc", "-n", switch, "-batch", "-", script=[f"qdisc add dev {n.name} {shaper}" for n in nodes])
+    _call("ip", "-n", switch, "link", "set", _BRIDGE, "up")
+
+
+def delete(lab: str, nodes: Iterable[Node]) -> None:
+    """Delete the namespaces and all that is in them, the switch's last: until then the lab has its name."""
+    for namespace in (*(node.namespace for node in nodes), switch_of(lab)):
+        if is_there(namespace):
+            _call("ip", "netns", "delete", namespace)
+
+
+def free_port(node: Node) -> int:
+    """A TCP port that nothing in the node listens on."""
+    asked = (tool_path("ip"), "netns", "exec", node.namespace, sys.executable, "-IS", "-c", _FREE_PORT)
+    return int(_finished(asked, ()))
+
+
+def pids_in(namespaces: Iterable[str]) -> dict[str, list[int]]:
+    """The processes in each of these namespaces, this one left out: in one pass over all processes."""
+    found: dict[str, list[int]] = {namespace: [] for namespace in namespaces}
+    by_identity = {}
+    for namespace in found:
+        with contextlib.suppress(OSError):
+            status = Path("/run/netns", namespace).stat()
+            by_identity[status.st_dev, status.st_ino] = namespace
+    for pid in all_pids():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            status = Path(f"/proc/{pid}/ns/net").stat()
+            if (namespace := by_identity.get((status.st_dev, status.st_ino), "")) and pid != os.getpid():
+                found[namespace].append(pid)
+    return found
+
+
+def all_pids() -> list[int]:
+    """Every process of this machine, in order."""
+    return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+
+
+def _mac(node: Node) -> str:
+    return f"02:00:0a:4d:00:{node.index + 1:02x}"
+
+
+def _call(tool: str, *arguments: str, script: Sequence[str] = ()) -> str:
+    """What ``ip`` or ``tc`` prints; ``script``: the lines that its ``-batch -`` reads."""
+    with uninterrupted():
+        return _finished((tool_path(tool), *arguments), script)
+
+
+def _finished(command: Sequence[str], script: Sequence[str]) -> str:
+    tool, asked = Path(command[0]).name, " ".join(command[1:])
+    try:
+        ran = subprocess.run(
+            command,
+            input="".join(f"{line}\n" for line in script),
+            capture_output=True,
+            text=True,
+            timeout=_CALL_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise HocketError(f"'{tool} {asked}' did not end within {_CALL_S:g} s; try again") from None
+    if ran.returncode == 0:
+        return ran.stdout
+    said = ran.stderr.strip()
+    if failed := re.search(r"\s*Command failed -:(\d+)\s*$", said):
+        asked, said = script[int(failed[1]) - 1], said[: failed.start()]
+    raise HocketError(
+        f"'{tool} {asked}' failed: {said or f'status {ran.returncode}'}; a lab needs a kernel with network"
+        " namespaces, veth, bridge and tbf, and the capabilities SYS_ADMIN and NET_ADMIN"
+    )

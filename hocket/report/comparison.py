@@ -1,0 +1,214 @@
+"""Two runs of one step beside each other: what was predicted, and what was measured."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median_low
+from typing import NamedTuple, get_args
+
+import msgspec
+import numpy as np
+
+from hocket.graph.timeline import Kind, Span, Timeline
+from hocket.graph.timeline_steps import Cover, Floats, SteppedTimeline, cut_into_steps
+
+_TRANSFERS: tuple[Kind, ...] = ("pull", "push", "reduce")
+_NUM_EXAMPLES = 5
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One side: its title, workers, whole steps (of the worker with most), and what operation begins them."""
+
+    title: str
+    workers: int
+    steps: int
+    anchor: str
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a step; None where a side has none of the kind. ``ratio`` is measured over predicted."""
+
+    name: str
+    predicted_s: float | None
+    measured_s: float | None
+    ratio: float | None
+
+
+class SpanDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation or a transfer on both sides: its start after the step's, its seconds, and the differences.
+
+    Differences are measured less predicted. A start and one a step later are the same place in the cycle:
+    the difference is the smallest that they can have.
+    """
+
+    kind: Kind
+    name: str
+    predicted_start_s: float
+    measured_start_s: float
+    start_difference_s: float
+    predicted_duration_s: float
+    measured_duration_s: float
+    duration_difference_s: float
+
+
+class OneSided(msgspec.Struct, frozen=True, kw_only=True):
+    """How many names only one side has, and the first of them, each with its kind."""
+
+    count: int
+    examples: tuple[tuple[Kind, str], ...]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted against measured: ``figures`` of a step, and ``spans`` by name, those that differ most first.
+
+    The figures are ``step``, ``computing`` (a processor runs an operation), ``waiting`` (it runs none),
+    ``overlap`` (it computes while its gradients or parameters travel), then each kind that occurs. A figure
+    is the mean over workers (for a kind: over the processes that have it) of the median over steps; what is
+    said of a span is the median over all workers' steps, the lower one of two.
+    """
+
+    predicted: Run
+    measured: Run
+    figures: tuple[Figure, ...]
+    spans: tuple[SpanDifference, ...]
+    only_predicted: OneSided
+    only_measured: OneSided
+
+
+def compare(predicted: Timeline, measured: Timeline) -> Comparison:
+    """Compare two timelines of the same training, step by step as :func:`cut_into_steps` finds them.
+
+    Workers need not be as many on both sides: figures and spans are means over workers.
+
+    Raises
+    ------
+    HocketError
+        When a timeline has no worker with a forward operation.
+    """
+    ours = cut_into_steps(predicted)
+    theirs = cut_into_steps(measured, anchor=ours.anchor)
+    figures, others = _figures(ours), _figures(theirs)
+    placed, other_placed = _placed(ours), _placed(theirs)
+    step_s = figures["step"], others["step"]
+    spans = [_difference(key, placed[key], other_placed[key], step_s) for key in placed.keys() & other_placed]
+    return Comparison(
+        predicted=_run(ours),
+        measured=_run(theirs),
+        figures=tuple(
+            _figure(name, figures.get(name), others.get(name))
+            for name in ("step", "computing", "waiting", "overlap", *get_args(Kind))
+            if name in figures or name in others
+        ),
+        spans=tuple(sorted(spans, key=_least_alike_first)),
+        only_predicted=_one_sided(placed, other_placed),
+        only_measured=_one_sided(other_placed, placed),
+    )
+
+
+def _run(side: SteppedTimeline) -> Run:
+    steps = max(len(edges_s) for edges_s in side.edges_s.values()) - 1
+    return Run(title=side.title, workers=len(side.workers), steps=steps, anchor=side.anchor)
+
+
+def _figures(side: SteppedTimeline) -> dict[str, float]:
+    """Seconds of a step by the figure's name; kinds that do not occur are missing."""
+    found: dict[str, list[Floats]] = {}
+    shared = [span for process in side.shared for span in side.spans[process]]
+    for worker, edges_s in side.edges_s.items():
+        operations = side.operations_of(worker)
+        transfers = _of([*side.spans[worker], *shared], _TRANSFERS)
+        step_s = np.diff(edges_s)
+        computing_s = Cover(operations).within_s(edges_s)
+        either_s = Cover([*operations, *transfers]).within_s(edges_s)
+        found.setdefault("step", []).append(step_s)
+        found.setdefault("computing", []).append(computing_s)
+        found.setdefault("waiting", []).append(step_s - computing_s)
+        found.setdefault("overlap", []).append(computing_s + Cover(transfers).within_s(edges_s) - either_s)
+    for process, spans in side.spans.items():
+        if (edges := side.edges_of(process)) is None:
+            continue
+        for kind in get_args(Kind):
+            if own := _of(spans, (kind,)):
+                found.setdefault(kind, []).append(Cover(own).within_s(edges))
+    return {name: float(np.mean([np.median(of_steps) for of_steps in each])) for name, each in found.items()}
+
+
+def _of(spans: Iterable[Span], kinds: Sequence[Kind]) -> list[Span]:
+    return [span for span in spans if span.kind in kinds]
+
+
+class _Key(NamedTuple):
+    kind: Kind
+    name: str
+
+
+class _Place(NamedTuple):
+    start_s: float
+    duration_s: float
+
+
+def _placed(side: SteppedTimeline) -> dict[_Key, _Place]:
+    """Where in a step each name starts first, and for how long it runs in one; in order of start."""
+    found: dict[_Key, list[_Place]] = {}
+    for process, spans in side.spans.items():
+        if (edges_s := side.edges_of(process)) is not None:
+            for key, place in _by_step(spans, edges_s.tolist()):
+                found.setdefault(key, []).append(place)
+    places = {
+        # A start just after an anchor and one just before it have no middle: the median is one of them.
+        key: _Place(*(median_low(values) for values in zip(*each, strict=True)))
+        for key, each in found.items()
+    }
+    return dict(sorted(places.items(), key=lambda item: item[1].start_s))
+
+
+def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[_Key, _Place]]:
+    """Of each name, its place in every step that it starts in; ``spans`` in order of start.
+
+    What is cut into pieces, by chunks or by the edge of a window, counts once: from the start of the first
+    piece, for as long as one of them runs.
+    """
+    first: dict[tuple[_Key, int], float] = {}
+    until: dict[tuple[_Key, int], float] = {}
+    busy: dict[tuple[_Key, int], float] = {}
+    for span in spans:
+        if not edges_s[0] <= span.start_s < edges_s[-1]:
+            continue
+        step = bisect_right(edges_s, span.start_s) - 1
+        at = _Key(span.kind, span.name), step
+        first.setdefault(at, span.start_s - edges_s[step])
+        reached_s = max(until.get(at, span.start_s), span.start_s)
+        busy[at] = busy.get(at, 0.0) + max(0.0, span.end_s - reached_s)
+        until[at] = max(reached_s, span.end_s)
+    for at, start_s in first.items():
+        yield at[0], _Place(start_s, busy[at])
+
+
+def _figure(name: str, predicted_s: float | None, measured_s: float | None) -> Figure:
+    ratio = measured_s / predicted_s if measured_s is not None and predicted_s else None
+    return Figure(name=name, predicted_s=predicted_s, measured_s=measured_s, ratio=ratio)
+
+
+def _difference(key: _Key, ours: _Place, theirs: _Place, step_s: tuple[float, float]) -> SpanDifference:
+    late_s = theirs.start_s - ours.start_s
+    return SpanDifference(
+        kind=key.kind,
+        name=key.name,
+        predicted_start_s=ours.start_s,
+        measured_start_s=theirs.start_s,
+        start_difference_s=min(late_s, late_s + step_s[0], late_s - step_s[1], key=abs),
+        predicted_duration_s=ours.duration_s,
+        measured_duration_s=theirs.duration_s,
+        duration_difference_s=theirs.duration_s - ours.duration_s,
+    )
+
+
+def _least_alike_first(span: SpanDifference) -> tuple[float, float, str]:
+    apart_s = max(abs(span.start_difference_s), abs(span.duration_difference_s))
+    return -apart_s, span.predicted_start_s, span.name
+
+
+def _one_sided(places: Mapping[_Key, _Place], others: Mapping[_Key, _Place]) -> OneSided:
+    alone = [key for key in places if key not in others]
+    return OneSided(count=len(alone), examples=tuple((key.kind, key.name) for key in alone[:_NUM_EXAMPLES]))

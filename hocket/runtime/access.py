@@ -1,0 +1,93 @@
+"""Everybody who looks at a model's parameters finds them up to date.
+
+Forward passes wait by hooks. Here are the other ways to parameters: ``state_dict``, ``load_state_dict``,
+``parameters``, copies and pickles. They settle what waits for an update and then do what they always did; copies
+and pickles are of the model as it was given to us, without hooks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hocket.runtime.reads import Hook, no_hook
+from hocket.runtime.training import Training
+
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_forward_hooks_always_called",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+)
+
+
+def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
+    """Keep ``model`` and its modules up to date for whoever looks; returns what undoes it."""
+    handles = []
+    for module in model.modules():
+        handles.append(module.register_state_dict_pre_hook(Hook(lambda *_: training.settle_all())))
+        handles.append(module.register_load_state_dict_pre_hook(Hook(lambda *_: training.settle_all())))
+        _replace(module, "__deepcopy__", _deep_copy(module, training))
+        _replace(module, "__reduce_ex__", _reduced(module, training))
+    plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
+
+    def named_parameters(*args: Any, **kwargs: Any) -> Any:
+        training.update_parameters()
+        return plain_parameters(*args, **kwargs)
+
+    def zero_grad(set_to_none: bool = True) -> None:
+        if not set_to_none:
+            return plain_zero_grad(set_to_none=False)
+        for _, p in plain_parameters():
+            p.grad = None
+        return None
+
+    _replace(model, "named_parameters", named_parameters)
+    _replace(model, "zero_grad", zero_grad)
+
+    def undo() -> None:
+        for handle in handles:
+            handle.remove()
+        for module in model.modules():
+            _hide(module)
+
+    return undo
+
+
+_REPLACED = ("__deepcopy__", "__reduce_ex__", "named_parameters", "zero_grad", "hocket")
+
+
+def _replace(module: torch.nn.Module, name: str, value: Any) -> None:
+    # An attribute of the instance: the class is the user's, and other models may be of it.
+    vars(module)[name] = value
+
+
+def _hide(module: torch.nn.Module) -> dict[str, Any]:
+    return {name: vars(module).pop(name) for name in _REPLACED if name in vars(module)}
+
+
+def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[int, Any]], torch.nn.Module]:
+    def deep_copy(memo: dict[int, Any]) -> torch.nn.Module:
+        training.settle_all()
+        hidden = _hide(module)
+        try:
+            copied = copy.deepcopy(module, memo)
+        finally:
+            vars(module).update(hidden)
+        for hooks in (getattr(copied, name) for name in _HOOKS):
+            for key in [key for key, hook in hooks.items() if getattr(hook, "hook", hook) is no_hook]:
+                del hooks[key]
+        return copied
+
+    return deep_copy
+
+
+def _reduced(module: torch.nn.Module, training: Training) -> Callable[[Any], Any]:
+    def reduce_ex(protocol: Any) -> Any:
+        return copy.deepcopy(module).__reduce_ex__(protocol)
+
+    return reduce_ex

@@ -1,0 +1,156 @@
+"""A plan laid out in memory: buckets of gradients, each a flat buffer, and the transfers that reduce them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan
+from hocket.graph.plan import batch_name
+from hocket.runtime.pending import PendingGradient
+
+if TYPE_CHECKING:
+    from hocket.runtime.optimizers import Deferred
+
+
+class State(enum.Enum):
+    """Where a bucket is in its round: being filled, with the network, or as the last step left it."""
+
+    IDLE = enum.auto()
+    FILLING = enum.auto()
+    SENT = enum.auto()
+
+
+@dataclass(eq=False)
+class Bucket:
+    """Parameters whose gradients are complete, reduced and applied together.
+
+    ``flat``: their gradients one behind the other and, at the end, for each whether this rank used it: summed
+    over the ranks, a zero says that nobody did. ``views``: each gradient's place in it, strided as its
+    parameter; ``stand_ins``: what parameters have for gradients on their way. ``forward``: whether it may travel into the next step's forward pass. ``pending``: what its
+    optimizers still have to do once it has arrived. ``rounds``: how often it was sent; ``missing``: transfers
+    of the last time that have not ended.
+    """
+
+    names: tuple[str, ...]
+    parameters: tuple[torch.nn.Parameter, ...]
+    forward: bool
+    flat: torch.Tensor
+    views: tuple[torch.Tensor, ...]
+    used: torch.Tensor
+    stand_ins: tuple[PendingGradient, ...] = ()
+    state: State = State.IDLE
+    filled: set[int] = field(default_factory=set)
+    rounds: int = 0
+    missing: int = 0
+    pending: list[Deferred] = field(default_factory=list)
+
+
+@dataclass(eq=False, frozen=True)
+class Transfer:
+    """One AllReduce on the wire: a piece of a bucket, and its name in timelines."""
+
+    bucket: Bucket
+    tensor: torch.Tensor
+    name: str
+
+
+@dataclass(eq=False, frozen=True)
+class Layout:
+    """Every bucket and, in the plan's order, every transfer; ``place``: bucket and index of each parameter."""
+
+    plan: Plan
+    buckets: tuple[Bucket, ...]
+    transfers: tuple[Transfer, ...]
+    place: dict[torch.nn.Parameter, tuple[Bucket, int]]
+
+
+def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
+    """Allocate the buffers of ``plan`` for the trained ``parameters`` by name.
+
+    A reduction of several types or devices becomes one for each. Buffers hold as many bytes as the gradients.
+
+    Raises
+    ------
+    HocketError
+        When the plan is not one for AllReduce, or its parameters are not exactly these.
+    """
+    _check(plan, parameters)
+    buckets: list[Bucket] = []
+    transfers: list[Transfer] = []
+    sliced: dict[str, Bucket] = {}
+    for reduction in plan.reductions:
+        forward = reduction.window == "forward"
+        if reduction.slice is None:
+            for names in _alike(reduction.parameters, parameters):
+                bucket = _bucket(names, parameters, forward)
+                buckets.append(bucket)
+                transfers += _pieces(bucket, reduction.chunks)
+            continue
+        (name,), (index, count) = reduction.parameters, reduction.slice
+        if name not in sliced:
+            sliced[name] = _bucket((name,), parameters, forward)
+            buckets.append(sliced[name])
+        piece = torch.tensor_split(sliced[name].flat, count)[index]
+        transfers.append(Transfer(sliced[name], piece, f"{name}[{index}]"))
+    place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
+    return Layout(plan, tuple(buckets), tuple(transfers), place)
+
+
+def _check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    if plan.architecture != "allreduce":
+        raise HocketError(
+            f"plan '{plan.policy}' is for architecture '{plan.architecture}'; distribute runs all-reduce plans"
+        )
+    planned = {name for reduction in plan.reductions for name in reduction.parameters}
+    for name in planned - parameters.keys():
+        raise HocketError(f"plan '{plan.policy}' reduces '{name}', which the model does not train; plan anew")
+    for name in parameters.keys() - planned:
+        raise HocketError(f"plan '{plan.policy}' leaves out '{name}', which the model trains; plan anew")
+
+
+def _alike(names: Sequence[str], parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[tuple[str, ...]]:
+    kinds: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+    for name in names:
+        kinds.setdefault((parameters[name].dtype, parameters[name].device), []).append(name)
+    for alike in kinds.values():
+        yield tuple(alike)
+
+
+def _bucket(names: tuple[str, ...], by_name: Mapping[str, torch.nn.Parameter], forward: bool) -> Bucket:
+    parameters = tuple(by_name[name] for name in names)
+    sizes = [p.numel() for p in parameters]
+    first = parameters[0]
+    flat = torch.zeros(sum(sizes) + len(names), dtype=first.dtype, device=first.device)
+    *pieces, used = flat.split([*sizes, len(names)])
+    views = tuple(
+        # A gradient laid out as its parameter, as autograd makes it, lets optimizers run along memory.
+        piece.as_strided(p.shape, p.stride()) if _is_dense(p) else piece.view(p.shape)
+        for p, piece in zip(parameters, pieces, strict=True)
+    )
+    return Bucket(names, parameters, forward, flat, views, used)
+
+
+def _is_dense(parameter: torch.Tensor) -> bool:
+    """Whether the strides reach every element of a block of memory once."""
+    extents = sorted(zip(parameter.stride(), parameter.shape, strict=True))
+    reached = 1
+    for stride, extent in extents:
+        if extent != 1 and stride != reached:
+            return False
+        reached *= extent
+    return True
+
+
+def _pieces(bucket: Bucket, chunks: int) -> list[Transfer]:
+    name = batch_name(bucket.names)
+    tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
+    return [
+        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
+        for k, tensor in enumerate(tensors)
+    ]

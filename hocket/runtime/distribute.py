@@ -1,0 +1,165 @@
+"""Train a model on every rank of a process group with the same loop as on one (Caramel, enforced in PyTorch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from hocket.errors import HocketError
+from hocket.graph import OperationRow, ParameterRow, Plan, StepGraph, StepRows, step_from_rows
+from hocket.network import Network
+from hocket.runtime.access import guard
+from hocket.runtime.agreement import check_same_model, check_same_plan, from_first, spread
+from hocket.runtime.allreduce import Channel
+from hocket.runtime.buckets import lay_out
+from hocket.runtime.buffers import StateBuffers
+from hocket.runtime.costs import measure_reductions
+from hocket.runtime.handle import Handle
+from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
+from hocket.runtime.optimizers import attach
+from hocket.runtime.recorder import Recorder
+from hocket.runtime.selection import Choice, Planner, selection
+from hocket.runtime.training import Training
+from hocket.runtime.watch import Watch
+
+_numbers = itertools.count()
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+
+
+def distribute(
+    model: torch.nn.Module,
+    optimizer: Optimizers,
+    *,
+    planner: Planner,
+    plan: Plan | None = None,
+    on_trial: bool = True,
+    network: Network | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    compile: bool = False,
+    broadcast_buffers: bool = True,
+    timeout_s: float = 1800.0,
+    timeline_path: str | None = None,
+) -> None:
+    """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
+
+    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its plans are
+    tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every rank of
+    ``process_group`` calls this; parameters and buffers become rank 0's.
+
+    Raises
+    ------
+    HocketError
+        When ranks differ in the model or the plan, or for what cannot be trained this way.
+    """
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    parameters = _trained(model, optimizers, timeout_s)
+    ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
+    timeout = timedelta(seconds=timeout_s)
+    # Groups of their own: AllReduces of the training and the user's own calls must not get in line together.
+    control = dist.new_group(ranks, timeout=timeout, backend="gloo")
+    transfers = dist.new_group(ranks, timeout=timeout, backend="gloo")
+    check_same_model(parameters, control)
+    baseline = from_first(planner.baseline(_outline(model, parameters)), control)
+    if plan is not None:
+        check_same_plan(plan, control)
+        lay_out(plan, parameters)  # refuses what does not fit, now
+    with torch.no_grad():
+        spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
+
+    rank, offset_s = dist.get_rank(control), clock_offset_s(control)
+    recorder = Recorder(parameters)
+    watch = Watch(
+        dist.distributed_c10d._get_default_store(),
+        f"hocket/{next(_numbers)}",
+        rank,
+        len(ranks),
+        lambda: rank_record(recorder, rank, offset_s),
+    )
+    buffers = StateBuffers(model, control) if broadcast_buffers else None
+    training = Training(model, parameters, transfers, buffers, watch, recorder, timeout_s)
+    training.enforce(lay_out(baseline, parameters))
+    choice = Choice(plan=baseline)
+
+    def known_network() -> Network:
+        if network is not None:
+            return dataclasses.replace(network, num_workers=len(ranks))
+        training.settle_all()
+        return measure_reductions(transfers, control)
+
+    course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
+    training.between_steps = lambda: next(course, None)
+    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach]
+    vars(model)["hocket"] = Handle(training, choice, undo)
+    # Threads hold no model: they end with it, or with the process.
+    path = timeline_path if rank == 0 else None
+    weakref.finalize(model, _end, training.channel, watch, f"{type(model).__name__}, measured", path)
+
+
+def _trained(
+    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], timeout_s: float
+) -> dict[str, torch.nn.Parameter]:
+    """The trained parameters by name, or the refusal of what cannot be trained."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise HocketError("there is no process group; call torch.distributed.init_process_group first")
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise HocketError(
+            "the model is wrapped by DistributedDataParallel; give distribute the module itself"
+        )
+    if "hocket" in vars(model):
+        raise HocketError("the model is already distributed; call model.hocket.detach() first")
+    if not 0 < timeout_s <= 1e9:
+        raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")
+    for name, p in parameters.items():
+        if p.device.type != "cpu":
+            raise HocketError(
+                f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
+            )
+        if p.is_complex():
+            raise HocketError(f"'{name}' is {p.dtype}; complex gradients are not reduced, split them in two")
+    known = set(parameters.values())
+    seen: set[torch.nn.Parameter] = set()
+    for optimizer in optimizers:
+        mine = {p for group in optimizer.param_groups for p in group["params"]}
+        if not known.isdisjoint(seen & mine):
+            raise HocketError("two optimizers update the same parameter; give each parameter to one of them")
+        seen |= mine
+    return parameters
+
+
+def _outline(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> StepGraph:
+    """A step of which only the parameters are known."""
+    names = list(parameters)
+    return step_from_rows(
+        StepRows(
+            model=type(model).__name__,
+            batch_size=1,
+            device="cpu",
+            parameters=[
+                ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
+                for name, p in parameters.items()
+            ],
+            operations=[
+                OperationRow("forward", "forward", 0.0, [], names, []),
+                OperationRow("backward", "backward", 0.0, ["forward"], [], names),
+            ],
+        )
+    )
+
+
+def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) -> None:
+    channel.stop()
+    watch.reply_at_end()
+    if timeline_path is not None:
+        timeline_of(watch.replies(0), title).save(timeline_path)
+    # An interpreter that ends on an error has one here.
+    watch.stop(finished=channel.error is None and getattr(sys, "last_value", None) is None)

@@ -1,0 +1,148 @@
+"""Any ``torch.optim`` optimizer, applied bucket by bucket when gradients arrive.
+
+The user's instance stays in use, with its state. Its ``step`` writes down every group's settings and returns; when
+a bucket has arrived they are put in place with the bucket's parameters only, and the class's own ``step`` runs.
+A scheduler that changes a group meanwhile changes the next step, not this one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from hocket.runtime.buckets import Bucket
+
+Group = dict[str, Any]
+
+# Their updates of a parameter depend on that parameter, its gradient, its state and its group's settings alone.
+_PARAMETER_WISE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop",
+        "Rprop", "SGD",
+    )
+    if hasattr(torch.optim, name)
+)  # fmt: skip
+
+
+@dataclass(eq=False, frozen=True)
+class Deferred:
+    """One step of one optimizer that waits for a bucket; ``groups``: settings with the bucket's parameters."""
+
+    optimizer: torch.optim.Optimizer
+    groups: Sequence[Group]
+
+    def run(self) -> None:
+        """Apply it to the gradients that the parameters have now."""
+        optimizer = self.optimizer
+        whole, optimizer.param_groups = optimizer.param_groups, list(self.groups)
+        try:
+            type(optimizer).step(optimizer)  # type: ignore[call-arg]
+        finally:
+            optimizer.param_groups = whole
+
+
+class Training(Protocol):
+    """What a wrapped optimizer asks of the training it is part of."""
+
+    def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
+        """A step begins: buckets of its parameters that may still travel; none after a ``barrier``."""
+
+    def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
+        """A step of these parameters ran from ``started`` until now."""
+
+    def settle_all(self) -> None:
+        """Wait for all transfers and run what waits for them."""
+
+
+def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+    """Let ``optimizer.step`` leave to ``training`` what has not arrived; returns what undoes it.
+
+    Step hooks, closures, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient
+    scaling need all gradients at once: those steps wait for every transfer.
+    """
+    before = vars(optimizer).get("step")
+    whole_step = optimizer.step
+    always = _barrier_of(optimizer, before)
+
+    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        self._opt_called = True  # type: ignore[attr-defined]  # schedulers made before us look for it
+        barrier = always or _barrier_now(self, closure)
+        travelling = training.stepping(self, barrier)
+        started = time.perf_counter()
+        if not travelling:
+            result = whole_step() if closure is None else whole_step(closure)
+            training.updated([p for group in self.param_groups for p in group["params"]], started)
+            return result
+        for bucket in travelling:
+            bucket.pending.append(Deferred(self, _part(self, set(bucket.parameters))))
+        away = {p for bucket in travelling for p in bucket.parameters}
+        here = {p for group in self.param_groups for p in group["params"]} - away
+        if here:
+            Deferred(self, _part(self, here)).run()
+            training.updated(here, started)
+        return None
+
+    if hasattr(whole_step, "_wrapped_by_lr_sched"):
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+    handles = [
+        optimizer.register_state_dict_pre_hook(lambda _: training.settle_all()),
+        optimizer.register_load_state_dict_pre_hook(lambda _, __: training.settle_all()),
+    ]
+
+    def detach() -> None:
+        for handle in handles:
+            handle.remove()
+        del optimizer.step
+        if before is not None:
+            optimizer.step = before  # type: ignore[method-assign]
+
+    return detach
+
+
+def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
+    """Why no step of this optimizer can be taken apart; empty: it can."""
+    if step is not None and not hasattr(step, "_wrapped_by_lr_sched"):
+        return f"{type(optimizer).__name__}.step was replaced on the instance"
+    # Classes wrap their step when they first make an instance; what is inside says whose it is.
+    method = inspect.unwrap(type(optimizer).step)
+    if not any(method is inspect.unwrap(known.step) for known in _PARAMETER_WISE):
+        return f"{type(optimizer).__name__} may need all gradients at once"
+    return ""
+
+
+def _barrier_now(optimizer: torch.optim.Optimizer, closure: Any) -> str:
+    if closure is not None:
+        return "a closure evaluates the model within the step"
+    hooks = (
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        torch_optimizer._global_optimizer_pre_hooks,
+        torch_optimizer._global_optimizer_post_hooks,
+    )
+    if any(hooks):
+        return "optimizer step hooks see whole steps"
+    if (
+        getattr(optimizer, "grad_scale", None) is not None
+        or getattr(optimizer, "found_inf", None) is not None
+    ):
+        return "the optimizer unscales gradients itself (fused GradScaler)"
+    return ""
+
+
+def _part(optimizer: torch.optim.Optimizer, parameters: set[torch.nn.Parameter]) -> list[Group]:
+    """Each group's settings as they are now, with those of ``parameters`` that it has."""
+    return [
+        # Schedulers change tensors in place.
+        {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in group.items()}
+        | {"params": [p for p in group["params"] if p in parameters]}
+        for group in optimizer.param_groups
+    ]

@@ -1,0 +1,86 @@
+"""Gradients that are still on their way: what ``parameter.grad`` is between its transfer's start and its end.
+
+Whoever reads one (clipping, GradScaler, a log line) waits for it, and gets what it has become. So code that knows
+nothing of the plan stays right, and only what nobody reads can go on travelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+
+class PendingGradient(torch.Tensor):
+    """Stands for ``arrived``, a gradient that is usable once ``wait`` has returned."""
+
+    arrived: torch.Tensor
+    wait: Callable[[], None]
+
+    @staticmethod
+    def __new__(cls, arrived: torch.Tensor, wait: Callable[[], None]) -> PendingGradient:
+        pending: PendingGradient = torch.Tensor._make_wrapper_subclass(
+            cls,
+            arrived.size(),
+            strides=arrived.stride(),
+            dtype=arrived.dtype,
+            device=arrived.device,
+            layout=arrived.layout,
+        )
+        pending.arrived = arrived
+        pending.wait = wait
+        return pending
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"PendingGradient(shape={tuple(self.arrived.shape)}, dtype={self.arrived.dtype})"
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _METADATA:
+            return func(*tree_map_only(PendingGradient, _without_waiting, args))
+        return func(*_settled(args), **_settled(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # Autograd's own accumulation comes this way: it calls no Python function of torch.
+        return func(*_settled(args), **_settled(kwargs or {}))
+
+
+def _getter(name: str) -> Any:
+    return getattr(torch.Tensor, name).__get__
+
+
+# What is asked of every gradient before anybody wants its values.
+_METADATA = {
+    _getter(name)
+    for name in (
+        "device",
+        "dtype",
+        "grad_fn",
+        "is_leaf",
+        "is_sparse",
+        "layout",
+        "ndim",
+        "requires_grad",
+        "shape",
+    )
+} | {torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride}
+
+
+def _without_waiting(pending: PendingGradient) -> torch.Tensor:
+    return pending.arrived
+
+
+def _wait(pending: PendingGradient) -> torch.Tensor:
+    pending.wait()
+    return pending.arrived
+
+
+def _settled(values: Any) -> Any:
+    return tree_map_only(PendingGradient, _wait, values)

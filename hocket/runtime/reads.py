@@ -1,0 +1,117 @@
+"""Who reads a parameter first: the module whose forward pass has to wait for its update.
+
+Most parameters are read by the module that owns them. Some are not (``nn.MultiheadAttention`` hands
+``out_proj.weight`` to a function, tied weights, parametrisations): the innermost module that runs when a
+parameter is first seen is noted while the first steps run, and waits for it from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_iter
+
+Parameters = tuple[torch.nn.Parameter, ...]
+
+
+class Readers:
+    """Calls ``first_read(module name, parameters)`` before each module of ``model`` that reads some.
+
+    ``watched``: parameters by name. While a ``with readers.noting():`` block runs, functional reads are noted.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        watched: Sequence[torch.nn.Parameter],
+        first_read: Callable[[str, Parameters], None],
+    ) -> None:
+        self._first_read = first_read
+        self._watched = set(watched)
+        self._names = {module: name for name, module in model.named_modules()}
+        self._running: list[torch.nn.Module] = []
+        self._reads: dict[torch.nn.Module, Parameters] = {
+            module: tuple(dict.fromkeys(p for p in module.parameters(recurse=False) if p in self._watched))
+            for module in self._names
+        }
+        self._handles = [
+            handle
+            for module in self._names
+            for handle in (
+                module.register_forward_pre_hook(Hook(self._enter), prepend=True),
+                module.register_forward_hook(Hook(self._leave), always_call=True),
+            )
+        ]
+
+    def detach(self) -> None:
+        """Remove every hook."""
+        for handle in self._handles:
+            handle.remove()
+
+    def noting(self) -> TorchFunctionMode:
+        """A context in which reads outside of the owning module are noted."""
+        return _Noting(self._note)
+
+    def settle_hooks(self) -> None:
+        """Keep hooks only where they are needed: the first steps have shown who reads what."""
+        self.detach()
+        self._running.clear()
+        self._handles = [
+            module.register_forward_pre_hook(Hook(self._enter_only), prepend=True)
+            for module, reads in self._reads.items()
+            if reads
+        ]
+
+    def _enter(self, module: torch.nn.Module, _: Any) -> None:
+        self._running.append(module)
+        self._enter_only(module, None)
+
+    def _enter_only(self, module: torch.nn.Module, _: Any) -> None:
+        if reads := self._reads[module]:
+            self._first_read(self._names[module], reads)
+
+    def _leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:
+        if self._running and self._running[-1] is module:
+            self._running.pop()
+
+    def _note(self, parameter: torch.nn.Parameter) -> None:
+        if parameter in self._watched and self._running:
+            module = self._running[-1]
+            self._reads[module] = tuple(dict.fromkeys((*self._reads[module], parameter)))
+
+
+class Hook:
+    """A hook of one model's training: a copy of the model, or what is read from a pickle, has none."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return no_hook
+
+    def __reduce__(self) -> str:
+        return "no_hook"
+
+
+def no_hook(*_: Any) -> None:
+    """Do nothing: what hooks are in copies."""
+
+
+class _Noting(TorchFunctionMode):
+    def __init__(self, note: Callable[[torch.nn.Parameter], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for value in tree_iter((args, kwargs)):
+            if isinstance(value, torch.nn.Parameter):
+                self._note(value)
+        return func(*args, **(kwargs or {}))

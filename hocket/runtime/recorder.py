@@ -1,0 +1,173 @@
+"""What a rank did and when: spans for timelines, and the step as a graph for planners.
+
+A rank's processor does one thing after another, so the graph is a chain: forward pieces between two first reads,
+backward pieces between two gradients, the update of each parameter. Waiting is in no piece: what is left is how
+long computing takes beside whatever the network does at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
+from hocket.graph.plan import batch_name
+from hocket.graph.timeline import Kind
+
+HOST = "between steps"
+_KEPT_SPANS = 20_000
+_KEPT_STEPS = 32
+
+Record = tuple[Kind, str, float, float]
+Key = tuple[Kind, str]
+Step = dict[Key, float]
+
+
+class Recorder:
+    """Records one rank's steps; ``parameters``: the trained ones by name.
+
+    Everything but :meth:`sent` is called from the training thread.
+    """
+
+    def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+        self._parameters = dict(parameters)
+        self._names = {p: name for name, p in parameters.items()}
+        self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
+        self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
+        self.begins: deque[float] = deque(maxlen=_KEPT_STEPS)
+        self._reads: dict[str, tuple[str, ...]] = {}
+        self._step: Step = {}
+        self._seen: set[torch.nn.Parameter] = set()
+        self._open: Key | None = None
+        self._since = time.perf_counter()
+
+    def begin_step(self) -> None:
+        """A step begins: with it ends the time between steps."""
+        self._close()
+        self.begins.append(self._since)
+        if self._step:
+            self.steps.append(self._step)
+        self._step, self._seen = {}, set()
+        self._open = ("forward", HOST)
+
+    def resume(self) -> None:
+        """What happened since the last call was nobody's work."""
+        self._since = time.perf_counter()
+
+    def forget(self) -> None:
+        """Drop what was recorded of steps: from now on they run under another plan."""
+        self.steps.clear()
+        self.begins.clear()
+        self._step = {}
+
+    def reads(self, module: str, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """``module`` is about to read ``parameters``, some of them for the first time in this step."""
+        new = tuple(p for p in parameters if p not in self._seen)
+        if not new:
+            return
+        self._seen.update(new)
+        name = module or "model"
+        self._close()
+        self._open = ("forward", name)
+        self._reads[name] = tuple(self._names[p] for p in new)
+
+    def forward_ended(self) -> None:
+        """The forward pass is over; the time to the first gradient belongs to that gradient."""
+        self._close()
+
+    def produced(self, parameter: torch.nn.Parameter) -> None:
+        """The gradient of ``parameter`` has just been completed."""
+        self._open = ("backward", self._names[parameter])
+        self._close()
+
+    def backward_ended(self) -> None:
+        """The backward pass is over; until the next forward pass time is spent between steps."""
+        self._close()
+        self._open = ("forward", HOST)
+
+    def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
+        """Since ``started`` the processor waited for ``names``, or updated them, and now goes on as before."""
+        now = time.perf_counter()
+        self._close(started)
+        self._since = now
+        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", started, now))
+        if kind == "update":
+            sizes = [self._parameters[name].numel() for name in names]
+            for name, size in zip(names, sizes, strict=True):
+                key: Key = ("update", name)
+                share = (now - started) * size / max(sum(sizes), 1)
+                self._step[key] = self._step.get(key, 0.0) + share
+
+    def sent(self, name: str, size_bytes: int, started: float, ended: float) -> None:
+        """A transfer went over the network; called from the threads that wait for transfers."""
+        self.spans.append(("reduce", name, started, ended))
+
+    def graph(self, model: str, batch_size: int) -> StepGraph | None:
+        """The step as recorded since :meth:`forget`, a sample for each step of the usual form; None without any."""
+        steps = list(self.steps)
+        if not steps:
+            return None
+        forms = [_form(step) for step in steps]
+        usual = max(forms, key=forms.count)
+        samples = [step for step, form in zip(steps, forms, strict=True) if form == usual]
+        main, updates = usual
+        host: Key = ("forward", HOST)
+        order = [key for key in main if key == host] + [key for key in main if key != host]
+        rows: list[OperationRow] = []
+        for kind, name in order:
+            assert kind in ("forward", "backward")
+            rows.append(
+                OperationRow(
+                    name=f"{kind} {name}",
+                    phase="forward" if kind == "forward" else "backward",
+                    duration_s=[step[kind, name] for step in samples],
+                    inputs=[rows[-1].name] if rows else [],
+                    reads=list(self._reads.get(name, ())) if kind == "forward" else [],
+                    produces=[name] if kind == "backward" else [],
+                )
+            )
+        # A parameter that no step used has a place in every plan all the same: the next step may use it.
+        unused = [name for name in self._parameters if ("backward", name) not in usual[0]]
+        rows.append(OperationRow("backward rest", "backward", 0.0, [rows[-1].name], [], unused))
+        for name in self._parameters:
+            if ("update", name) in updates:
+                durations = [step["update", name] for step in samples]
+                rows.append(OperationRow(f"update {name}", "update", durations, [], [name], []))
+        return step_from_rows(
+            StepRows(
+                model=model,
+                batch_size=batch_size,
+                device=str(next(iter(self._parameters.values())).device),
+                parameters=[
+                    ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
+                    for name, p in self._parameters.items()
+                ],
+                operations=rows,
+            )
+        )
+
+    def last_steps(self, num_steps: int) -> tuple[int, float, list[Record]]:
+        """How many of the last ``num_steps`` there are, when they began, and their spans in order of start."""
+        begins = list(self.begins)[-num_steps - 1 :]
+        if len(begins) < 2:
+            return 0, 0.0, []
+        first, last = begins[0], begins[-1]
+        inside = [span for span in list(self.spans) if span[3] > first and span[2] < last]
+        return len(begins) - 1, first, sorted(inside, key=lambda span: span[2])
+
+    def _close(self, now: float | None = None) -> None:
+        now = time.perf_counter() if now is None else now
+        if self._open is not None and now > self._since:
+            self._step[self._open] = self._step.get(self._open, 0.0) + now - self._since
+            kind, name = self._open
+            self.spans.append((kind, f"{kind} {name}", self._since, now))
+        self._since = now
+
+
+def _form(step: Step) -> tuple[tuple[Key, ...], frozenset[Key]]:
+    """The pieces of a step in order, and its updates, whose order is that of arrivals."""
+    main = tuple(key for key in step if key[0] != "update")
+    return main, frozenset(step.keys() - set(main))

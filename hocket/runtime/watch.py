@@ -1,0 +1,149 @@
+"""Who is alive, and who is to blame: each rank leaves a sign in the job's store every second.
+
+A transfer that fails says little (a connection was closed), and a wait that ends says nothing. The signs say
+which process has gone, which has finished its training, and which is behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import torch.distributed as dist
+
+_EVERY_S = 1.0
+_SILENT_S = 3.0
+_PATIENCE_S = 5.0
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """What a rank last said: how often it has, how many steps it has trained, whether it has finished."""
+
+    count: int
+    steps: int
+    finished: bool
+
+
+class Watch:
+    """Leaves this rank's sign and reads the others'; ``steps``: how far this rank is, to be kept up to date.
+
+    Ranks also ask each other for what they recorded: ``answer`` makes this rank's.
+    """
+
+    def __init__(
+        self, store: dist.Store, prefix: str, rank: int, world: int, answer: Callable[[], bytes]
+    ) -> None:
+        self.steps = 0
+        # Who made the store may serve it to all: it stays for as long as we do.
+        self._served = store
+        self._store = dist.PrefixStore(prefix, store.clone())
+        self._answer = answer
+        self._answered = 0
+        self._rank, self._world = rank, world
+        self._count = 0
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._sign()
+        self._thread = threading.Thread(target=self._run, name="hocket-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self, finished: bool) -> None:
+        """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
+        self._stopped.set()
+        self._thread.join(timeout=2 * _EVERY_S)
+        if finished:
+            with contextlib.suppress(Exception):
+                self._sign(finished=True)
+
+    def blame(self, failure: str) -> str:
+        """One line that says which rank is the reason of ``failure``; takes some seconds."""
+        before = self._read()
+        if before is None:
+            return f"the rank that holds the job's store is gone ({failure})"
+        time.sleep(_SILENT_S)
+        after = self._read()
+        if after is None:
+            return f"the rank that holds the job's store is gone ({failure})"
+        others = [r for r in range(self._world) if r != self._rank]
+        finished = [r for r in others if after[r].finished]
+        silent = [r for r in others if not after[r].finished and after[r].count == before[r].count]
+        mine = self.steps
+        if silent:
+            return (
+                f"{_ranks(silent)} gone: without a sign for {_SILENT_S:g} s since step"
+                f" {after[silent[0]].steps}, while rank {self._rank} is in step {mine} ({failure})"
+            )
+        if finished:
+            return (
+                f"{_ranks(finished)} done after {after[finished[0]].steps} steps, while rank {self._rank} is in"
+                f" step {mine}; give every rank the same number of batches (drop_last, or an even sampler)"
+            )
+        behind = [r for r in others if after[r].steps < mine]
+        if behind:
+            return (
+                f"{_ranks(behind)} alive but in step {after[behind[0]].steps}, while rank {self._rank} is in"
+                f" step {mine} ({failure})"
+            )
+        return f"all ranks are alive ({failure})"
+
+    def ask(self) -> list[bytes]:
+        """The answer of every rank that gives one within some seconds, in their order."""
+        with self._lock:
+            number = self._store.add("asked", 1)
+            self._reply(number)
+        return self.replies(number)
+
+    def replies(self, number: int) -> list[bytes]:
+        """The answers to a question, or (0) those that ranks leave at their end."""
+        answers = []
+        for rank in range(self._world):
+            key = f"answer/{number}/{rank}"
+            # Watches of other ranks reply meanwhile, and need the lock of their own store only.
+            with contextlib.suppress(Exception), self._lock:
+                self._store.wait([key], timedelta(seconds=_PATIENCE_S))
+                answers.append(self._store.get(key))
+        return answers
+
+    def reply_at_end(self) -> None:
+        """Leave an answer for a rank that asks when this one has ended."""
+        with contextlib.suppress(Exception), self._lock:
+            self._reply(0)
+
+    def _reply(self, number: int) -> None:
+        self._store.set(f"answer/{number}/{self._rank}", self._answer())
+        self._answered = max(self._answered, number)
+
+    def _run(self) -> None:
+        # The store may go before we do; then there is nobody left to read a sign.
+        with contextlib.suppress(Exception):
+            while not self._stopped.wait(_EVERY_S):
+                self._sign()
+                with self._lock:
+                    asked = self._store.add("asked", 0)
+                    if asked > self._answered:
+                        self._reply(asked)
+
+    def _sign(self, finished: bool = False) -> None:
+        with self._lock:
+            self._count += 1
+            sign = Sign(self._count, self.steps, finished)
+            self._store.set(f"sign/{self._rank}", msgspec.json.encode(sign).decode())
+
+    def _read(self) -> list[Sign] | None:
+        try:
+            keys = [f"sign/{r}" for r in range(self._world)]
+            with self._lock:
+                self._store.wait(keys, timedelta(seconds=_PATIENCE_S))
+                return [msgspec.json.decode(value, type=Sign) for value in self._store.multi_get(keys)]
+        except Exception:
+            return None
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} is"
+    return f"ranks {', '.join(map(str, ranks))} are"

@@ -1,0 +1,121 @@
+"""``hocket.distribute``: real training under a plan, the user's or the best that was found and tried."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph, load_plan
+from hocket.network import Network, load_network
+from hocket.planner import plan as plan_by_policy
+from hocket.planner import policies_of
+from hocket.planner.bytescheduler import bytescheduler, partition_of
+from hocket.sim import simulate
+from hocket.tuner.choose import make_plan
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+M = TypeVar("M", bound="Module")
+O = TypeVar("O", bound="Optimizer | Sequence[Optimizer]")
+
+_PARTITIONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
+_TRIED = 3
+_ITERATIONS = 4
+
+
+def distribute(
+    model: M,
+    optimizer: O,
+    *,
+    plan: str | Plan | None = None,
+    network: Network | None = None,
+    process_group: ProcessGroup | None = None,
+    compile: bool = False,
+    broadcast_buffers: bool = True,
+    timeout_s: float = 1800.0,
+) -> tuple[M, O]:
+    """Train ``model`` on all ranks of a process group, with the usual loop; returns the same objects.
+
+    ``plan``: "auto" profiles the first steps, plans, tries the best plans beside DistributedDataParallel's own and
+    keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or the path of one holds as it is.
+    ``network``: what to plan for; measured by default. Where they are not given, the environment's HOCKET_PLAN and
+    HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its
+    backward pass in the plan's order. ``broadcast_buffers``: as DistributedDataParallel's. No wait takes longer
+    than ``timeout_s``.
+
+    ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
+
+    Raises
+    ------
+    HocketError
+        When ranks differ in the model or the plan, or for what cannot be trained this way.
+    """
+    from hocket import runtime
+
+    wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
+    if network is None and (path := os.environ.get("HOCKET_NETWORK")):
+        network = load_network(path).network()
+    given, policy = _resolved(wanted)
+    runtime.distribute(
+        model,
+        optimizer,
+        planner=_Planner(policy),
+        plan=given,
+        on_trial=policy == "auto",
+        network=network,
+        process_group=process_group,
+        compile=compile,
+        broadcast_buffers=broadcast_buffers,
+        timeout_s=timeout_s,
+        timeline_path=os.environ.get("HOCKET_TIMELINE"),
+    )
+    return model, optimizer
+
+
+def _resolved(wanted: str | Plan) -> tuple[Plan | None, str]:
+    """A plan that is given, and else the policy that makes one."""
+    if isinstance(wanted, Plan):
+        return wanted, ""
+    names = ["auto", *policies_of("allreduce"), "search"]
+    if wanted in names:
+        return None, wanted
+    if os.path.exists(wanted):
+        return load_plan(wanted), ""
+    raise HocketError(f"plan '{wanted}' is neither a file nor one of: {', '.join(names)}")
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans for :mod:`hocket.runtime.selection`; ``policy``: "auto" for whatever is best."""
+
+    policy: str
+
+    def baseline(self, graph: StepGraph) -> Plan:
+        return plan_by_policy(graph, Network(), "ddp")
+
+    def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
+        if self.policy != "auto":
+            return [make_plan(graph, network, self.policy, architecture="allreduce").plan]
+        return best_plans(graph, network)
+
+
+def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
+    """The plans for ``graph`` that look best in simulation, the best first, each under a name of its own."""
+    partition = partition_of(network)
+    plans = [plan_by_policy(graph, network, "caramel")]
+    for factor in _PARTITIONS:
+        size = round(factor * partition)
+        made = bytescheduler(graph, network, size)
+        plans.append(msgspec.structs.replace(made, policy=f"bytescheduler {size / 1e6:.3g} MB"))
+    seconds = {
+        plan.policy: simulate(graph, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
+    }
+    return sorted(plans, key=lambda plan: seconds[plan.policy])[:_TRIED]

@@ -1,0 +1,69 @@
+"""The rate holds for what leaves a node and for what reaches it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.lab import Lab
+
+RATE_BPS = 100e6
+SIZE_BYTES = 4_000_000
+
+# Each pair is a sender and a receiver; receivers print how long all that they get takes, from its first byte.
+TRANSFER = """
+import json, os, socket, sys, threading, time
+pairs, size, rank = json.loads(sys.argv[1]), int(sys.argv[2]), int(os.environ["RANK"])
+times = []
+def receive(connection):
+    left = size
+    while left:
+        left -= len(connection.recv(min(left, 1 << 18)))
+        times.append(time.monotonic())
+    connection.sendall(b"!")
+def send(receiver):
+    while True:
+        try:
+            connection = socket.create_connection((f"10.77.0.{receiver + 1}", 4711), timeout=20)
+            break
+        except OSError:
+            time.sleep(0.05)
+    connection.sendall(bytes(size))
+    connection.recv(1)
+work = [threading.Thread(target=send, args=[b]) for a, b in pairs if a == rank]
+if any(b == rank for a, b in pairs):
+    with socket.create_server(("", 4711)) as server:
+        server.settimeout(20)
+        for a, b in pairs:
+            if b == rank:
+                work.append(threading.Thread(target=receive, args=[server.accept()[0]]))
+                work[-1].start()
+for thread in work:
+    if thread.ident is None:
+        thread.start()
+for thread in work:
+    thread.join()
+if times:
+    print(json.dumps([times[0], times[-1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [[(0, 1)], [(1, 0)], [(0, 1), (0, 2)], [(1, 0), (2, 0)]],
+    ids=["there", "back", "one to two", "two to one"],
+)
+def test_the_rate_is_the_rate(name: str, pairs: list[tuple[int, int]], tmp_path: Path) -> None:
+    with Lab(nodes=3, rate_bps=RATE_BPS, name=name) as lab:
+        ranks = lab.run_all(
+            [sys.executable, "-IS", "-c", TRANSFER, json.dumps(pairs), str(SIZE_BYTES)], timeout_s=60.0
+        )
+    assert [rank.stderr for rank in ranks] == ["", "", ""]
+    # One machine, one clock.
+    times = [json.loads(rank.stdout) for rank in ranks if rank.stdout]
+    duration_s = max(end for _, end in times) - min(begin for begin, _ in times)
+    # Above the rate is only what a link that was idle lets through at once: 256 KiB of 4 MB.
+    assert 0.7 < len(pairs) * SIZE_BYTES * 8 / duration_s / RATE_BPS < 1.05

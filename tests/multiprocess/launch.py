@@ -1,0 +1,92 @@
+"""Real ranks for tests: functions of a module of ours, run by one process a rank over gloo on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Ranks:
+    """Processes that run ``case`` ("module:function"), called with rank, world and ``arguments``."""
+
+    def __init__(self, case: str, world: int, arguments: Mapping[str, Any], folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._folder = folder
+        environment = os.environ | {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": str(world),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.multiprocess.launch", case, str(folder), json.dumps(arguments)],
+                cwd=ROOT,
+                env=environment | {"RANK": str(rank)},
+                stdout=(folder / f"{rank}.out").open("wb"),
+                stderr=subprocess.STDOUT,
+            )
+            for rank in range(world)
+        ]
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """The exit statuses; every process has ended when this returns or raises."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            return [process.wait(max(0.1, deadline - time.monotonic())) for process in self.processes]
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait(10)
+
+    def result(self, rank: int) -> Any:
+        return json.loads((self._folder / f"{rank}.json").read_text())
+
+    def output(self, rank: int) -> str:
+        return (self._folder / f"{rank}.out").read_text(errors="replace")
+
+
+def run(case: str, world: int = 2, timeout_s: float = 90, **arguments: Any) -> list[Any]:
+    """What ``case`` returned on each rank; fails with the output of the first rank that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Ranks(case, world, arguments, Path(folder))
+        statuses = ranks.wait(timeout_s)
+        for rank, status in enumerate(statuses):
+            assert status == 0, f"rank {rank} ended with {status}:\n{ranks.output(rank)}"
+        return [ranks.result(rank) for rank in range(world)]
+
+
+def _main(arguments: Sequence[str]) -> None:
+    import importlib
+
+    import torch
+    import torch.distributed as dist
+
+    case, folder, given = arguments
+    module, function = case.split(":")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    result = getattr(importlib.import_module(module), function)(rank, world, **json.loads(given))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(result))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

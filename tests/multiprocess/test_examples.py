@@ -1,0 +1,80 @@
+"""The examples under torchrun: they learn the same with hocket.distribute as with DistributedDataParallel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hocket
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BIN = Path(sys.executable).parent
+LINE = re.compile(r"step (\d+)  loss (\d+\.\d+)  \d+\.\d examples/s")
+
+needs_distribute = pytest.mark.skipif("distribute" not in dir(hocket), reason="hocket.distribute is to come")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def losses(*command: str | Path) -> dict[int, float]:
+    """What a run prints, by step."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=100)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # torchrun ends its processes
+            raise
+    assert process.returncode == 0, err
+    return {int(step): float(loss) for step, loss in LINE.findall(out)}
+
+
+def trained(
+    name: str, *arguments: str, launcher: tuple[str | Path, ...] = (BIN / "torchrun",)
+) -> dict[int, float]:
+    options = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
+    return losses(*launcher, *options, EXAMPLES / f"{name}.py", "--batch-size", "2", *arguments)
+
+
+def test_one_process_needs_no_torchrun() -> None:
+    small = ("--steps", "3", "--batch-size", "2", "--ddp")
+    assert losses(sys.executable, EXAMPLES / "gpt.py", *small).keys() == {1, 2, 3}
+
+
+@needs_distribute
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cnn",
+        pytest.param("resnet18_cifar", marks=pytest.mark.slow),
+        pytest.param("gpt", marks=pytest.mark.slow),
+    ],
+)
+def test_losses_are_those_of_ddp(name: str) -> None:
+    expected = trained(name, "--steps", "6", "--ddp")
+    assert expected.keys() == {1, 2, 3, 4, 5, 6}
+    assert trained(name, "--steps", "6") == pytest.approx(expected, rel=1e-4)
+
+
+@needs_distribute
+@pytest.mark.slow
+def test_hocket_train_launches_an_example() -> None:
+    run = trained("cnn", "--steps", "3", launcher=(BIN / "hocket", "train", "--timeline", "cnn.json"))
+    assert run.keys() == {1, 2, 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [("--ddp",), pytest.param((), marks=needs_distribute)])
+def test_a_killed_training_goes_on_from_its_checkpoint(mode: tuple[str, ...]) -> None:
+    expected = trained("resnet18_cifar", "--steps", "14", *mode)
+    run = trained("resnet18_cifar", "--steps", "14", *mode, "--checkpoint", "r.pt", "--fail-at", "12")
+    assert Path("r.failed").exists()
+    assert run == pytest.approx(expected, rel=1e-4)

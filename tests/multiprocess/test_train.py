@@ -1,0 +1,99 @@
+"""``hocket train`` with real processes: it is torchrun, down to its status and its signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_commands import CARAMEL
+
+SUM = """
+import json, os, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([1.0 + dist.get_rank()])
+dist.all_reduce(total)
+told = {name: value for name, value in os.environ.items() if name.startswith("HOCKET_")}
+seen = {"sum": total.item(), "told": told, "arguments": sys.argv[1:]}
+Path(f"rank{dist.get_rank()}.json").write_text(json.dumps(seen))
+dist.destroy_process_group()
+"""
+
+FAIL = "import sys; sys.exit(3)"
+
+WAIT = """
+import os, time
+from pathlib import Path
+Path(f"rank{os.environ['RANK']}.pid").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def train(script: str, *options: str) -> subprocess.Popen[str]:
+    Path("train.py").write_text(script)
+    command = [sys.executable, "-m", "hocket", "train", "--standalone", "--nproc-per-node", "2", *options]
+    return subprocess.Popen(
+        [*command, "train.py", "--plan", "the script's"], stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    with process:
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # torchrun ends its processes
+            raise
+    return process.returncode, err
+
+
+def test_the_processes_meet_and_know_what_was_asked_for(tmp_path: Path) -> None:
+    status, err = ended(train(SUM, "--plan", CARAMEL, "--timeline", "out.json"))
+    assert status == 0, err
+    for rank in range(2):
+        assert json.loads(Path(f"rank{rank}.json").read_text()) == {
+            "sum": 3.0,
+            "told": {"HOCKET_PLAN": CARAMEL, "HOCKET_TIMELINE": str(tmp_path / "out.json")},
+            "arguments": ["--plan", "the script's"],
+        }
+
+
+def test_a_script_that_fails_gives_torchruns_status() -> None:
+    status, err = ended(train(FAIL))
+    assert status == 1
+    assert "exitcode  : 3" in err
+
+
+def test_a_signal_ends_everybody() -> None:
+    process = train(WAIT)
+    try:
+        pids = [Path(f"rank{rank}.pid") for rank in range(2)]
+        deadline = time.monotonic() + 60
+        while not all(pid.exists() and pid.read_text() for pid in pids):
+            assert time.monotonic() < deadline, "the ranks did not start"
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+    finally:
+        status, err = ended(process)
+    assert status != 0, err
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)

@@ -1,0 +1,72 @@
+"""Our training against DistributedDataParallel's: the same parameters, buffers and optimizer state, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.multiprocess.launch import run
+from tests.multiprocess.training_cases import OPTIMIZERS
+
+CASES = "tests.multiprocess.training_cases"
+
+
+@pytest.fixture(scope="module")
+def of_optimizers() -> list[dict[str, list[str]]]:
+    return run(f"{CASES}:optimizers")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_and_scheduler_are_bitwise_those_of_ddp(of_optimizers: Any, name: str) -> None:
+    assert [found[name] for found in of_optimizers] == [[], []]
+
+
+PARITY = [
+    "accumulation",
+    "accumulation_without_no_sync",
+    "clipping_by_norm",
+    "clipping_by_torch",
+    "clipping_by_value",
+    "scaler_and_autocast",
+    "parameter_groups",
+    "several_optimizers",
+    "unused_parameters",
+    "shared_frozen_functional",
+    "batch_norm_statistics",
+    "evaluation_on_one_rank",
+    "state_at_any_moment",
+    "copies",
+    "averaged_parameters",
+    "step_hooks",
+    "zeroed_gradients",
+    "gradients_that_are_read",
+    "auto",
+    "detached",
+    "checkpointing reentrant=False shared=False",
+    "checkpointing reentrant=False shared=True",
+    "checkpointing reentrant=True shared=False",
+    "checkpointing reentrant=True shared=True",
+]
+
+
+@pytest.fixture(scope="module")
+def of_cases() -> list[dict[str, list[str]]]:
+    found = run(f"{CASES}:parity")
+    assert sorted(found[0]) == sorted(PARITY)
+    return found
+
+
+@pytest.mark.parametrize("name", PARITY)
+def test_what_a_user_of_ddp_has_is_bitwise_the_same(of_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_cases] == [[], []]
+
+
+def test_a_group_of_some_ranks_trains_alone() -> None:
+    assert run(f"{CASES}:another_group", world=3) == [[], [], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [3, 4])
+def test_more_ranks_are_as_ddp_to_the_last_digits(world: int) -> None:
+    assert run(f"{CASES}:several_ranks", world=world) == [[]] * world

@@ -1,0 +1,533 @@
+"""What ranks run for test_training.py: our training beside DistributedDataParallel's, on the same batches."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import hocket
+from tests.multiprocess.twins import Twins
+
+STEPS = 10
+
+
+class Small(nn.Module):
+    """Convolution, BatchNorm, attention with functional reads, shared, frozen and never used parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.first = nn.Linear(8, 8)
+        self.again = nn.Linear(8, 8)
+        self.again.weight = self.first.weight
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.unused = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.conv(x)).relu().flatten(2).transpose(1, 2)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        x = self.frozen(self.first(x)).relu()
+        return self.head(self.again(x).mean(1))
+
+
+class Plain(nn.Module):
+    """Three layers with BatchNorm, everything used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 16), nn.Linear(16, 5)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def batch(rank: int, step: int, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(size, 3, 8, 8, generator=generator), torch.randint(0, 5, (size,), generator=generator)
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(trainable(model), lr=0.05, momentum=0.9)
+
+
+def train(twins: Twins, rank: int, steps: int = STEPS, after: Callable[..., None] | None = None) -> list[str]:
+    """The usual loop on both; ``after(model, optimizer)`` runs between backward and step."""
+    for step in range(steps):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            if after is not None:
+                after(model, optimizer)
+            optimizer.step()
+    return twins.differences()
+
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD": {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-3},
+    "Adam": {"amsgrad": True},
+    "AdamW": {"weight_decay": 0.1},
+    "Adamax": {},
+    "NAdam": {},
+    "RAdam": {},
+    "RMSprop": {"momentum": 0.5, "centered": True},
+    "Rprop": {},
+    "Adagrad": {},
+    "Adadelta": {},
+    "ASGD": {"t0": 3},
+    "Adafactor": {},
+    "Muon": {},
+    "LBFGS": {},
+}
+
+
+def _scheduler(name: str, optimizer: torch.optim.Optimizer) -> Any:
+    schedulers = torch.optim.lr_scheduler
+    return {
+        "OneCycle": lambda: schedulers.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1, cycle_momentum=False),
+        "StepLR": lambda: schedulers.StepLR(optimizer, 2, gamma=0.5),
+        "CosineAnnealing": lambda: schedulers.CosineAnnealingLR(optimizer, STEPS),
+    }[name]()
+
+
+def optimizers(rank: int, world: int, tolerance: float = 0.0, names: list[str] | None = None) -> dict[str, list[str]]:
+    """Every optimizer with one scheduler or another, made before or after distribute."""
+    found = {}
+    kinds = ["OneCycle", "StepLR", "CosineAnnealing"]
+    for k, name in enumerate(names or OPTIMIZERS):
+
+        def make(model: nn.Module, name: str = name) -> torch.optim.Optimizer:
+            parameters = trainable(model)
+            if name == "Muon":
+                parameters = [p for p in parameters if p.ndim == 2]
+            return getattr(torch.optim, name)(parameters, lr=0.01, **OPTIMIZERS[name])
+
+        twins = Twins(Small, make, unused=True)
+        schedulers = [_scheduler(kinds[k % 3], optimizer) for optimizer in twins.optimizers]
+        for step in range(STEPS):
+            x, y = batch(rank, step)
+            for (model, optimizer, _), scheduler in zip(twins.each(), schedulers, strict=True):
+
+                def closure(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+                    optimizer.zero_grad()
+                    loss = functional.cross_entropy(model(x), y)  # noqa: B023
+                    loss.backward()
+                    return loss
+
+                if name == "LBFGS":
+                    optimizer.step(closure)
+                else:
+                    closure()
+                    optimizer.step()
+                scheduler.step()
+        found[name] = twins.differences(tolerance)
+        twins.ours.hocket.detach()
+    return found
+
+
+def several_ranks(rank: int, world: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    train(twins, rank)
+    return twins.differences(1e-6)
+
+
+# A case for each thing that a user of DDP has.
+
+
+def accumulation(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    for step in range(STEPS):
+        for model, optimizer, no_sync in twins.each():
+            optimizer.zero_grad()
+            for part in range(3):
+                x, y = batch(rank, 10 * step + part)
+                if part < 2:
+                    with no_sync():
+                        (functional.cross_entropy(model(x), y) / 3).backward()
+                else:
+                    (functional.cross_entropy(model(x), y) / 3).backward()
+            optimizer.step()
+    return twins.differences()
+
+
+def accumulation_without_no_sync(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    for step in range(STEPS):
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            for part in range(2):
+                x, y = batch(rank, 10 * step + part)
+                functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return twins.differences()
+
+
+def clipping_by_norm(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    norms: list[list[float]] = []
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        norms.append([])
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            if model is twins.ours:
+                norm = hocket.clip_grad_norm_(model, 0.3)
+            else:
+                norm = nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+            norms[-1].append(norm.item())
+            optimizer.step()
+    assert "clipping by norm" in twins.ours.hocket.explain()
+    return twins.differences() + [f"norms {a} {b}" for a, b in norms if a != b]
+
+
+def clipping_by_torch(rank: int) -> list[str]:
+    return train(
+        Twins(Plain, sgd), rank, after=lambda model, _: nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+    )
+
+
+def clipping_by_value(rank: int) -> list[str]:
+    return train(
+        Twins(Plain, sgd), rank, after=lambda model, _: nn.utils.clip_grad_value_(model.parameters(), 0.01)
+    )
+
+
+def scaler_and_autocast(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3) for _ in range(2)]
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        if step == 4 and rank == 0:
+            x = x * float("inf")  # every rank has to leave this step out
+        for (model, optimizer, _), scaler in zip(twins.each(), scalers, strict=True):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    scales = [scaler.get_scale() for scaler in scalers]
+    # BatchNorm's statistics are not finite after that batch, and nan is not equal to nan.
+    found = [d for d in twins.differences() if "running" not in d]
+    return found + ([] if scales[0] == scales[1] else [f"scales {scales}"])
+
+
+def parameter_groups(rank: int) -> list[str]:
+    def groups(model: nn.Module) -> torch.optim.Optimizer:
+        decayed = [p for p in trainable(model) if p.ndim > 1]
+        rest = [p for p in trainable(model) if p.ndim <= 1]
+        settings = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "lr": torch.tensor(0.02)}]
+        return torch.optim.AdamW(settings, lr=torch.tensor(0.01), foreach=False)
+
+    twins = Twins(Plain, groups)
+    schedulers = [torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.7) for o in twins.optimizers]
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for (model, optimizer, _), scheduler in zip(twins.each(), schedulers, strict=True):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            scheduler.step()
+    return twins.differences()
+
+
+def several_optimizers(rank: int) -> list[str]:
+    def two(model: nn.Module) -> list[torch.optim.Optimizer]:
+        body, head = list(model.layers[:4].parameters()), list(model.layers[4:].parameters())
+        return [torch.optim.SGD(body, lr=0.05), torch.optim.Adam(head, lr=0.01)]
+
+    twins = Twins(Plain, two)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, (first, second), _ in twins.each():
+            model.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            first.step()
+            if step % 2:
+                second.step()
+    return twins.differences()
+
+
+class Branches(nn.Module):
+    """One layer or the other, as the caller says; a third that nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.left, self.right, self.none = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, left: bool) -> torch.Tensor:
+        return (self.left if left else self.right)(self.trunk(x))
+
+
+def unused_parameters(rank: int) -> list[str]:
+    twins = Twins(Branches, lambda model: torch.optim.Adam(model.parameters(), lr=0.01), unused=True)
+    found = []
+    for step in range(STEPS):
+        x = torch.randn(3, 6, generator=torch.Generator().manual_seed(100 * rank + step))
+        left = (step + rank) % 2 == 0 if step % 3 else True  # some steps: not the same on all ranks
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            model(x, left).square().sum().backward()
+            if step % 4 == 3:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+        for (name, a), b in zip(twins.ddp.module.named_parameters(), twins.ours.parameters(), strict=True):
+            if (a.grad is None) != (b.grad is None):
+                found.append(f"step {step}: {name}.grad is {a.grad} and {b.grad}")
+    assert twins.ours.none.weight.grad is None
+    return found + twins.differences()
+
+
+def shared_frozen_functional(rank: int) -> list[str]:
+    return train(Twins(Small, sgd, unused=True), rank)
+
+
+def batch_norm_statistics(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    found = []
+    for step in range(STEPS):
+        found += train(twins, rank, 1)
+        x, _ = batch(rank, 77)
+        for model in (twins.ddp, twins.ours):
+            model.eval()
+        with torch.no_grad():
+            if not torch.equal(twins.ddp(x), twins.ours(x)):
+                found.append(f"step {step}: evaluation differs")
+        for model in (twins.ddp, twins.ours):
+            model.train()
+    return found
+
+
+def evaluation_on_one_rank(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    for _ in range(4):
+        train(twins, rank, 2)
+        if rank == 0:
+            with torch.no_grad():
+                twins.ours.eval()(batch(0, 5)[0])
+                twins.ours.train()
+    return [d for d in twins.differences() if "running" not in d]
+
+
+def state_at_any_moment(rank: int) -> list[str]:
+    """Right after a step, after a backward pass, and for one rank alone; loading goes on from there."""
+    twins = Twins(Plain, sgd)
+    found = train(twins, rank, 5)
+    if rank == 0:
+        saved = io.BytesIO()
+        torch.save(twins.ours.state_dict(), saved)
+    found += train(twins, rank, 1)
+    states = [
+        (copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()))
+        for model, optimizer in ((twins.ddp.module, twins.optimizers[0]), (twins.ours, twins.optimizers[1]))
+    ]
+    if list(states[0][0]) != list(states[1][0]):
+        found.append("keys differ")
+    train(twins, rank, 3)
+    x, y = batch(rank, 40)
+    functional.cross_entropy(twins.ours(x), y).backward()
+    part = twins.ours.layers.state_dict()  # of a part, in the middle of a step
+    assert part["4.weight"] is not None
+    twins.optimizers[1].zero_grad()
+    for model, optimizer, state in zip(
+        (twins.ddp.module, twins.ours), twins.optimizers, (states[0], states[0]), strict=True
+    ):
+        model.load_state_dict(state[0])
+        optimizer.load_state_dict(copy.deepcopy(state[1]))
+    return found + train(twins, rank, 4)
+
+
+def copies(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    train(twins, rank, 5)
+    found = []
+    copied, pickled = copy.deepcopy(twins.ours), pickle.loads(pickle.dumps(twins.ours))
+    part = copy.deepcopy(twins.ours.layers)
+    for name, model in (("copy", copied), ("pickle", pickled)):
+        for key, value in twins.ddp.module.state_dict().items():
+            if not torch.equal(value, model.state_dict()[key]):
+                found.append(f"{name}: {key}")
+        if "hocket" in vars(model) or any(m._forward_pre_hooks for m in model.modules()):
+            found.append(f"{name} has hooks")
+    if not torch.equal(part[4].weight, twins.ddp.module.layers[4].weight):
+        found.append("part")
+    if rank == 0:  # a copy trains by itself
+        copied(batch(0, 1)[0]).sum().backward()
+    return found + train(twins, rank, 3)
+
+
+def averaged_parameters(rank: int) -> list[str]:
+    """Reading ``model.parameters()`` right after a step, as every moving average does."""
+    twins = Twins(Plain, sgd)
+    averages = [torch.optim.swa_utils.AveragedModel(m) for m in (twins.ddp.module, copy.deepcopy(twins.ours))]
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for (model, optimizer, _), average in zip(twins.each(), averages, strict=True):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            average.update_parameters(getattr(model, "module", model))
+    pairs = zip(averages[0].parameters(), averages[1].parameters(), strict=True)
+    return ["average"] if not all(torch.equal(a, b) for a, b in pairs) else []
+
+
+class Checkpointed(nn.Module):
+    """Recomputes its parts in the backward pass; ``shared``: one part twice."""
+
+    def __init__(self, reentrant: bool, shared: bool) -> None:
+        super().__init__()
+        self.reentrant, self.shared = reentrant, shared
+        self.enter = nn.Linear(6, 6)
+        self.one = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU())
+        self.two = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x)
+        x = checkpoint(self.one, x, use_reentrant=self.reentrant)
+        x = checkpoint(self.two, x, use_reentrant=self.reentrant)
+        return checkpoint(self.two, x, use_reentrant=self.reentrant) if self.shared else x
+
+
+def checkpointing(rank: int, reentrant: bool, shared: bool) -> list[str]:
+    # DDP itself refuses shared parameters in reentrant checkpoints; both gradients sum up all the same.
+    def make() -> nn.Module:
+        return Checkpointed(reentrant, shared)
+
+    twins = Twins(make, sgd)
+    reference = copy.deepcopy(twins.ours)
+    ours = [(twins.ours, twins.optimizers[1])]
+    both = ours if reentrant and shared else [(twins.ddp, twins.optimizers[0]), *ours]
+    optimizer = sgd(reference)
+    for step in range(STEPS):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(100 * rank + step))
+        for model, o in both:
+            o.zero_grad()
+            model(x).square().sum().backward()
+            o.step()
+        if reentrant and shared:
+            optimizer.zero_grad()
+            reference(x).square().sum().backward()
+            for p in trainable(reference):
+                p.grad.div_(dist.get_world_size())
+                dist.all_reduce(p.grad)
+            optimizer.step()
+    if reentrant and shared:
+        pairs = zip(reference.named_parameters(), twins.ours.parameters(), strict=True)
+        return [name for (name, a), b in pairs if not torch.equal(a, b)]
+    return twins.differences()
+
+
+def step_hooks(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    calls = [0, 0]
+    for k, optimizer in enumerate(twins.optimizers):
+
+        def count(*_: Any, k: int = k) -> None:
+            calls[k] += 1
+
+        optimizer.register_step_post_hook(count)
+    return train(twins, rank) + ([] if calls == [STEPS, STEPS] else [f"calls {calls}"])
+
+
+def zeroed_gradients(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad(set_to_none=False)
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return twins.differences()
+
+
+def gradients_that_are_read(rank: int) -> list[str]:
+    """Before and after a step, and replaced by others."""
+    twins = Twins(Plain, sgd)
+    found = []
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        sums: list[list[float]] = []
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            values = [p.grad.sum().item() for p in model.parameters()] if step % 2 else []
+            for p in list(model.parameters())[:2]:
+                p.grad = p.grad * 0.5
+            optimizer.step()
+            sums.append(values + [p.grad.numpy().sum().item() for p in model.parameters()])
+        found += [f"step {step}"] if sums[0] != sums[1] else []
+    return found + twins.differences()
+
+
+def another_group(rank: int, world: int) -> list[str]:
+    """Ranks 0 and 2 of three train together; rank 1 does not."""
+    assert world == 3
+    group = dist.new_group([0, 2])
+    if rank == 1:
+        return []
+    return train(Twins(Plain, sgd, group=group), rank)
+
+
+def auto(rank: int) -> list[str]:
+    """The whole way from profile to trial to a plan in force."""
+    twins = Twins(Plain, sgd, plan="auto")
+    for step in range(100):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert twins.ours.hocket.settled
+    assert "ddp" in twins.ours.hocket.explain()
+    return twins.differences()
+
+
+def detached(rank: int) -> list[str]:
+    twins = Twins(Plain, sgd)
+    found = train(twins, rank, 4)
+    twins.ours.hocket.detach()
+    if "hocket" in vars(twins.ours) or "step" in vars(twins.optimizers[1]):
+        found.append("something is left")
+    if any(m._forward_pre_hooks or m._forward_hooks for m in twins.ours.modules()):
+        found.append("hooks are left")
+    hocket.distribute(twins.ours, twins.optimizers[1], plan="ddp")
+    return found + train(twins, rank, 4)
+
+
+def parity(rank: int, world: int) -> dict[str, list[str]]:
+    """All of the above in one go: processes take longer to start than these take to run."""
+    cases: dict[str, Callable[[], list[str]]] = {
+        case.__name__: (lambda case=case: case(rank))
+        for case in (
+            accumulation, accumulation_without_no_sync, clipping_by_norm, clipping_by_torch, clipping_by_value,
+            scaler_and_autocast, parameter_groups, several_optimizers, unused_parameters, shared_frozen_functional,
+            batch_norm_statistics, evaluation_on_one_rank, state_at_any_moment, copies, averaged_parameters,
+            step_hooks, zeroed_gradients, gradients_that_are_read, auto, detached,
+        )
+    }  # fmt: skip
+    for reentrant in (False, True):
+        for shared in (False, True):
+            name = f"checkpointing reentrant={reentrant} shared={shared}"
+            cases[name] = lambda r=reentrant, s=shared: checkpointing(rank, r, s)
+    return {name: case() for name, case in cases.items()}

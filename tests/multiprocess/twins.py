@@ -1,0 +1,82 @@
+"""A model trained by DistributedDataParallel and its twin trained by us, step by step on the same batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hocket
+from hocket.graph import Plan, Reduction
+
+Optimizer = torch.optim.Optimizer
+
+
+def sliced_plan(model: nn.Module) -> Plan:
+    """Every gradient by itself in an order of no use, large ones in three slices, all into the next forward pass."""
+    names = [name for name, p in model.named_parameters() if p.requires_grad]
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    reductions = []
+    for name in sorted(names, key=lambda name: name[::-1]):
+        slices = [(k, 3) for k in range(3)] if sizes[name] > 50 else [None]
+        reductions += [Reduction(parameters=(name,), window="forward", slice=s) for s in slices]
+    return Plan(policy="test", model="test", architecture="allreduce", reductions=tuple(reductions), compute_order=None)
+
+
+class Twins:
+    """``ddp`` and ``ours`` start alike on every rank, whatever rank they were made on."""
+
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        optimize: Callable[[nn.Module], Any],
+        *,
+        plan: Plan | str | None = None,
+        unused: bool = False,
+        group: Any = None,
+        **options: Any,
+    ) -> None:
+        torch.manual_seed(0)
+        model = make()
+        self.ours = copy.deepcopy(model)
+        self.ddp = DistributedDataParallel(model, process_group=group, find_unused_parameters=unused)
+        self.optimizers = optimize(model), optimize(self.ours)
+        plan = sliced_plan(self.ours) if plan is None else plan
+        returned = hocket.distribute(self.ours, self.optimizers[1], plan=plan, process_group=group, **options)
+        assert returned[0] is self.ours
+        assert returned[1] is self.optimizers[1]
+
+    def each(self) -> list[tuple[nn.Module, Any, Any]]:
+        """Model to call, its optimizers, and its no_sync."""
+        return [
+            (self.ddp, self.optimizers[0], self.ddp.no_sync),
+            (self.ours, self.optimizers[1], self.ours.hocket.no_sync),
+        ]
+
+    def differences(self, tolerance: float = 0.0) -> list[str]:
+        """What differs of parameters, buffers and the optimizers' state."""
+        found = _differences("", self.ddp.module.state_dict(), self.ours.state_dict(), tolerance)
+        for theirs, ours in zip(*map(_listed, self.optimizers), strict=True):
+            found += _differences("optimizer", theirs.state_dict(), ours.state_dict(), tolerance)
+        return found
+
+
+def _listed(optimizers: Any) -> Sequence[Optimizer]:
+    return [optimizers] if isinstance(optimizers, Optimizer) else optimizers
+
+
+def _differences(place: str, a: Any, b: Any, tolerance: float) -> list[str]:
+    if isinstance(a, torch.Tensor):
+        same = torch.equal(a, b) if tolerance == 0 else torch.allclose(a, b, rtol=tolerance, atol=tolerance)
+        return [] if same else [place]
+    if isinstance(a, dict):
+        if list(a) != list(b):
+            return [f"{place}: keys {list(a)} and {list(b)}"]
+        return [d for key in a for d in _differences(f"{place}.{key}", a[key], b[key], tolerance)]
+    if isinstance(a, list | tuple):
+        return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in _differences(f"{place}[{i}]", x, y, tolerance)]
+    return [] if a == b else [place]

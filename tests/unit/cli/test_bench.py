@@ -1,0 +1,39 @@
+"""``hocket bench train``: requests that cannot be timed are refused before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cli.test_commands import hocket, refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "cnn,resnet"), "model 'resnet' is unknown; did you mean 'resnet18'?"),
+        (("--model", ""), "model '' is unknown; choose one of: cnn, vgg11, gpt, resnet18, FILE.py:FACTORY"),
+        (("--model", "gpt", "--model", "cnn,gpt"), "model 'gpt' is named twice"),
+        (("--rho", "2,one"), "rho '2,one' is not a list of numbers; give e.g. 2,1,0.5"),
+        (("--rho", "0"), "rho 0 is not between 0.01 and 100"),
+        (("--rho", "nan"), "rho nan is not between 0.01 and 100"),
+        (("--batch-size", "0"), "0 examples in a batch are not between 1 and 100000"),
+        (("--steps", "0"), "0 steps in a block are not between 1 and 10000"),
+        (("--blocks", "0"), "0 blocks are not between 1 and 1000"),
+        (("--threads", "0"), "0 threads are not between 1 and 1024"),
+        (("--timeout", "0s"), "timeout of 0 s is not between 1 s and a week"),
+        (("--timeout", "soon"), "duration 'soon' is not a number with a unit"),
+        (("--rate", "fast"), "bandwidth 'fast' is not a number with a unit"),
+        (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
+        (("--nodes", "1"), "1 nodes make no lab"),
+        (("--plan", "tac"), "policy 'tac' is unknown; "),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(hocket("bench", "train", *arguments))
+
+
+def test_a_launcher_has_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    for option in (("--nodes", "2"), ("--rate", "250mbit")):
+        assert "leave --nodes and --rate out" in refused(hocket("bench", "train", *option))
