@@ -9,9 +9,11 @@ from typing import NoReturn
 
 
 def entry() -> NoReturn:
-    """Run the command line; Ctrl-C and SIGTERM unwind it, so that what is temporary is cleaned up."""
+    """Run the command line; Ctrl-C, SIGTERM and a closed terminal unwind it, and clean up."""
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup's wish stays
+        signal.signal(signal.SIGHUP, _stop)
     from hocket.cli.main import main
 
     main()

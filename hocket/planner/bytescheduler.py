@@ -6,11 +6,12 @@ first goes first, and transfers run on into that forward pass.
 
 Differs from the paper
 ----------------------
-* The order is fixed before the run, by simulating the priority queue over several steps: ranks that chose at run
-  time would have to negotiate each transfer. It is that of a step in the rhythm to which the queue comes.
+* The order is fixed before the run, by simulating the priority queue over several steps: ranks that chose
+  at run time would have to negotiate each transfer. It is that of a step in the rhythm to which the queue
+  comes.
 * Small gradients that become ready one after the other share a transfer, up to half a partition.
-* The partition is where a transfer's constant cost is a tenth of it, not tuned by trial; ``partition_bytes`` sets
-  it. The credit is the runtime's.
+* The partition is where a transfer's constant cost is a tenth of it, not tuned by trial;
+  ``partition_bytes`` sets it. The credit is the runtime's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Everybody who looks at a model's parameters finds them up to date.
 
 Forward passes wait by hooks. Here are the other ways to parameters: ``state_dict``, ``load_state_dict``,
-``parameters``, copies and pickles. They settle what waits for an update and then do what they always did; copies
-and pickles are of the model as it was given to us, without hooks.
+``parameters``, copies and pickles. They settle what waits for an update and then do what they always did;
+copies and pickles are of the model as it was given to us, without hooks.
 """
 
 from __future__ import annotations

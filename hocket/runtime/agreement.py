@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _broadcast_coalesced
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
@@ -92,4 +93,4 @@ def spread(tensors: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
     for tensor in tensors:
         kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
     for alike in kinds.values():
-        dist._broadcast_coalesced(group, alike, 4 << 20, 0)
+        _broadcast_coalesced(group, alike, 4 << 20, 0)

@@ -1,7 +1,8 @@
 """The network's side: transfers in the plan's order, a few on the way at once, beside the training thread.
 
-Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's credit (Peng et al. 2019):
-a transfer that is urgent waits for the few before it at most, and the network never waits for a thread to wake.
+Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's credit (Peng et al.
+2019): a transfer that is urgent waits for the few before it at most, and the network never waits for a
+thread to wake.
 
 Differs from the papers
 -----------------------
@@ -45,7 +46,7 @@ class Channel:
         self._threads: list[threading.Thread] = []
         self._order: Sequence[Transfer] = ()
         self._pieces: Counter[int] = Counter()
-        self._next = 0
+        self._next = self._under_way = 0
         self._stopping = False
         self.error: BaseException | None = None
 
@@ -62,11 +63,10 @@ class Channel:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads once what was sent has arrived, or failed: other ranks wait for it, too."""
+        """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         with self._changed:
-            sent = {id(transfer.bucket): transfer.bucket for transfer in self._order}.values()
             self._changed.wait_for(
-                lambda: self.error is not None or not any(bucket.missing for bucket in sent), self._timeout_s
+                lambda: self.error is not None or not (self._under_way or self._due()), self._timeout_s
             )
             self._stopping = True
             self._changed.notify_all()
@@ -111,6 +111,7 @@ class Channel:
                 self._sent(transfer.name, transfer.tensor.nbytes, started, time.perf_counter())
                 with self._changed:
                     transfer.bucket.missing -= 1
+                    self._under_way -= 1
                     self._changed.notify_all()
         except Exception as error:
             with self._changed:
@@ -122,13 +123,18 @@ class Channel:
         # The lock makes ranks agree: transfers start in the order, whichever thread starts them.
         with self._issue:
             with self._changed:
-                transfer = self._order[self._next % len(self._order)]
-                turn = self._next // len(self._order)
-                self._changed.wait_for(
-                    lambda: self._stopping or self.error is not None or transfer.bucket.rounds > turn
-                )
+                self._changed.wait_for(lambda: self._stopping or self.error is not None or self._due())
                 if self._stopping or self.error is not None:
                     return None
+                transfer = self._order[self._next % len(self._order)]
                 self._next += 1
+                self._under_way += 1
             started = time.perf_counter()
             return transfer, self._group.allreduce([transfer.tensor]), started
+
+    def _due(self) -> bool:
+        """Whether the next transfer of the order is filled."""
+        if not self._order:
+            return False
+        turn, place = divmod(self._next, len(self._order))
+        return self._order[place].bucket.rounds > turn

@@ -32,9 +32,9 @@ class Bucket:
 
     ``flat``: their gradients one behind the other and, at the end, for each whether this rank used it: summed
     over the ranks, a zero says that nobody did. ``views``: each gradient's place in it, strided as its
-    parameter; ``stand_ins``: what parameters have for gradients on their way. ``forward``: whether it may travel into the next step's forward pass. ``pending``: what its
-    optimizers still have to do once it has arrived. ``rounds``: how often it was sent; ``missing``: transfers
-    of the last time that have not ended.
+    parameter; ``stand_ins``: what parameters have for gradients on their way. ``forward``: whether it may
+    travel into the next step's forward pass. ``pending``: what its optimizers still have to do once it has
+    arrived. ``rounds``: how often it was sent; ``missing``: transfers of the last time that have not ended.
     """
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Transfer:
 
 @dataclass(eq=False, frozen=True)
 class Layout:
-    """Every bucket and, in the plan's order, every transfer; ``place``: bucket and index of each parameter."""
+    """Every bucket and, in the plan's order, every transfer; ``place``: each parameter's bucket and index."""
 
     plan: Plan
     buckets: tuple[Bucket, ...]
@@ -105,7 +105,7 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
 def _check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:
     if plan.architecture != "allreduce":
         raise HocketError(
-            f"plan '{plan.policy}' is for architecture '{plan.architecture}'; distribute runs all-reduce plans"
+            f"plan '{plan.policy}' is for '{plan.architecture}'; distribute runs plans for all-reduce"
         )
     planned = {name for reduction in plan.reductions for name in reduction.parameters}
     for name in planned - parameters.keys():

@@ -1,7 +1,7 @@
 """Buffers, such as BatchNorm's statistics: rank 0's hold everywhere, as in DistributedDataParallel.
 
-DDP broadcasts them when a forward pass begins and waits. Here rank 0's leave when its forward pass has ended and
-are put in place when the next one begins, by when they have long arrived.
+DDP broadcasts them when a forward pass begins and waits. Here rank 0's leave when its forward pass has ended
+and are put in place when the next one begins, by when they have long arrived.
 """
 
 from __future__ import annotations
@@ -9,48 +9,55 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+_Place = tuple[torch.nn.Module, str]
+
 
 class StateBuffers:
-    """The buffers of ``model`` on ``group``; ``source``: the group rank whose buffers hold."""
+    """The buffers of ``model`` on ``group``."""
 
-    def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup, source: int = 0) -> None:
+    def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup) -> None:
         self._group = group
-        self._source = source
         self._places = [
             (module, name)
             for module in model.modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and buffer.numel()
         ]
-        self._travelling: list[tuple[dist.Work, torch.Tensor, list[tuple[torch.nn.Module, str]]]] = []
+        self._travelling: list[tuple[dist.Work, torch.Tensor, list[_Place]]] = []
 
     def send(self) -> None:
         """Start sending rank 0's; nothing happens where there are none or they are on their way."""
         if self._travelling:
             return
-        kinds: dict[tuple[torch.dtype, torch.device], list[tuple[torch.nn.Module, str]]] = {}
-        for module, name in self._places:
-            buffer = module._buffers[name]
-            assert buffer is not None
-            kinds.setdefault((buffer.dtype, buffer.device), []).append((module, name))
+        kinds: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}
+        for place in self._places:
+            kinds.setdefault((_value(place).dtype, _value(place).device), []).append(place)
         for places in kinds.values():
-            flat = torch.cat([module._buffers[name].detach().reshape(-1) for module, name in places])  # type: ignore[union-attr]
-            self._travelling.append(
-                (dist.broadcast(flat, group=self._group, group_src=self._source, async_op=True), flat, places)
-            )  # type: ignore[arg-type]
+            flat = torch.cat([_value(place).detach().reshape(-1) for place in places])
+            work = dist.broadcast(flat, group=self._group, group_src=0, async_op=True)
+            assert work is not None, "asked for, and this rank is in the group"
+            self._travelling.append((work, flat, places))
 
     @torch.no_grad()
     def receive(self) -> None:
         """Put what was sent in place; waits for it, for at most the group's timeout."""
         for work, flat, places in self._travelling:
             work.wait()
-            if dist.get_rank(self._group) == self._source:
+            if dist.get_rank(self._group) == 0:
                 continue
-            buffers = [module._buffers[name] for module, name in places]
-            for buffer, piece in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):  # type: ignore[union-attr]
-                buffer.copy_(piece.view(buffer.shape))  # type: ignore[union-attr]
+            pieces = flat.split([_value(place).numel() for place in places])
+            for place, piece in zip(places, pieces, strict=True):
+                _value(place).copy_(piece.view(_value(place).shape))
         self._travelling.clear()
 
     def values(self) -> list[torch.Tensor]:
         """A copy of each buffer."""
-        return [module._buffers[name].detach().clone() for module, name in self._places]  # type: ignore[union-attr]
+        return [_value(place).detach().clone() for place in self._places]
+
+
+def _value(place: _Place) -> torch.Tensor:
+    module, name = place
+    # Modules may replace a buffer by another tensor; they do not drop it.
+    buffer = module._buffers[name]
+    assert buffer is not None
+    return buffer

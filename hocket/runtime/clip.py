@@ -14,10 +14,10 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> torch.Tensor:
-    """Clip the gradients of a distributed ``model`` as ``torch.nn.utils.clip_grad_norm_`` does; returns their norm.
+    """Clip the gradients of ``model`` as ``torch.nn.utils.clip_grad_norm_`` does; returns their norm.
 
-    The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step that
-    clips by norm cannot go on into the next forward pass.
+    The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
+    that clips by norm cannot go on into the next forward pass.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def clip_grad_norm_(
     """
     handle = vars(model).get("hocket")
     if handle is None:
-        raise HocketError("clip_grad_norm_ was given a model that is not distributed; call hocket.distribute first")
+        raise HocketError("the model to clip is not distributed; call hocket.distribute first")
     handle.wait_for_gradients("clipping by norm needs every gradient")
     parameters = [p for p in model.parameters() if p.requires_grad]
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -9,6 +9,7 @@ backward graphs are put into the order in which the plan wants gradients (Carame
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -60,7 +61,14 @@ class CompiledStep:
         self._recorded = Recording()
         self._recording = False
         self._given = vars(model).get("forward")
-        self._compiled = torch.compile(model.forward, backend=self._backend, dynamic=dynamic)
+        this = weakref.ref(self)
+
+        def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            step = this()
+            assert step is not None, "only the model's forward pass compiles, and it holds the step"
+            return step._backend(module, inputs)
+
+        self._compiled = torch.compile(model.forward, backend=backend, dynamic=dynamic)
         vars(model)["forward"] = _Forward(self._run, model)
 
     @property
@@ -139,24 +147,23 @@ class CompiledStep:
         """Compile what Dynamo has traced; parameters are among ``inputs``."""
         for gradient in self._gradients.values():
             gradient.follow()
-        known = [self._runner.gradients.get(id(value)) for value in inputs]
-        parameters = [None if gradient is None else gradient.parameter for gradient in known]
-        index, forwards = self._num_graphs, list[ForwardGraph]()
+        known = self._runner.gradients
+        parameters = {i: id(value) for i, value in enumerate(inputs) if id(value) in known}
+        index, forwards, backwards = self._num_graphs, list[ForwardGraph](), self._backwards
         self._num_graphs += 1
+        runner = weakref.ref(self._runner)
 
         def forward(traced: fx.GraphModule, _: Any, trains: bool) -> Callable[..., Any]:
             context = TracingContext.try_get()
             if context is not None and context.fw_metadata is not None:
                 # No graph writes into what autograd saved for it: a backward pass can be repeated.
                 context.fw_metadata.bw_donated_idxs = []
-            graph = ForwardGraph(self._runner, f"f{index}", traced, parameters, trains)
-            forwards.append(graph)
-            return _boxed(graph.run)
+            forwards.append(ForwardGraph(runner, f"f{index}", traced, parameters, trains))
+            return _boxed(forwards[0].run)
 
         def backward(traced: fx.GraphModule, _: Any) -> Callable[..., Any]:
-            graph = BackwardGraph(self._runner, f"b{index}", traced, parameters, forwards[-1])
-            self._backwards.append(graph)
-            return _boxed(graph.run)
+            backwards.append(BackwardGraph(runner, f"b{index}", traced, parameters, forwards[0]))
+            return _boxed(backwards[-1].run)
 
         # Eager models go back without autocast, too.
         with functorch_config.patch(backward_pass_autocast="off"):
@@ -166,7 +173,14 @@ class CompiledStep:
                 bw_compiler=backward,
                 partition_fn=default_partition,
             )(module, inputs)
-        return compiled
+
+        def run(*values: Any) -> Any:
+            forwards[0].bind(values)
+            return compiled(*values)
+
+        # Else Dynamo would trace it.
+        disabled: Callable[..., Any] = torch.compiler.disable(run)
+        return disabled
 
 
 class _Forward:
@@ -184,13 +198,13 @@ class _Forward:
         return getattr, (self._model, "forward")
 
 
-class _EagerReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _EagerReads(TorchDispatchMode):
     """Notes which of ``parameters`` are read by operators that run while not ``inside`` a graph."""
 
     supports_higher_order_operators = True
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.noted: set[Parameter] = set()
         self.inside = False
         self._parameters = tuple(parameters)
@@ -200,7 +214,7 @@ class _EagerReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._by_memory = {}
         for parameter in self._parameters:
             self._by_memory.setdefault(memory(parameter), []).append(parameter)
-        super().__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()
         return self
 
     @classmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -58,7 +59,7 @@ class Gradient:
     def follow(self) -> None:
         """Look at what autograd accumulates, if the parameter is trained."""
         if self._handle is None and self.parameter.requires_grad:
-            self._handle = self.parameter.register_hook(self._accumulated)  # type: ignore[no-untyped-call]
+            self._handle = self.parameter.register_hook(self._accumulated)
 
     def forget(self) -> None:
         """Leave the parameter as it was before :meth:`follow`."""
@@ -115,6 +116,8 @@ class Runner:
     """What the graphs of a model share; ``run`` executes one of them with its inputs.
 
     ``gradients``: by the identity of the parameter; ``read``: the parameters that forward graphs have read.
+    Dynamo keeps graphs for as long as the model's class lives, so they hold runner and parameters weakly. A
+    forward pass is the model's, and the model holds the runner; a backward pass can be run without the model.
     """
 
     def __init__(
@@ -129,16 +132,17 @@ class Runner:
 class ForwardGraph:
     """A forward graph in the order in which it was traced.
 
-    ``parameters``: Dynamo's inputs, None where one is no parameter; ``trains``: whether autograd records the
-    graph; ``bound``: the parameters of the last run, by position among the graph's inputs.
+    ``parameters``: their identities by position among Dynamo's inputs; ``trains``: whether autograd records
+    the graph. ``slots``: the parameters' positions among the graph's inputs, by those among Dynamo's;
+    ``bound``: the parameters of the run, by position among the graph's inputs.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        runner: weakref.ref[Runner],
         name: str,
         traced: fx.GraphModule,
-        parameters: Sequence[Parameter | None],
+        parameters: Mapping[int, int],
         trains: bool,
     ) -> None:
         self.name, self.traced, self.trains = name, traced, trains
@@ -150,7 +154,7 @@ class ForwardGraph:
         self.slots = {
             desc.idx: slot
             for slot, node in enumerate(inputs)
-            if isinstance(desc := node.meta.get("desc"), PlainAOTInput) and parameters[desc.idx] is not None
+            if isinstance(desc := node.meta.get("desc"), PlainAOTInput) and desc.idx in parameters
         }
         # Autograd has an edge for each input that is a tensor.
         tensors = [slot for slot, node in enumerate(inputs) if isinstance(node.meta["val"], torch.Tensor)]
@@ -168,49 +172,61 @@ class ForwardGraph:
                         del unread[slot]
         self.code = Code(traced, nodes, before=before)
 
-    def run(self, inputs: list[Any]) -> Any:
-        """Run with boxed inputs."""
+    def bind(self, values: Sequence[Any]) -> None:
+        """The next run is for ``values``, Dynamo's inputs."""
         # By identity in every run: Dynamo takes one graph for modules that differ in their parameters only.
-        known = self._runner.gradients
-        ids = {slot: id(inputs[slot]) for slot in self.slots.values()}
+        runner = self._held()
+        known = runner.gradients
+        ids = {slot: id(values[index]) for index, slot in self.slots.items()}
         self.bound = {slot: known[key] for slot, key in ids.items() if key in known}
-        self._runner.read.update(gradient.parameter for gradient in self.bound.values())
+        runner.read.update(gradient.parameter for gradient in self.bound.values())
         if self.trains:
             for gradient in self.bound.values():
                 gradient.read()
-        return self._runner.run(self, inputs)
+
+    def run(self, inputs: list[Any]) -> Any:
+        """Run with boxed inputs."""
+        try:
+            return self._held().run(self, inputs)
+        finally:
+            self.bound = {}
 
     def first_read(self, slots: tuple[int, ...]) -> None:
         """Called by the graph before the first node that reads any of ``slots``."""
         if parameters := tuple(self.bound[slot].parameter for slot in slots if slot in self.bound):
-            self._runner.hooks.first_read(parameters)
+            self._held().hooks.first_read(parameters)
+
+    def _held(self) -> Runner:
+        runner = self._runner()
+        assert runner is not None
+        return runner
 
 
 class BackwardGraph:
     """The backward graph of ``forward``, in the order in which the runtime wants gradients.
 
-    ``bound``: the parameters whose gradients the last run had part in, by position among the inputs of
+    ``bound``: the parameters whose gradients the run has part in, by position among the inputs of
     ``forward``; ``completes``: such positions by the nodes that complete the gradients.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        runner: weakref.ref[Runner],
         name: str,
         traced: fx.GraphModule,
-        parameters: Sequence[Parameter | None],
+        parameters: Mapping[int, int],
         forward: ForwardGraph,
     ) -> None:
         self.name, self.traced, self.forward = name, traced, forward
         self.bound: dict[int, Gradient] = {}
         self.completes: dict[fx.Node, list[int]] = {}
         self._runner = runner
-        self._node_of: dict[Parameter, fx.Node] = {}
+        self._node_of: dict[int, fx.Node] = {}
         self._before = must_precede(traced.graph)
         (output,) = traced.graph.find_nodes(op="output")
         for value, desc in zip(output.args[0], output.meta["desc"], strict=True):
             if isinstance(desc, GradAOTOutput) and isinstance(desc.grad_of, PlainAOTInput):
-                parameter = parameters[desc.grad_of.idx]
+                parameter = parameters.get(desc.grad_of.idx)
                 if parameter is not None and isinstance(value, fx.Node):
                     self._node_of[parameter] = value
                     self.completes.setdefault(value, []).append(forward.slots[desc.grad_of.idx])
@@ -218,10 +234,11 @@ class BackwardGraph:
 
     def arrange(self) -> None:
         """Bring the nodes into the order in which the runtime wants gradients."""
-        wanted = self._runner.hooks.gradient_order()
+        runner = self._runner()
+        wanted = None if runner is None else runner.hooks.gradient_order()
         order = list(self.traced.graph.nodes)
         if wanted is not None:
-            nodes = [self._node_of[parameter] for parameter in wanted if parameter in self._node_of]
+            nodes = [self._node_of[id(parameter)] for parameter in wanted if id(parameter) in self._node_of]
             order = reordered(self.traced.graph, self._before, nodes)
         after = {
             node: [Call(self.gradient, slot) for slot in slots] for node, slots in self.completes.items()
@@ -230,15 +247,20 @@ class BackwardGraph:
 
     def run(self, inputs: list[Any]) -> Any:
         """Run with boxed inputs, from autograd's engine."""
-        self.bound = {}
+        runner = self._runner()
+        if runner is None:
+            return self.code.run(inputs)
         for slot, edge in self._edges():
-            gradient = self._runner.gradients.get(id(getattr(edge, "variable", None)))
+            gradient = runner.gradients.get(id(getattr(edge, "variable", None)))
             if gradient is not None and _runs(edge):
                 gradient.enter()
                 self.bound[slot] = gradient
             elif gradient is not None:
                 gradient.skip()
-        return self._runner.run(self, inputs)
+        try:
+            return runner.run(self, inputs)
+        finally:
+            self.bound = {}
 
     def _edges(self) -> list[tuple[int, Any]]:
         """Where autograd takes the gradients of the slots."""
@@ -250,9 +272,9 @@ class BackwardGraph:
 
     def gradient(self, slot: int, gradient: torch.Tensor) -> None:
         """Called by the graph when it has computed the gradient of ``slot``."""
-        known = self.bound.get(slot)
-        if known is not None and known.computed(gradient):
-            self._runner.hooks.gradient(known.parameter, gradient)
+        known, runner = self.bound.get(slot), self._runner()
+        if known is not None and runner is not None and known.computed(gradient):
+            runner.hooks.gradient(known.parameter, gradient)
 
 
 Graph = ForwardGraph | BackwardGraph

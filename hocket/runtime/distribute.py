@@ -1,4 +1,4 @@
-"""Train a model on every rank of a process group with the same loop as on one (Caramel, enforced in PyTorch)."""
+"""Train a model on every rank of a process group with the loop for one (Caramel, in PyTorch)."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def distribute(
     on_trial: bool = True,
     network: Network | None = None,
     process_group: dist.ProcessGroup | None = None,
-    compile: bool = False,
+    compile: bool = False,  # noqa: A002
     broadcast_buffers: bool = True,
     timeout_s: float = 1800.0,
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
 
-    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its plans are
-    tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every rank of
-    ``process_group`` calls this; parameters and buffers become rank 0's.
+    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its
+    plans are tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every
+    rank of ``process_group`` calls this; parameters and buffers become rank 0's.
 
     Raises
     ------

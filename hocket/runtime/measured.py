@@ -84,8 +84,9 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Sequence[str], ste
     sliced = sum(r.slice is not None for r in plan.reductions)
     forward = sum(r.window == "forward" for r in plan.reductions)
     lines = [
-        f"plan '{plan.policy}', {'in force' if choice.settled else 'for now'}: {len(plan.reductions)} reductions,"
-        f" {sliced} of them slices, {forward} may run on into the next forward pass; {steps} steps trained"
+        f"plan '{plan.policy}', {'in force' if choice.settled else 'for now'}:"
+        f" {len(plan.reductions)} reductions, {sliced} of them slices,"
+        f" {forward} may run on into the next forward pass; {steps} steps trained"
     ]
     if choice.trials:
         tried = sorted((median(seconds), name) for name, seconds in choice.trials.items())
@@ -107,8 +108,9 @@ def _limits(recorder: Recorder) -> list[str]:
     compute_s = busy["forward"] + busy["backward"] + busy["update"]
     network_s = _union([(start, end) for kind, _, start, end in spans if kind == "reduce"]) / count
     lines = [
-        f"a step: {step_s * 1e3:.1f} ms; computing {compute_s * 1e3:.1f} ms (updates {busy['update'] * 1e3:.1f} ms),"
-        f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms"
+        f"a step: {step_s * 1e3:.1f} ms; computing {compute_s * 1e3:.1f} ms"
+        f" (updates {busy['update'] * 1e3:.1f} ms), waiting {busy['wait'] * 1e3:.1f} ms,"
+        f" transfers under way {network_s * 1e3:.1f} ms"
     ]
     waits: dict[str, float] = {}
     for kind, name, start, end in spans:

@@ -1,8 +1,8 @@
 """Any ``torch.optim`` optimizer, applied bucket by bucket when gradients arrive.
 
-The user's instance stays in use, with its state. Its ``step`` writes down every group's settings and returns; when
-a bucket has arrived they are put in place with the bucket's parameters only, and the class's own ``step`` runs.
-A scheduler that changes a group meanwhile changes the next step, not this one.
+The user's instance stays in use, with its state. Its ``step`` writes down every group's settings and
+returns; when a bucket has arrived they are put in place with the bucket's parameters only, and the class's
+own ``step`` runs. A scheduler that changes a group meanwhile changes the next step, not this one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hocket.runtime.buckets import Bucket
 
 Group = dict[str, Any]
 
-# Their updates of a parameter depend on that parameter, its gradient, its state and its group's settings alone.
+# They update a parameter from that parameter, its gradient, its state and its group's settings alone.
 _PARAMETER_WISE = frozenset(
     getattr(torch.optim, name)
     for name in (
-        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop",
-        "Rprop", "SGD",
+        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
+        "RMSprop", "Rprop", "SGD",
     )
     if hasattr(torch.optim, name)
 )  # fmt: skip
@@ -34,7 +34,7 @@ _PARAMETER_WISE = frozenset(
 
 @dataclass(eq=False, frozen=True)
 class Deferred:
-    """One step of one optimizer that waits for a bucket; ``groups``: settings with the bucket's parameters."""
+    """A step of an optimizer that waits for a bucket; ``groups``: settings with its parameters."""
 
     optimizer: torch.optim.Optimizer
     groups: Sequence[Group]
@@ -44,7 +44,7 @@ class Deferred:
         optimizer = self.optimizer
         whole, optimizer.param_groups = optimizer.param_groups, list(self.groups)
         try:
-            type(optimizer).step(optimizer)  # type: ignore[call-arg]
+            type(optimizer).step(optimizer)
         finally:
             optimizer.param_groups = whole
 

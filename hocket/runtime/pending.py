@@ -1,7 +1,7 @@
 """Gradients that are still on their way: what ``parameter.grad`` is between its transfer's start and its end.
 
-Whoever reads one (clipping, GradScaler, a log line) waits for it, and gets what it has become. So code that knows
-nothing of the plan stays right, and only what nobody reads can go on travelling.
+Whoever reads one (clipping, GradScaler, a log line) waits for it, and gets what it has become. So code that
+knows nothing of the plan stays right, and only what nobody reads can go on travelling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PendingGradient(torch.Tensor):
     wait: Callable[[], None]
 
     @staticmethod
-    def __new__(cls, arrived: torch.Tensor, wait: Callable[[], None]) -> PendingGradient:
+    def __new__(cls, arrived: torch.Tensor, wait: Callable[[], None]) -> PendingGradient:  # noqa: D102
         pending: PendingGradient = torch.Tensor._make_wrapper_subclass(
             cls,
             arrived.size(),
@@ -33,7 +33,7 @@ class PendingGradient(torch.Tensor):
         pending.wait = wait
         return pending
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"PendingGradient(shape={tuple(self.arrived.shape)}, dtype={self.arrived.dtype})"
 
     @classmethod
@@ -45,7 +45,7 @@ class PendingGradient(torch.Tensor):
         return func(*_settled(args), **_settled(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # Autograd's own accumulation comes this way: it calls no Python function of torch.

@@ -20,7 +20,7 @@ Parameters = tuple[torch.nn.Parameter, ...]
 class Readers:
     """Calls ``first_read(module name, parameters)`` before each module of ``model`` that reads some.
 
-    ``watched``: parameters by name. While a ``with readers.noting():`` block runs, functional reads are noted.
+    ``watched``: the parameters that matter. In a ``with readers.noting():`` block functional reads are noted.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Hook:
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:  # noqa: D102
         return self._call(*args)
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:

@@ -1,8 +1,8 @@
 """What a rank did and when: spans for timelines, and the step as a graph for planners.
 
-A rank's processor does one thing after another, so the graph is a chain: forward pieces between two first reads,
-backward pieces between two gradients, the update of each parameter. Waiting is in no piece: what is left is how
-long computing takes beside whatever the network does at the same time.
+A rank's processor does one thing after another, so the graph is a chain: forward pieces between two first
+reads, backward pieces between two gradients, the update of each parameter. Waiting is in no piece: what is
+left is how long computing takes beside whatever the network does at the same time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Recorder:
         self._open = ("forward", HOST)
 
     def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
-        """Since ``started`` the processor waited for ``names``, or updated them, and now goes on as before."""
+        """Since ``started`` the processor waited for ``names``, or updated them; now it goes on as before."""
         now = time.perf_counter()
         self._close(started)
         self._since = now
@@ -106,7 +106,7 @@ class Recorder:
         self.spans.append(("reduce", name, started, ended))
 
     def graph(self, model: str, batch_size: int) -> StepGraph | None:
-        """The step as recorded since :meth:`forget`, a sample for each step of the usual form; None without any."""
+        """The steps of the usual form since :meth:`forget`, a sample each; None without any."""
         steps = list(self.steps)
         if not steps:
             return None
@@ -150,7 +150,7 @@ class Recorder:
         )
 
     def last_steps(self, num_steps: int) -> tuple[int, float, list[Record]]:
-        """How many of the last ``num_steps`` there are, when they began, and their spans in order of start."""
+        """How many of the last ``num_steps`` there are, when they began, and their spans by start."""
         begins = list(self.begins)[-num_steps - 1 :]
         if len(begins) < 2:
             return 0, 0.0, []

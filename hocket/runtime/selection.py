@@ -1,6 +1,7 @@
 """From an unknown model to a plan in force: learn, profile, plan, try, choose.
 
-A generator that is resumed before each step. Every rank runs it at the same step, so it may talk to the others.
+A generator that is resumed before each step. Every rank runs it at the same step, so it may talk to the
+others.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Choice:
     """What was chosen and why.
 
     ``plan``: in force now; ``settled``: whether it stays; ``graph``, ``network``: what it was planned for;
-    ``trials``: seconds a step of each plan that was tried, the slowest rank's, by its name, the baseline among
-    them.
+    ``trials``: seconds a step of each plan that was tried, the slowest rank's, by its name, the baseline
+    among them.
     """
 
     plan: Plan

@@ -32,9 +32,9 @@ from hocket.runtime.watch import Watch
 class Training:
     """One model's training on this rank.
 
-    ``parameters``: the trained ones by name; ``group``: for transfers alone; ``buffers``: None where they are not
-    kept equal; ``steps``: how many rounds were closed. ``between_steps`` is called before the forward pass that
-    opens a step, when everything else is as the last step left it.
+    ``parameters``: the trained ones by name; ``group``: for transfers alone; ``buffers``: None where they
+    are not kept equal; ``steps``: how many rounds were closed. ``between_steps`` is called before the
+    forward pass that opens a step, when everything else is as the last step left it.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Training:
         self.settle_all()
 
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
-        """A step of ``optimizer`` begins: its buckets that may still travel, none where there is a ``barrier``."""
+        """A step of ``optimizer`` begins: its buckets that may still travel, none after a ``barrier``."""
         if self._round_open:
             self._close_round()
         mine = {p for group in optimizer.param_groups for p in group["params"]}
@@ -165,7 +165,8 @@ class Training:
         if not self._in_step:
             self._in_step = True
             self.recorder.begin_step()
-            self.between_steps()
+            with self._blamed():
+                self.between_steps()
             self.recorder.resume()
         self.synchronising = self._wanted
         for bucket in list(self._unsettled):
@@ -207,14 +208,15 @@ class Training:
 
     def _receive_buffers(self) -> None:
         if self.buffers is not None:
-            self.buffers.receive()
+            with self._blamed():
+                self.buffers.receive()
 
     # The backward pass.
 
     def _backward_begins(self, _: torch.Tensor) -> None:
         if self.synchronising and not self._callback_queued:
             self._callback_queued = True
-            Variable._execution_engine.queue_callback(self._backward_ends)  # type: ignore[attr-defined]
+            Variable._execution_engine.queue_callback(self._backward_ends)
 
     def _accumulated(self, p: torch.nn.Parameter) -> None:
         if not self.synchronising:
@@ -246,8 +248,9 @@ class Training:
     def _check_fresh(self, bucket: Bucket, p: torch.nn.Parameter) -> None:
         if bucket.pending:
             raise HocketError(
-                f"'{self._names[p]}' was read before its last update: by a path that the first steps did not take,"
-                " outside of its module; call model.hocket.flush() after optimizer.step(), or use plan='ddp'"
+                f"'{self._names[p]}' was read before its last update, by a path that the first steps did not"
+                " take, outside of its module; call model.hocket.flush() after optimizer.step(), or use"
+                " plan='ddp'"
             )
 
     def _send(self, bucket: Bucket) -> None:
@@ -293,7 +296,7 @@ class Training:
                     p.grad = view
 
     def _complete(self, bucket: Bucket) -> bool:
-        """Fill what is missing of ``bucket`` and send it; whether this rank has no gradient for some of it."""
+        """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
         if bucket.state is State.SENT:
             self._settle(bucket)
         unused = False
@@ -346,9 +349,15 @@ class Training:
 
     def _wait(self, bucket: Bucket) -> None:
         started = time.perf_counter()
-        try:
+        with self._blamed():
             self.channel.wait(bucket)
-        except TransferError as error:
+        self.recorder.spent("wait", bucket.names, started)
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Say of a failure on the network which rank is its reason."""
+        try:
+            yield
+        except (TransferError, RuntimeError) as error:
             failure = str(error).splitlines()[0]
             raise HocketError(f"training stopped: {self.watch.blame(failure)}") from None
-        self.recorder.spent("wait", bucket.names, started)

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 _EVERY_S = 1.0
 _SILENT_S = 3.0
@@ -34,13 +35,11 @@ class Watch:
     Ranks also ask each other for what they recorded: ``answer`` makes this rank's.
     """
 
-    def __init__(
-        self, store: dist.Store, prefix: str, rank: int, world: int, answer: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, store: Any, prefix: str, rank: int, world: int, answer: Callable[[], bytes]) -> None:
         self.steps = 0
         # Who made the store may serve it to all: it stays for as long as we do.
         self._served = store
-        self._store = dist.PrefixStore(prefix, store.clone())
+        self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer
         self._answered = 0
         self._rank, self._world = rank, world
@@ -79,8 +78,8 @@ class Watch:
             )
         if finished:
             return (
-                f"{_ranks(finished)} done after {after[finished[0]].steps} steps, while rank {self._rank} is in"
-                f" step {mine}; give every rank the same number of batches (drop_last, or an even sampler)"
+                f"{_ranks(finished)} done after {after[finished[0]].steps} steps, while rank {self._rank} is"
+                f" in step {mine}; give every rank the same number of batches (drop_last, or an even sampler)"
             )
         behind = [r for r in others if after[r].steps < mine]
         if behind:

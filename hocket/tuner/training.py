@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 M = TypeVar("M", bound="Module")
-O = TypeVar("O", bound="Optimizer | Sequence[Optimizer]")
+Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
 _PARTITIONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
 _TRIED = 3
@@ -33,23 +33,24 @@ _ITERATIONS = 4
 
 def distribute(
     model: M,
-    optimizer: O,
+    optimizer: Opt,
     *,
     plan: str | Plan | None = None,
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
-    compile: bool = False,
+    compile: bool = False,  # noqa: A002
     broadcast_buffers: bool = True,
     timeout_s: float = 1800.0,
-) -> tuple[M, O]:
+) -> tuple[M, Opt]:
     """Train ``model`` on all ranks of a process group, with the usual loop; returns the same objects.
 
-    ``plan``: "auto" profiles the first steps, plans, tries the best plans beside DistributedDataParallel's own and
-    keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or the path of one holds as it is.
-    ``network``: what to plan for; measured by default. Where they are not given, the environment's HOCKET_PLAN and
-    HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its
-    backward pass in the plan's order. ``broadcast_buffers``: as DistributedDataParallel's. No wait takes longer
-    than ``timeout_s``.
+    ``plan``: "auto" profiles the first steps, plans, tries the best plans beside DistributedDataParallel's
+    own and keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or a plan file's path
+    holds as it is. ``network``: what to plan for; measured by default. Where they are not given, the
+    environment's HOCKET_PLAN and HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names
+    a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its backward pass
+    in the plan's order. ``broadcast_buffers``: as DistributedDataParallel's. No wait takes longer than
+    ``timeout_s``.
 
     ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
 

@@ -1,4 +1,4 @@
-"""Our training against DistributedDataParallel's: the same parameters, buffers and optimizer state, bit by bit."""
+"""Our training against DistributedDataParallel's: the same parameters, buffers and optimizer state."""
 
 from __future__ import annotations
 

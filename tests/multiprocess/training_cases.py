@@ -48,7 +48,12 @@ class Plain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 16), nn.Linear(16, 5)
+            nn.Conv2d(3, 6, 3),
+            nn.BatchNorm2d(6),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(216, 16),
+            nn.Linear(16, 5),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -102,13 +107,17 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 def _scheduler(name: str, optimizer: torch.optim.Optimizer) -> Any:
     schedulers = torch.optim.lr_scheduler
     return {
-        "OneCycle": lambda: schedulers.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1, cycle_momentum=False),
+        "OneCycle": lambda: schedulers.OneCycleLR(
+            optimizer, 0.02, total_steps=STEPS + 1, cycle_momentum=False
+        ),
         "StepLR": lambda: schedulers.StepLR(optimizer, 2, gamma=0.5),
         "CosineAnnealing": lambda: schedulers.CosineAnnealingLR(optimizer, STEPS),
     }[name]()
 
 
-def optimizers(rank: int, world: int, tolerance: float = 0.0, names: list[str] | None = None) -> dict[str, list[str]]:
+def optimizers(
+    rank: int, world: int, tolerance: float = 0.0, names: list[str] | None = None
+) -> dict[str, list[str]]:
     """Every optimizer with one scheduler or another, made before or after distribute."""
     found = {}
     kinds = ["OneCycle", "StepLR", "CosineAnnealing"]
@@ -126,7 +135,9 @@ def optimizers(rank: int, world: int, tolerance: float = 0.0, names: list[str] |
             x, y = batch(rank, step)
             for (model, optimizer, _), scheduler in zip(twins.each(), schedulers, strict=True):
 
-                def closure(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+                def closure(
+                    model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer
+                ) -> torch.Tensor:
                     optimizer.zero_grad()
                     loss = functional.cross_entropy(model(x), y)  # noqa: B023
                     loss.backward()
@@ -520,10 +531,11 @@ def parity(rank: int, world: int) -> dict[str, list[str]]:
     cases: dict[str, Callable[[], list[str]]] = {
         case.__name__: (lambda case=case: case(rank))
         for case in (
-            accumulation, accumulation_without_no_sync, clipping_by_norm, clipping_by_torch, clipping_by_value,
-            scaler_and_autocast, parameter_groups, several_optimizers, unused_parameters, shared_frozen_functional,
-            batch_norm_statistics, evaluation_on_one_rank, state_at_any_moment, copies, averaged_parameters,
-            step_hooks, zeroed_gradients, gradients_that_are_read, auto, detached,
+            accumulation, accumulation_without_no_sync, clipping_by_norm, clipping_by_torch,
+            clipping_by_value, scaler_and_autocast, parameter_groups, several_optimizers, unused_parameters,
+            shared_frozen_functional, batch_norm_statistics, evaluation_on_one_rank, state_at_any_moment,
+            copies, averaged_parameters, step_hooks, zeroed_gradients, gradients_that_are_read, auto,
+            detached,
         )
     }  # fmt: skip
     for reentrant in (False, True):

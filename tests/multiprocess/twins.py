@@ -17,14 +17,20 @@ Optimizer = torch.optim.Optimizer
 
 
 def sliced_plan(model: nn.Module) -> Plan:
-    """Every gradient by itself in an order of no use, large ones in three slices, all into the next forward pass."""
+    """Each gradient by itself in an order of no use, large ones in slices, all into the next forward pass."""
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     reductions = []
     for name in sorted(names, key=lambda name: name[::-1]):
         slices = [(k, 3) for k in range(3)] if sizes[name] > 50 else [None]
         reductions += [Reduction(parameters=(name,), window="forward", slice=s) for s in slices]
-    return Plan(policy="test", model="test", architecture="allreduce", reductions=tuple(reductions), compute_order=None)
+    return Plan(
+        policy="test",
+        model="test",
+        architecture="allreduce",
+        reductions=tuple(reductions),
+        compute_order=None,
+    )
 
 
 class Twins:
@@ -78,5 +84,9 @@ def _differences(place: str, a: Any, b: Any, tolerance: float) -> list[str]:
             return [f"{place}: keys {list(a)} and {list(b)}"]
         return [d for key in a for d in _differences(f"{place}.{key}", a[key], b[key], tolerance)]
     if isinstance(a, list | tuple):
-        return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in _differences(f"{place}[{i}]", x, y, tolerance)]
+        return [
+            d
+            for i, (x, y) in enumerate(zip(a, b, strict=True))
+            for d in _differences(f"{place}[{i}]", x, y, tolerance)
+        ]
     return [] if a == b else [place]

@@ -1,0 +1,137 @@
+"""What ranks run for test_failures.py: different models and plans, killed ranks, ranks that end early."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import nn
+
+import hocket
+from hocket.errors import HocketError
+from tests.multiprocess.training_cases import Plain, batch, sgd
+from tests.multiprocess.twins import sliced_plan
+
+
+def _refusal(model: nn.Module, plan: object) -> str:
+    try:
+        hocket.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan)
+    except HocketError as error:
+        return str(error)
+    return "accepted"
+
+
+def refused(rank: int, world: int) -> dict[str, str]:
+    """Refusals at the start, on every rank alike; afterwards the ranks still train."""
+    found = {}
+    wider = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4 + rank), nn.Linear(4 + rank, 2))
+    found["shape"] = _refusal(wider, "ddp")
+    more = nn.Sequential(*[nn.Linear(2, 2) for _ in range(2 + rank)])
+    found["count"] = _refusal(more, "ddp")
+    model = Plain()
+    plan = sliced_plan(model)
+    if rank == 1:
+        plan = msgspec.structs.replace(plan, reductions=plan.reductions[::-1])
+    found["plan"] = _refusal(model, plan)
+    part = sliced_plan(model)
+    part = msgspec.structs.replace(part, reductions=part.reductions[1:])
+    found["incomplete"] = _refusal(model, part)
+    found["name"] = _refusal(model, "fastest")
+    found["frozen"] = _refusal(nn.Linear(2, 2).requires_grad_(False), "ddp")
+    model = Plain()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer, plan="ddp")
+    found["twice"] = _refusal(model, "ddp")
+    model(batch(rank, 0)[0]).sum().backward()
+    optimizer.step()
+    return found
+
+
+def _train_until(rank: int, fail_at: int, how: str) -> None:
+    model = Plain()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer, plan=sliced_plan(model), timeout_s=20)
+    for step in range(1000):
+        if rank == 1 and step == fail_at:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raise":
+                raise ValueError("no more data")
+            if how == "return":
+                return
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        if rank == 1 and step == fail_at + 1 and how == "kill in backward":
+            loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        loss.backward()
+        optimizer.step()
+
+
+def failing(rank: int, world: int, fail_at: int, how: str) -> str:
+    """The error of the ranks that are left."""
+    try:
+        _train_until(rank, fail_at, how)
+    except HocketError as error:
+        return str(error)
+    return "ended"
+
+
+def stale_read(rank: int, world: int) -> str:
+    """A layer read outside of its module on a path that the first steps did not take."""
+
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.usual, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.steps = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.steps += 1
+            if self.steps > 6:
+                x = nn.functional.linear(x, self.other.weight)
+                return self.usual(x)
+            return self.other(self.usual(x))
+
+    model = Late()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer, plan=sliced_plan(model))
+    try:
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    except HocketError as error:
+        return str(error)
+    return "trained"
+
+
+def many_steps(rank: int, world: int, steps: int) -> list[dict[str, int]]:
+    """Memory, open files and threads of this process, at several moments of a long training."""
+    model = Plain()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer)
+    found = []
+    for step in range(steps):
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step % (steps // 5) == steps // 5 - 1:
+            gc.collect()
+            status = Path("/proc/self/status").read_text()
+            resident = int(status.split("VmRSS:")[1].split()[0])
+            found.append(
+                {
+                    "resident_kb": resident,
+                    "files": len(os.listdir("/proc/self/fd")),
+                    "threads": threading.active_count(),
+                    "tensors": sum(isinstance(o, torch.Tensor) for o in gc.get_objects()),
+                }
+            )
+    return found

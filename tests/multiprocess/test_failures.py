@@ -1,0 +1,60 @@
+"""Nothing hangs or goes on wrongly: refusals at the start, killed ranks, uneven inputs, stale reads."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.multiprocess.launch import Ranks, run
+
+CASES = "tests.multiprocess.failure_cases"
+
+
+def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
+    first, second = run(f"{CASES}:refused")
+    assert first == second
+    assert first["shape"] == (
+        "parameter 2 differs: rank 0 has 1.weight (4, 4) float32, rank 1 has 1.weight (5, 4) float32;"
+        " give every rank the same"
+    )
+    assert "rank 0 has none, rank 1 has 2.weight" in first["count"]
+    assert first["plan"].startswith("reduction of the plan 0 differs: rank 0 has layers.")
+    assert "leaves out 'layers." in first["incomplete"]
+    assert first["name"].startswith("plan 'fastest' is neither a file nor one of: auto, ")
+    assert "no parameter of the model requires a gradient" in first["frozen"]
+    assert "already distributed" in first["twice"]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("kill", "training stopped: rank 1 is gone"),
+        ("kill in backward", "training stopped: rank 1 is gone"),
+        ("return", "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"),
+    ],
+)
+def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told: str) -> None:
+    ranks = Ranks(f"{CASES}:failing", 2, {"fail_at": 7, "how": how}, tmp_path)
+    statuses = ranks.wait(60)
+    assert statuses[0] == 0, ranks.output(0)
+    assert ranks.result(0).startswith(told)
+    assert statuses[1] == (0 if how == "return" else -signal.SIGKILL)
+
+
+def test_a_stale_read_is_an_error() -> None:
+    told = run(f"{CASES}:stale_read")
+    assert "trained" not in told
+    # The first rank to notice leaves; the other may find it gone before it gets there itself.
+    assert any(line.startswith("'other.weight' was read before its last update") for line in told)
+
+
+@pytest.mark.slow
+def test_a_long_training_keeps_its_size() -> None:
+    for moments in run(f"{CASES}:many_steps", steps=1000, timeout_s=110):
+        settled, *_, last = moments[1:]
+        assert last["files"] <= settled["files"]
+        assert last["threads"] <= settled["threads"]
+        assert last["tensors"] <= settled["tensors"]
+        assert last["resident_kb"] < settled["resident_kb"] + 4096
