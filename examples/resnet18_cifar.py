@@ -1,10 +1,11 @@
 """ResNet-18 on small images, with checkpoints from which an interrupted training goes on.
 
-    torchrun --nproc-per-node 2 --max-restarts 3 examples/resnet18_cifar.py --checkpoint r.pt --fail-at 25
-    hocket train --nproc-per-node 2 --max-restarts 3 examples/resnet18_cifar.py --checkpoint r.pt
+    torchrun --nproc-per-node 2 examples/resnet18_cifar.py
+    hocket train --nproc-per-node 2 --max-restarts 3 examples/resnet18_cifar.py --checkpoint r.pt --fail-at 25
 
-Torchrun starts all processes anew when one of them fails. They go on from the last checkpoint as if nothing
-had happened, since a step's batch depends on its number alone. ``--fail-at`` kills a process, to see that.
+When a process fails all start anew, and go on from the last checkpoint as if nothing had happened: a step's
+batch depends on its number alone. ``--fail-at`` kills one, to see that. With torchrun itself, restarts need
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: else the new processes may look for the old ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hocket
 
-CLASSES, STEPS_PER_CHECKPOINT = 10, 10
+CLASSES = 10
 
 
 def convolution(channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Sequential:
@@ -70,15 +71,17 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16, help="of each process")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="resume from here")
+    parser.add_argument("--checkpoint-every", type=int, metavar="STEPS", default=10)
     parser.add_argument("--fail-at", type=int, metavar="STEP", help="kill the second process there, once")
     args = parser.parse_args()
     if args.fail_at and not args.checkpoint:
         parser.error("--fail-at needs a --checkpoint to go on from")
+
     if dist.is_torchelastic_launched():
         dist.init_process_group("gloo")
     else:  # plain python: a world of one
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
 
     torch.manual_seed(0)
     net = resnet18()
@@ -92,7 +95,8 @@ def main() -> None:
             part.load_state_dict(saved[name])
     model = DistributedDataParallel(net) if args.ddp else hocket.distribute(net, optimizer)[0]
 
-    marker, begun = args.checkpoint and args.checkpoint.with_suffix(".failed"), time.perf_counter()
+    marker = args.checkpoint and args.checkpoint.with_suffix(".failed")
+    begun = time.perf_counter()
     for step in range(done + 1, args.steps + 1):
         if step == args.fail_at and rank == 1 and not marker.exists():
             marker.touch()
@@ -104,13 +108,14 @@ def main() -> None:
         optimizer.step()
         scheduler.step()
         if rank == 0 and step % max(1, args.steps // 10) == 0:
-            rate = (step - done) * args.batch_size * world_size / (time.perf_counter() - begun)
+            rate = (step - done) * args.batch_size * dist.get_world_size() / (time.perf_counter() - begun)
             print(f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s", flush=True)
-        if rank == 0 and args.checkpoint and step % STEPS_PER_CHECKPOINT == 0:
+        if rank == 0 and args.checkpoint and step % args.checkpoint_every == 0:
             state = {name: part.state_dict() for name, part in trained.items()}
             unfinished = args.checkpoint.with_suffix(".tmp")
             torch.save({"step": step, **state}, unfinished)
             os.replace(unfinished, args.checkpoint)  # whole or not at all, whenever a process is killed
+
     if not args.ddp:
         net.hocket.flush()  # the last step's transfers may still be on their way
     dist.destroy_process_group()

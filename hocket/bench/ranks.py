@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
-import stat
 import sys
 import threading
 import time
@@ -62,8 +62,9 @@ def main() -> None:
     or with :data:`LOST` where it failed because another was gone.
     """
     request, folder = msgspec.json.decode(sys.argv[1], type=Request), Path(sys.argv[2])
-    if stat.S_ISFIFO(os.fstat(0).st_mode):
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
+    # An interrupt is for whoever started us to speak of.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What a user's file prints is no part of the answer that whoever started us prints.
     os.dup2(2, 1)
     torch.set_num_threads(request.threads)
@@ -90,9 +91,10 @@ def main() -> None:
         os._exit(LOST if _by_another(error) else 1)
 
 
-def _leave_with_parent() -> None:
-    """End this process when the one that started it is gone, and with it the other end of our input."""
-    os.read(0, 1)
+def _leave_with(parent: int) -> None:
+    """End this process when the one that started it is gone: nobody waits for what it finds."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
     os._exit(1)
 
 

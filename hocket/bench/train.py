@@ -114,8 +114,6 @@ def _run_here(command: Sequence[str], environment: dict[str, str], limit_s: floa
     process = subprocess.Popen(
         command,
         env={**os.environ, **environment},
-        # Never written to: its end tells the rank that we are gone.
-        stdin=subprocess.PIPE,
         # A terminal's Ctrl-C is for us; we end it.
         start_new_session=True,
     )
@@ -127,8 +125,6 @@ def _run_here(command: Sequence[str], environment: dict[str, str], limit_s: floa
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def check_ended(ended: Sequence[Ended], folder: Path) -> None:
@@ -148,7 +144,8 @@ def check_ended(ended: Sequence[Ended], folder: Path) -> None:
         raise HocketError(f"rank {rank} was ended by signal {-status} while training")
     said = folder / f"{rank}.failed"
     line = said.read_text() if said.exists() else f"status {status}; standard error says more"
-    raise HocketError(f"rank {rank} failed while training: {line}")
+    why = ": another rank is gone" if status == LOST else ""
+    raise HocketError(f"rank {rank} failed while training{why}: {line}")
 
 
 def benchmark_document(benchmark: Benchmark) -> dict[str, Any]:

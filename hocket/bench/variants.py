@@ -110,7 +110,9 @@ class Planned(Copy):
             self.train(1)
             if self._handle.settled:
                 return
-        raise HocketError(f"hocket has not settled on a plan within {_SETTLED_BY} steps; give one with --plan")
+        raise HocketError(
+            f"hocket has not settled on a plan within {_SETTLED_BY} steps; give one with --plan"
+        )
 
     def run(self, steps: int) -> None:
         """Train, and wait for all that this has begun."""

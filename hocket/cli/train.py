@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from hocket.cli import options
 from hocket.errors import HocketError, UnknownNameError
 
+_OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _OURS = frozenset({"--plan", "--network", "--timeline", "--help", "-h"})
 TORCHRUN_FLAGS = frozenset(
     {
@@ -66,7 +67,9 @@ def train(
         raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
     if find_spec("torch") is None:
         raise HocketError("torch is not installed; pip install 'hocket[torch]'")
-    told = {}
+    # By default torchrun's processes meet in a store that outlives them: those that are started again would
+    # look for each other where the ones before them were.
+    told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
     if plan is not None:
         told["HOCKET_PLAN"] = _checked_plan(plan)
     if network_file is not None:

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hocket.graph import Plan, Reduction, StepGraph
+from hocket.graph.csr import Indices
 from hocket.graph.updates import is_update
 from hocket.graph.validate import MOST_CHUNKS
 from hocket.network import Network, reduction_s
 from hocket.planner.caramel_batches import fit_network
+from hocket.planner.caramel_order import best_order, compute_order, control_edges
 from hocket.planner.processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
@@ -49,10 +51,18 @@ def partition_of(network: Network) -> int:
     return int(min(max(wanted, _LEAST_BYTES), _MOST_BYTES))
 
 
-def bytescheduler(graph: StepGraph, network: Network, partition_bytes: int | None = None) -> Plan:
-    """Plan the reductions of ``graph`` in slices of at most ``partition_bytes``."""
+def bytescheduler(
+    graph: StepGraph, network: Network, partition_bytes: int | None = None, *, ordered: bool = False
+) -> Plan:
+    """Plan the reductions of ``graph`` in slices of at most ``partition_bytes``.
+
+    ``ordered``: also put the operations into Caramel's order (section 4.1), which completes gradients early.
+    """
     partition = partition_of(network) if partition_bytes is None else partition_bytes
-    pieces = _pieces(graph, network, partition)
+    operations = step_operations(graph)
+    if ordered:
+        operations = compute_order(graph, control_edges(graph, best_order(graph)))
+    pieces = _pieces(graph, network, operations, partition)
     names = graph.parameter_names
     return Plan(
         policy="bytescheduler",
@@ -64,16 +74,16 @@ def bytescheduler(graph: StepGraph, network: Network, partition_bytes: int | Non
                 window="forward",
                 slice=pieces[k].slice,
             )
-            for k in _rhythm(graph, pieces)
+            for k in _rhythm(graph, operations.tolist(), pieces)
         ),
-        compute_order=None,
+        compute_order=tuple(graph.operation_names[i] for i in operations) if ordered else None,
         issue="listed",
     )
 
 
-def _pieces(graph: StepGraph, network: Network, partition: int) -> list[_Piece]:
+def _pieces(graph: StepGraph, network: Network, operations: Indices, partition: int) -> list[_Piece]:
     """Transfers in the order in which they become ready."""
-    ready_s = serial_times(graph, step_operations(graph)).ready_s
+    ready_s = serial_times(graph, operations).ready_s
     order = [g for g in np.argsort(ready_s, kind="stable").tolist() if graph.produced[g]]
     sizes, dtypes = graph.parameter_bytes.tolist(), graph.parameter_dtypes
     pieces: list[_Piece] = []
@@ -100,16 +110,18 @@ def _pieces(graph: StepGraph, network: Network, partition: int) -> list[_Piece]:
     return pieces
 
 
-def _rhythm(graph: StepGraph, pieces: list[_Piece]) -> list[int]:
+def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> list[int]:
     """The order in which a step's ``pieces`` (indices) go when processor and network wait for each other."""
-    operations = step_operations(graph).tolist()
     seconds = graph.oracle_s.tolist()
     update_s = _update_seconds(graph)
     pieces_of: dict[int, list[int]] = {}
     for k, piece in enumerate(pieces):
         for g in piece.gradients:
             pieces_of.setdefault(g, []).append(k)
-    place = graph.first_reader().tolist()
+    place = [len(operations)] * graph.num_parameters
+    for position, i in reversed(list(enumerate(operations))):
+        for g in graph.reads.row(i).tolist():
+            place[g] = position
     urgency = [min(place[g] for g in piece.gradients) for piece in pieces]
 
     now = free_s = 0.0

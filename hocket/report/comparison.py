@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
@@ -14,6 +15,7 @@ from hocket.graph.timeline import Kind, Span, Timeline
 from hocket.graph.timeline_steps import Cover, Floats, SteppedTimeline, cut_into_steps
 
 _TRANSFERS: tuple[Kind, ...] = ("pull", "push", "reduce")
+_CHUNK = re.compile(r" \d+/\d+\Z", re.ASCII)
 _NUM_EXAMPLES = 5
 
 
@@ -166,8 +168,8 @@ def _placed(side: SteppedTimeline) -> dict[_Key, _Place]:
 def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[_Key, _Place]]:
     """Of each name, its place in every step that it starts in; ``spans`` in order of start.
 
-    What is cut into pieces, by chunks or by the edge of a window, counts once: from the start of the first
-    piece, for as long as one of them runs.
+    What is in pieces, the chunks of a reduction (``NAME 2/8``) or an operation that waits in between, counts
+    once: from the start of the first piece, for as long as one of them runs.
     """
     first: dict[tuple[_Key, int], float] = {}
     until: dict[tuple[_Key, int], float] = {}
@@ -176,7 +178,7 @@ def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[
         if not edges_s[0] <= span.start_s < edges_s[-1]:
             continue
         step = bisect_right(edges_s, span.start_s) - 1
-        at = _Key(span.kind, span.name), step
+        at = _Key(span.kind, _CHUNK.sub("", span.name)), step
         first.setdefault(at, span.start_s - edges_s[step])
         reached_s = max(until.get(at, span.start_s), span.start_s)
         busy[at] = busy.get(at, 0.0) + max(0.0, span.end_s - reached_s)

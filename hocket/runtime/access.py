@@ -8,6 +8,7 @@ copies and pickles are of the model as it was given to us, without hooks.
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -35,19 +36,20 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
         _replace(module, "__reduce_ex__", _reduced(module, training))
     plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
 
-    def named_parameters(*args: Any, **kwargs: Any) -> Any:
+    def named_parameters(_: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         training.update_parameters()
         return plain_parameters(*args, **kwargs)
 
-    def zero_grad(set_to_none: bool = True) -> None:
+    def zero_grad(_: torch.nn.Module, set_to_none: bool = True) -> None:
         if not set_to_none:
             return plain_zero_grad(set_to_none=False)
         for _, p in plain_parameters():
             p.grad = None
         return None
 
-    _replace(model, "named_parameters", named_parameters)
-    _replace(model, "zero_grad", zero_grad)
+    # Bound, as what they replace: Dynamo looks at the function behind a method.
+    _replace(model, "named_parameters", types.MethodType(named_parameters, model))
+    _replace(model, "zero_grad", types.MethodType(zero_grad, model))
 
     def undo() -> None:
         for handle in handles:

@@ -25,6 +25,7 @@ from hocket.runtime.handle import Handle
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
+from hocket.runtime.rounds import Rounds
 from hocket.runtime.selection import Choice, Planner, selection
 from hocket.runtime.training import Training
 from hocket.runtime.watch import Watch
@@ -83,7 +84,8 @@ def distribute(
         lambda: rank_record(recorder, rank, offset_s),
     )
     buffers = StateBuffers(model, control) if broadcast_buffers else None
-    training = Training(model, parameters, transfers, buffers, watch, recorder, timeout_s)
+    rounds = Rounds(parameters, transfers, recorder, watch, timeout_s)
+    training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
     training.enforce(lay_out(baseline, parameters))
     choice = Choice(plan=baseline)
 
@@ -99,7 +101,7 @@ def distribute(
     vars(model)["hocket"] = Handle(training, choice, undo)
     # Threads hold no model: they end with it, or with the process.
     path = timeline_path if rank == 0 else None
-    weakref.finalize(model, _end, training.channel, watch, f"{type(model).__name__}, measured", path)
+    weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
 
 
 def _trained(

@@ -51,7 +51,7 @@ class Handle:
     def explain(self) -> str:
         """Which plan is in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
-        return explanation(training.recorder, self._choice, list(training.barriers), training.steps)
+        return explanation(training.recorder, self._choice, list(training.rounds.barriers), training.steps)
 
     def flush(self) -> None:
         """Wait for every transfer and bring all parameters up to date; other ranks need not take part."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import torch
 
@@ -113,7 +114,7 @@ class Recorder:
         forms = [_form(step) for step in steps]
         usual = max(forms, key=forms.count)
         samples = [step for step, form in zip(steps, forms, strict=True) if form == usual]
-        main, updates = usual
+        main = list(usual)
         host: Key = ("forward", HOST)
         order = [key for key in main if key == host] + [key for key in main if key != host]
         rows: list[OperationRow] = []
@@ -130,12 +131,9 @@ class Recorder:
                 )
             )
         # A parameter that no step used has a place in every plan all the same: the next step may use it.
-        unused = [name for name in self._parameters if ("backward", name) not in usual[0]]
+        unused = [name for name in self._parameters if ("backward", name) not in usual]
         rows.append(OperationRow("backward rest", "backward", 0.0, [rows[-1].name], [], unused))
-        for name in self._parameters:
-            if ("update", name) in updates:
-                durations = [step["update", name] for step in samples]
-                rows.append(OperationRow(f"update {name}", "update", durations, [], [name], []))
+        rows += self.update_rows()
         return step_from_rows(
             StepRows(
                 model=model,
@@ -148,6 +146,15 @@ class Recorder:
                 operations=rows,
             )
         )
+
+    def update_rows(self) -> list[OperationRow]:
+        """The update of each parameter as an operation, the median of its times."""
+        rows = []
+        for name in self._parameters:
+            seconds = [step["update", name] for step in self.steps if ("update", name) in step]
+            if seconds:
+                rows.append(OperationRow(f"update {name}", "update", median(seconds), [], [name], []))
+        return rows
 
     def last_steps(self, num_steps: int) -> tuple[int, float, list[Record]]:
         """How many of the last ``num_steps`` there are, when they began, and their spans by start."""
@@ -167,7 +174,6 @@ class Recorder:
         self._since = now
 
 
-def _form(step: Step) -> tuple[tuple[Key, ...], frozenset[Key]]:
-    """The pieces of a step in order, and its updates, whose order is that of arrivals."""
-    main = tuple(key for key in step if key[0] != "update")
-    return main, frozenset(step.keys() - set(main))
+def _form(step: Step) -> tuple[Key, ...]:
+    """The pieces of a step in order, without updates, whose order is that of arrivals."""
+    return tuple(key for key in step if key[0] != "update")

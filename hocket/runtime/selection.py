@@ -14,10 +14,11 @@ from typing import Protocol
 import numpy as np
 import torch.distributed as dist
 
-from hocket.graph import Plan, StepGraph
+from hocket.graph import OperationRow, Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.agreement import from_first, gathered, largest
 from hocket.runtime.buckets import lay_out
+from hocket.runtime.compiled_rows import gradient_order_of
 from hocket.runtime.training import Training
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
@@ -71,24 +72,61 @@ def selection(
     for _ in range(_LEARNING_STEPS):
         yield
     _learned(training, control)
-    if given is not None:
-        _enforce(training, choice, given)
-        choice.settled = True
-        return
+    orders: Sequence[Sequence[str] | None] = [None]
+    plans: Sequence[Plan] = [] if given is None else [given]
+    if given is None or (training.compiled is not None and given.compute_order is not None):
+        yield from _profile(training, choice)
+    if given is None:
+        training.settle_all()
+        choice.network = network()
+    if dist.get_rank(control) == 0 and choice.graph is not None:
+        if given is None and choice.network is not None:
+            plans = planner.candidates(choice.graph, choice.network)
+        orders = [_gradient_order(choice.graph, plan) for plan in plans]
+    plans, orders = from_first((plans, orders), control)
+    tried = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
+    if tried and not (on_trial and given is None):
+        _enforce(training, choice, tried[0])
+    elif tried:
+        yield from _try(training, choice, [Scheduled(choice.plan, None), *tried], control)
+    choice.settled = True
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A plan and, where it has an order of operations, in which order that completes gradients."""
+
+    plan: Plan
+    gradients: Sequence[str] | None
+
+
+def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
+    """Run some steps under the plan in force and keep what they show of the step."""
     training.recorder.forget()
+    if training.compiled is not None:
+        training.compiled.record(True)
     for _ in range(_PROFILED_STEPS):
         yield
-    choice.graph = training.recorder.graph(type(training.model).__name__, 1)
-    choice.network = network()
-    plans: Sequence[Plan] = []
-    if dist.get_rank(control) == 0 and choice.graph is not None:
-        plans = planner.candidates(choice.graph, choice.network)
-    plans = from_first(plans, control)
-    if plans and not on_trial:
-        _enforce(training, choice, plans[0])
-    elif plans:
-        yield from _try(training, choice, [choice.plan, *plans], control)
-    choice.settled = True
+    name = type(training.model).__name__
+    choice.graph = training.recorder.graph(name, 1)
+    if training.compiled is not None:
+        training.compiled.record(False)
+        rows = training.compiled.step_rows(name, 1)
+        produced = {name for row in rows.operations for name in row.produces}
+        unused = [name for name in training.parameters if name not in produced]
+        last = rows.operations[-1].name
+        rows.operations.append(OperationRow("unused", "backward", 0.0, [last], [], unused))
+        rows.operations.extend(training.recorder.update_rows())
+        choice.graph = step_from_rows(rows)
+
+
+def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
+    """In which order ``plan`` completes gradients; by reductions, if its operations are another step's."""
+    if plan.compute_order is None:
+        return None
+    if set(graph.operation_names).issuperset(plan.compute_order):
+        return gradient_order_of(graph, plan.compute_order)
+    return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
 
 
 def _learned(training: Training, control: dist.ProcessGroup) -> None:
@@ -100,28 +138,32 @@ def _learned(training: Training, control: dist.ProcessGroup) -> None:
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)
     training.late_buffers = any(buffers for _, buffers in shown)
     if late:
-        training.barriers[
+        training.rounds.barriers[
             "gradients that come in parts (reentrant checkpoints) leave after the backward pass"
         ] = None
-    training.learning = False
-    training.readers.settle_hooks()
+    training.learned()
 
 
-def _enforce(training: Training, choice: Choice, plan: Plan) -> None:
-    if plan is not choice.plan:
-        training.enforce(lay_out(plan, training.parameters))
-        choice.plan = plan
+def _enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
+    if wanted.plan is choice.plan:
+        return
+    training.enforce(lay_out(wanted.plan, training.parameters))
+    choice.plan = wanted.plan
+    if training.compiled is not None:
+        names = wanted.gradients
+        training.wanted_order = None if names is None else [training.parameters[name] for name in names]
+        training.compiled.recompile()
 
 
 def _try(
-    training: Training, choice: Choice, plans: Sequence[Plan], control: dist.ProcessGroup
+    training: Training, choice: Choice, tried: Sequence[Scheduled], control: dist.ProcessGroup
 ) -> Generator[None, None, None]:
     """Run every plan in turn, several times, and keep the fastest; a tie goes to the first."""
-    seconds: list[list[float]] = [[] for _ in plans]
+    seconds: list[list[float]] = [[] for _ in tried]
     for turn in range(_ROUNDS):
-        order = range(len(plans)) if turn % 2 == 0 else range(len(plans) - 1, -1, -1)
+        order = range(len(tried)) if turn % 2 == 0 else range(len(tried) - 1, -1, -1)
         for k in order:
-            _enforce(training, choice, plans[k])
+            _enforce(training, choice, tried[k])
             for _ in range(_WARM_STEPS):
                 yield
             for _ in range(_STEPS_PER_TRIAL):
@@ -129,5 +171,5 @@ def _try(
                 yield
                 seconds[k].append(time.perf_counter() - started)
     medians = largest([float(np.median(s)) for s in seconds], control)
-    choice.trials = {plan.policy: slowest for plan, slowest in zip(plans, seconds, strict=True)}
-    _enforce(training, choice, plans[int(np.argmin(medians))])
+    choice.trials = {each.plan.policy: s for each, s in zip(tried, seconds, strict=True)}
+    _enforce(training, choice, tried[int(np.argmin(medians))])

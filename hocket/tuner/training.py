@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph, load_plan
@@ -112,10 +113,14 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
     """The plans for ``graph`` that look best in simulation, the best first, each under a name of its own."""
     partition = partition_of(network)
     plans = [plan_by_policy(graph, network, "caramel")]
+    # A chain of operations has one order; another one is worth a plan where it changes what is ready when.
+    free = bool(np.diff(graph.inputs.indptr).max(initial=0) > 1)
     for factor in _PARTITIONS:
         size = round(factor * partition)
-        made = bytescheduler(graph, network, size)
-        plans.append(msgspec.structs.replace(made, policy=f"bytescheduler {size / 1e6:.3g} MB"))
+        for ordered in (False, True) if free else (False,):
+            made = bytescheduler(graph, network, size, ordered=ordered)
+            name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
+            plans.append(msgspec.structs.replace(made, policy=name))
     seconds = {
         plan.policy: simulate(graph, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
     }

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import hocket
+from hocket.interop import load_timeline
+from hocket.report.comparison import compare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
 LINE = re.compile(r"step (\d+)  loss (\d+\.\d+)  \d+\.\d examples/s")
-
-needs_distribute = pytest.mark.skipif("distribute" not in dir(hocket), reason="hocket.distribute is to come")
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +48,6 @@ def test_one_process_needs_no_torchrun() -> None:
     assert losses(sys.executable, EXAMPLES / "gpt.py", *small).keys() == {1, 2, 3}
 
 
-@needs_distribute
 @pytest.mark.parametrize(
     "name",
     [
@@ -64,18 +62,20 @@ def test_losses_are_those_of_ddp(name: str) -> None:
     assert trained(name, "--steps", "12") == pytest.approx(expected, rel=1e-4)
 
 
-@needs_distribute
 @pytest.mark.slow
 def test_hocket_train_launches_an_example() -> None:
-    run = trained("cnn", "--steps", "3", launcher=(BIN / "hocket", "train", "--timeline", "cnn.json"))
-    assert run.keys() == {1, 2, 3}
+    launcher = (BIN / "hocket", "train", "--plan", "caramel", "--timeline", "cnn.json")
+    run = trained("cnn", "--steps", "16", launcher=launcher)
+    assert list(run) == list(range(1, 17))
+    timeline, _ = load_timeline("cnn.json")
+    assert {lane.process for lane in timeline.lanes} == {"worker 0", "worker 1"}
+    assert compare(timeline, timeline).measured.steps > 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [("--ddp",), pytest.param((), marks=needs_distribute)])
-def test_a_killed_training_goes_on_from_its_checkpoint(mode: tuple[str, ...]) -> None:
-    expected = trained("resnet18_cifar", "--steps", "14", *mode)
-    killed = ("--steps", "14", *mode, "--checkpoint", "r.pt", "--fail-at", "12")
+def test_a_killed_training_goes_on_from_its_checkpoint() -> None:
+    expected = trained("resnet18_cifar", "--steps", "6")
+    killed = ("--steps", "6", "--checkpoint", "r.pt", "--checkpoint-every", "4", "--fail-at", "6")
     run = trained("resnet18_cifar", *killed, launcher=(BIN / "hocket", "train"))
     assert Path("r.failed").exists()
     assert run == pytest.approx(expected, rel=1e-4)

@@ -12,14 +12,19 @@ from tests.multiprocess.training_cases import OPTIMIZERS
 CASES = "tests.multiprocess.training_cases"
 
 
-@pytest.fixture(scope="module")
-def of_optimizers() -> list[dict[str, list[str]]]:
-    return run(f"{CASES}:optimizers")
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"])
+def of_optimizers(request: pytest.FixtureRequest) -> list[dict[str, list[str]]]:
+    return run(f"{CASES}:optimizers", compiled=request.param, timeout_s=110)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer_and_scheduler_are_bitwise_those_of_ddp(of_optimizers: Any, name: str) -> None:
     assert [found[name] for found in of_optimizers] == [[], []]
+
+
+@pytest.mark.slow
+def test_compiled_backward_passes_in_the_plans_order_are_bitwise_ddps() -> None:
+    assert run(f"{CASES}:compiled_auto") == [[], []]
 
 
 PARITY = [

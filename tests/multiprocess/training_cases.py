@@ -115,13 +115,11 @@ def _scheduler(name: str, optimizer: torch.optim.Optimizer) -> Any:
     }[name]()
 
 
-def optimizers(
-    rank: int, world: int, tolerance: float = 0.0, names: list[str] | None = None
-) -> dict[str, list[str]]:
-    """Every optimizer with one scheduler or another, made before or after distribute."""
+def optimizers(rank: int, world: int, compiled: bool) -> dict[str, list[str]]:
+    """Every optimizer with one scheduler or another."""
     found = {}
     kinds = ["OneCycle", "StepLR", "CosineAnnealing"]
-    for k, name in enumerate(names or OPTIMIZERS):
+    for k, name in enumerate(OPTIMIZERS):
 
         def make(model: nn.Module, name: str = name) -> torch.optim.Optimizer:
             parameters = trainable(model)
@@ -129,7 +127,7 @@ def optimizers(
                 parameters = [p for p in parameters if p.ndim == 2]
             return getattr(torch.optim, name)(parameters, lr=0.01, **OPTIMIZERS[name])
 
-        twins = Twins(Small, make, unused=True)
+        twins = Twins(Plain if compiled else Small, make, unused=True, compile=compiled)
         schedulers = [_scheduler(kinds[k % 3], optimizer) for optimizer in twins.optimizers]
         for step in range(STEPS):
             x, y = batch(rank, step)
@@ -149,8 +147,21 @@ def optimizers(
                     closure()
                     optimizer.step()
                 scheduler.step()
-        found[name] = twins.differences(tolerance)
+        found[name] = twins.differences()
         twins.ours.hocket.detach()
+    return found
+
+
+def compiled_auto(rank: int, world: int) -> list[str]:
+    """The whole way with compiled graphs: profile, Caramel's order of the backward pass, trials."""
+    twins = Twins(Plain, sgd, plan="auto", compile=True)
+    found = train(twins, rank, 100)
+    assert twins.ours.hocket.settled
+    assert "tried: " in twins.ours.hocket.explain()
+    twins.ours.hocket.detach()
+    hocket.distribute(twins.ours, twins.optimizers[1], plan="caramel", compile=True)
+    found += train(twins, rank, 14)
+    assert twins.ours.hocket.plan.compute_order is not None
     return found
 
 

@@ -38,6 +38,9 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Started:
     def execve(program: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         assert [program, *command[1:4]] == [sys.executable, "-P", "-m", "torch.distributed.run"]
         assert environment.keys() >= os.environ.keys()
+        assert environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == os.environ.get(
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"
+        )
         told = {name: value for name, value in environment.items() if name.startswith("HOCKET_")}
         found.append(Started(list(command[4:]), told))
         raise _Replaced
@@ -90,6 +93,7 @@ def test_our_options_become_variables_wherever_they_stand(
 
 def test_a_policy_stays_a_name_and_other_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_NETWORK", "elsewhere.json")
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")
     assert started(monkeypatch, "--plan", "caramel", "train.py").told == {
         "HOCKET_PLAN": "caramel",
         "HOCKET_NETWORK": "elsewhere.json",
@@ -112,7 +116,7 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         (["--nnodes", "1", "--plan"], "Option '--plan' requires an argument"),
         (["other.py"], "other.py: there is no such SCRIPT"),
         (["--plan", "caramell", "train.py"], "'caramell' is unknown; did you mean 'caramel'?"),
-        (["--plan", "tac", "train.py"], "choose one of: wfbp, ddp, "),
+        (["--plan", "tac", "train.py"], "choose one of: auto, wfbp, ddp, "),
         (["--plan", "none.json", "train.py"], "none.json: cannot be read"),
         (["--plan", STEP, "train.py"], "is not 'hocket.plan/1'"),
         (["--plan", STEP.replace("step", "tac.plan"), "train.py"], "training takes a plan for 'allreduce'"),

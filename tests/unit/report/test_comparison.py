@@ -113,8 +113,8 @@ def by_hand(reduce_s: float, *, shared: bool = True) -> Timeline:
         for lane in range(2, len(lanes)):
             # In two chunks, which overlap in part.
             middle = begin + 2.0 + reduce_s / 2
-            spans.append(Span(lane, "layer.weight", "reduce", begin + 2.0, middle + 0.25))
-            spans.append(Span(lane, "layer.weight", "reduce", middle, begin + 2.0 + reduce_s))
+            spans.append(Span(lane, "layer.weight 1/2", "reduce", begin + 2.0, middle + 0.25))
+            spans.append(Span(lane, "layer.weight 2/2", "reduce", middle, begin + 2.0 + reduce_s))
     spans.sort(key=lambda span: span.start_s)
     return Timeline(title="by hand", lanes=tuple(lanes), spans=tuple(spans))
 

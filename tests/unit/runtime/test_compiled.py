@@ -1,164 +1,34 @@
 """Compiled steps against eager ones, bit by bit, and what the runtime hears of them."""
 
 import copy
-import itertools
+import gc
 import pickle
 import random
+import weakref
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch._dynamo.utils import counters
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from hocket.errors import HocketError
-from hocket.graph import Phase, check_plan, step_from_rows
-from hocket.network import Network
-from hocket.planner import plan
-from hocket.runtime.compiled import compile_model
-from hocket.runtime.compiled_graph import Code, must_precede, reordered
-from hocket.runtime.compiled_rows import gradient_order_of
-
-X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch._dynamo.reset()
-    yield
-    torch.set_num_threads(before)
-
-
-class Mlp(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 12), nn.GELU(), nn.Linear(12, 4))
-
-
-class Cnn(nn.Sequential):
-    def __init__(self):
-        first = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)]
-        second = [nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.3)]
-        super().__init__(*first, *second, nn.Flatten(), nn.Linear(8, 4))
-
-
-class Transformer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(11, 16)
-        self.norms = nn.ModuleList([nn.LayerNorm(16), nn.LayerNorm(16)])
-        self.attention = nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.Dropout(0.2))
-        self.out = nn.Linear(16, 11)
-        self.out.weight = self.embedding.weight
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        normed = self.norms[0](x)
-        x = x + self.attention(normed, normed, normed, need_weights=False)[0]
-        return self.out(x + self.mlp(self.norms[1](x))).flatten(0, 1)
-
-
-class Broken(nn.Module):
-    """Three graphs with eager code between them; some parameters are frozen, unused, or read twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.twice, self.plain, self.eager = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
-        self.out, self.unused, self.frozen = nn.Linear(8, 4), nn.Linear(2, 2), nn.Linear(8, 8)
-        self.frozen.requires_grad_(False)
-
-    def forward(self, x):
-        x = self.read_eagerly(self.frozen(self.twice(x).relu()))
-        x = self.plain(x).relu() + self.twice(x)
-        torch._dynamo.graph_break()
-        return self.out(x)
-
-    @torch._dynamo.disable
-    def read_eagerly(self, x):
-        return self.eager(x) + self.plain.weight.detach().norm()
-
-
-def batches(make):
-    seeded = torch.Generator().manual_seed(1)
-    for _ in range(4):
-        if make is Transformer:
-            inputs = torch.randint(0, 11, (4, 5), generator=seeded)
-        else:
-            inputs = torch.randn((6, 3, 8, 8) if make is Cnn else (6, 8), generator=seeded)
-        yield inputs, torch.randint(0, 4, (20 if make is Transformer else 6,), generator=seeded)
-
-
-class Hooks:
-    def __init__(self, model):
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
-        self.order = None
-        self.gradients = []
-        self.reads = []
-
-    def gradient(self, parameter, gradient):
-        self.gradients.append((parameter, gradient.clone()))
-
-    def first_read(self, parameters):
-        self.reads += [self.names[parameter] for parameter in parameters]
-
-    def gradient_order(self):
-        return self.order
-
-    def heard(self):
-        """The names of the parameters whose gradients came in the last backward pass, each once and right."""
-        assert all(torch.equal(gradient, p.grad) for p, gradient in self.gradients)
-        names = [self.names[parameter] for parameter, _ in self.gradients]
-        assert len(set(names)) == len(names)
-        self.gradients.clear()
-        return names
-
-
-def make_model(make):
-    torch.manual_seed(0)
-    return make()
-
-
-def compiled(make, **options):
-    model = make_model(make)
-    hooks = Hooks(model)
-    return model, hooks, compile_model(model, hooks, **options)
-
-
-def train(model, make, after_backward=lambda: None):
-    """Losses and gradients of each step, and all that the model holds after the last."""
-    torch.manual_seed(3)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    history = []
-    for inputs, targets in batches(make):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        after_backward()
-        history.append([loss.detach(), *(p.grad for p in model.parameters())])
-        optimizer.step()
-    return history, list(model.state_dict().values())
-
-
-def assert_same(one, other):
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif one is None:
-        assert other is None
-    else:
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            assert_same(first, second)
-
-
-def backward(model, loss=torch.sum):
-    model.zero_grad()
-    loss(model(X)).backward()
+from hocket.graph import Phase, step_from_rows
+from tests.unit.runtime.compiled_models import (
+    Broken,
+    Cnn,
+    Mlp,
+    Transformer,
+    X,
+    assert_same,
+    backward,
+    batches,
+    compiled,
+    fresh,  # noqa: F401
+    make_model,
+    train,
+)
 
 
 @pytest.mark.parametrize("make", [Mlp, Cnn, Transformer, Broken])
@@ -186,21 +56,21 @@ def test_training_is_bitwise_the_eager_one_in_any_order_of_gradients(make):
                 assert heard[-1] == [hooks.names[parameter] for parameter in order]
 
 
-def test_evaluation_is_the_eager_one():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_passes_without_gradients_are_the_eager_ones(mode):
     expected = make_model(Cnn)
     model, hooks, _ = compiled(Cnn)
     inputs, _ = next(batches(Cnn))
-    for mode in (torch.no_grad, torch.inference_mode):
-        with mode():
-            # In training mode batch normalisation writes its buffers.
+    for training in (True, False):
+        outputs = []
+        for each in (expected.train(training), model.train(training)):
             torch.manual_seed(0)
-            outputs = expected(inputs)
-            torch.manual_seed(0)
-            assert torch.equal(model(inputs), outputs)
-            assert torch.equal(model.eval()(inputs), expected.eval()(inputs))
-            assert len(hooks.reads) == 2 * len(list(model.parameters()))
-            hooks.reads.clear()
-        model.train(), expected.train()
+            with mode():
+                outputs.append(each(inputs))
+        assert torch.equal(*outputs)
+        assert sorted(hooks.reads) == sorted(hooks.names.values())
+        hooks.reads.clear()
+    # In training mode batch normalisation has written its buffers.
     assert_same(list(model.buffers()), list(expected.buffers()))
 
 
@@ -389,11 +259,11 @@ def test_layers_that_share_a_graph_keep_their_parameters_apart():
     assert sorted(filter(None, reads)) == [[i, i + 1] for i in range(0, 12, 2)]
 
 
-@pytest.mark.parametrize("dynamic", [False, None])
-def test_other_batch_sizes(dynamic):
+@pytest.mark.parametrize(("dynamic", "sizes"), [(False, (6, 6, 5, 6)), (None, (6, 5, 4, 3, 6))])
+def test_other_batch_sizes(dynamic, sizes):
     eager = make_model(Mlp)
     model, hooks, _ = compiled(Mlp, dynamic=dynamic)
-    for size in (6, 6, 5, 6, 4, 3):
+    for size in sizes:
         for each in (eager, model):
             each.zero_grad()
             each(X[:size]).sum().backward()
@@ -403,9 +273,9 @@ def test_other_batch_sizes(dynamic):
 
 
 def test_autocast_is_the_eager_one():
-    eager = make_model(Transformer)
-    model, _, _ = compiled(Transformer)
-    inputs, _ = next(batches(Transformer))
+    eager = make_model(Cnn)
+    model, _, _ = compiled(Cnn)
+    inputs, _ = next(batches(Cnn))
     for each in (eager, model):
         torch.manual_seed(2)
         with torch.autocast("cpu", torch.bfloat16):
@@ -414,97 +284,52 @@ def test_autocast_is_the_eager_one():
     assert_same([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()])
 
 
-def test_rows_are_the_dataflow_of_the_graphs():
-    model, _, step = compiled(lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
-    with pytest.raises(HocketError, match="no compiled training step was recorded"):
-        step.step_rows("mlp", 6)
+def test_what_dynamo_no_longer_compiles_runs_eagerly():
+    eager = make_model(Mlp)
+    model, hooks, step = compiled(Mlp)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for size in (6, 6, 5):
+            hooks.gradients.clear()
+            for each in (eager, model):
+                each.zero_grad()
+                each(X[:size]).sum().backward()
+            assert_same([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()])
+    assert hooks.gradients == []
+    assert not any(step.reported(p) for p in step.covered)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_error_of_the_runtime_comes_through_as_it_is(recorded):
+    def refuse(*_):
+        raise HocketError("training stopped")
+
+    model, hooks, step = compiled(Mlp)
     backward(model)
-    step.record(True)
-    for _ in range(3):
+    step.record(recorded)
+    hooks.gradient = refuse
+    with pytest.raises(HocketError, match=r"^training stopped$"):
         backward(model)
-    step.record(False)
+    hooks.first_read = refuse
+    with pytest.raises(HocketError, match=r"^training stopped$"):
+        model(X)
+    del hooks.first_read, hooks.gradient
     backward(model)
-    rows = step.step_rows("mlp", 6)
-    assert [(o.name, o.inputs, o.reads, o.produces) for o in rows.operations] == [
-        ("f0.addmm", [], ["0.bias", "0.weight"], []),
-        ("f0.relu", ["f0.addmm"], [], []),
-        ("f0.addmm_1", ["f0.relu"], ["2.bias", "2.weight"], []),
-        ("b0.eager", ["f0.addmm_1"], [], []),
-        ("b0.mm", ["b0.eager"], ["2.weight"], []),
-        ("b0.mm_1", ["f0.relu", "b0.eager"], [], ["2.weight"]),
-        ("b0.sum_1", ["b0.eager"], [], ["2.bias"]),
-        ("b0.threshold_backward", ["b0.mm", "f0.relu"], [], []),
-        ("b0.mm_2", ["b0.threshold_backward"], [], ["0.weight"]),
-        ("b0.sum_2", ["b0.threshold_backward"], [], ["0.bias"]),
-    ]
-    assert [o.phase for o in rows.operations] == ["forward"] * 3 + ["backward"] * 7
-    assert all(len(o.duration_s) == 3 and min(o.duration_s) > 0 for o in rows.operations)
-    assert rows.parameters[1].shape == [16, 8]
-    assert step_from_rows(rows).produced.all()
-
-
-def test_rows_hold_what_eager_code_reads_and_completes():
-    model, _, step = compiled(Broken)
     backward(model)
-    step.record(True)
+    assert len(hooks.heard()) == len(step.covered)
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_what_is_compiled_keeps_no_model_alive(undone):
+    model, hooks, step = compiled(Mlp)
     backward(model)
-    step.record(False)
-    rows = step.step_rows("broken", 6)
-    operations = {o.name: o for o in rows.operations}
-    assert {"eager.weight", "plain.weight"} < set(rows.operations[0].reads)
-    assert set(rows.operations[-1].produces) == {
-        *("eager.weight", "eager.bias", "twice.weight", "twice.bias"),
-    }
-    # A graph runs as a whole: nothing of it can be put off until the next one.
-    assert set(operations["b1.eager"].inputs) == {"b2.mm", "b2.mm_1", "b2.sum_1"}
-    graph = step_from_rows(rows)
-    untrained = {n for n, p in zip(graph.parameter_names, graph.produced, strict=True) if not p}
-    assert untrained == {"frozen.weight", "frozen.bias", "unused.weight", "unused.bias"}
-
-
-def test_a_plan_of_recorded_steps_is_followed_without_tracing_again():
-    model, hooks, step = compiled(Transformer)
-    train(model, Transformer)
-    step.record(True)
-    train(model, Transformer, hooks.gradients.clear)
-    step.record(False)
-    graph = step_from_rows(step.step_rows("transformer", 4))
-    made = plan(graph, Network(bandwidth_bps=1e9, startup_s=1e-4, num_workers=2), "caramel")
-    check_plan(made, graph)
-    order = gradient_order_of(graph, made.compute_order)
-    parameters = dict(model.named_parameters())
-    hooks.order = [parameters[name] for name in order]
-    traced = counters["stats"]["unique_graphs"]
-    step.recompile()
-    heard = []
-    train(model, Transformer, lambda: heard.append(hooks.heard()))
-    assert heard == [order] * 4
-    assert counters["stats"]["unique_graphs"] == traced
-
-
-def test_effects_keep_their_order():
-    def effects(x):
-        doubled = x * 2
-        drawn = torch.rand_like(x)
-        view = x.view(-1)
-        x.add_(1)
-        tripled = view * 3
-        x.mul_(2)
-        return doubled, drawn, tripled, torch.rand_like(x), x + 1
-
-    traced = make_fx(effects, tracing_mode="fake")(torch.ones(2, 2))
-    before = must_precede(traced.graph)
-    (output,) = traced.graph.find_nodes(op="output")
-
-    def results(order):
-        torch.manual_seed(0)
-        return list(Code(traced, order).run([torch.ones(2, 2)]))
-
-    expected = results(list(traced.graph.nodes))
-    for wanted in itertools.permutations(output.args[0]):
-        order = reordered(traced.graph, before, wanted)
-        assert sorted(order) == sorted(traced.graph.nodes)
-        assert_same(results(order), expected)
+    loss = model(X).sum()
+    if undone:
+        step.undo()
+    gone = [weakref.ref(each) for each in (model, hooks, step)]
+    del model, hooks, step
+    gc.collect()
+    assert [each() for each in gone] == [None] * 3
+    loss.backward()
 
 
 def test_undo_and_copies():

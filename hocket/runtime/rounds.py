@@ -1,0 +1,199 @@
+"""Rounds: what a synchronised backward pass starts, and how each bucket's part of it ends.
+
+In a round every bucket is filled and sent once. It ends bucket by bucket, each when it is *settled*: it has
+arrived, its gradients are where the user expects them, and what its optimizers had to do is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.distributed as dist
+
+from hocket.errors import HocketError
+from hocket.runtime.allreduce import Channel, TransferError
+from hocket.runtime.buckets import Bucket, Layout, State
+from hocket.runtime.pending import PendingGradient
+from hocket.runtime.recorder import Recorder
+from hocket.runtime.watch import Watch
+
+Parameter = torch.nn.Parameter
+
+
+class Rounds:
+    """The buckets of the plan in force, on ``group``, which is for them alone.
+
+    ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
+    something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
+    first.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        group: dist.ProcessGroup,
+        recorder: Recorder,
+        watch: Watch,
+        timeout_s: float,
+    ) -> None:
+        self.channel = Channel(group, timeout_s, recorder.sent)
+        self.barriers: dict[str, None] = {}
+        self.unsettled: dict[Bucket, None] = {}
+        self._layout: Layout | None = None
+        self._names = {p: name for name, p in parameters.items()}
+        self._recorder = recorder
+        self._watch = watch
+        self._scale = 1.0 / dist.get_world_size(group)
+        self._sent: set[Bucket] = set()
+
+    def enforce(self, layout: Layout) -> None:
+        """Send along ``layout`` from the next round on; everything is settled, here and on all ranks."""
+        assert not self.unsettled
+        self.channel.stop()
+        self._layout = layout
+        for bucket in layout.buckets:
+            wait = functools.partial(self._read_early, bucket)
+            bucket.stand_ins = tuple(PendingGradient(view, wait) for view in bucket.views)
+        self.channel.start(layout.transfers)
+
+    # A round begins.
+
+    def fill(self, p: Parameter, gradient: torch.Tensor) -> None:
+        """``gradient`` is complete: put it in its bucket, and send the bucket if it was the last."""
+        bucket, index = self._place(p)
+        if bucket.state is State.SENT:
+            self._check_fresh(bucket, p)
+            self.settle(bucket)
+        bucket.state = State.FILLING
+        bucket.filled.add(index)
+        # As DistributedDataParallel does: divided before it is summed up.
+        torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+        if len(bucket.filled) == len(bucket.parameters):
+            self._send(bucket)
+
+    def close(self) -> list[Bucket]:
+        """Send what has not been sent, with zeros where there is no gradient; the buckets that have such."""
+        assert self._layout is not None
+        unused = [
+            bucket for bucket in self._layout.buckets if bucket not in self._sent and self._complete(bucket)
+        ]
+        for bucket in self._sent:
+            for p, stand_in in zip(bucket.parameters, bucket.stand_ins, strict=True):
+                if p.grad is not None:
+                    p.grad = stand_in
+        self._sent.clear()
+        return unused
+
+    def settle_unused(self, buckets: list[Bucket]) -> None:
+        """Give this rank the gradients of parameters that only others used."""
+        if buckets:
+            self.barriers["parameters that some ranks did not use"] = None
+        for bucket in buckets:
+            self.settle(bucket)
+            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+                if p.grad is None and used:
+                    p.grad = view
+
+    def _place(self, p: Parameter) -> tuple[Bucket, int]:
+        assert self._layout is not None
+        return self._layout.place[p]
+
+    def _complete(self, bucket: Bucket) -> bool:
+        """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
+        if bucket.state is State.SENT:
+            self.settle(bucket)
+        unused = False
+        for index, (p, view) in enumerate(zip(bucket.parameters, bucket.views, strict=True)):
+            if index in bucket.filled:
+                continue
+            if p.grad is None:
+                view.zero_()
+                unused = True
+            else:
+                # Also of earlier passes under no_sync: what is there takes part.
+                torch.mul(p.grad.detach(), self._scale, out=view)
+                bucket.filled.add(index)
+        self._send(bucket)
+        return unused
+
+    def _send(self, bucket: Bucket) -> None:
+        bucket.used.zero_()
+        bucket.used[list(bucket.filled)] = 1
+        bucket.filled.clear()
+        self._sent.add(bucket)
+        self.unsettled[bucket] = None
+        self.channel.send(bucket)
+
+    def _check_fresh(self, bucket: Bucket, p: Parameter) -> None:
+        if bucket.pending:
+            raise HocketError(
+                f"'{self._names[p]}' was read before its last update, by a path that the first steps did not"
+                " take, outside of its module; call model.hocket.flush() after optimizer.step(), or use"
+                " plan='ddp'"
+            )
+
+    # A bucket's round ends.
+
+    def need(self, p: Parameter) -> None:
+        """``p`` is about to be read."""
+        bucket, _ = self._place(p)
+        if bucket.state is State.SENT:
+            self.settle(bucket)
+
+    def settle_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
+        """Settle every bucket, only those that an update waits for, or only those of window "backward"."""
+        for bucket in list(self.unsettled):
+            if (bucket.pending or not only_updates) and not (only_backward and bucket.forward):
+                self.settle(bucket)
+
+    def settle(self, bucket: Bucket) -> None:
+        """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
+        if bucket.state is not State.SENT:
+            return  # read in the middle of a backward pass: it is this rank's own gradient so far
+        if not self.channel.arrived(bucket):
+            for other in list(self.unsettled):
+                if other.pending and other is not bucket and self.channel.arrived(other):
+                    self.settle(other)
+            self._wait(bucket)
+        bucket.state = State.IDLE
+        del self.unsettled[bucket]
+        held = [
+            view if p.grad is stand_in else p.grad
+            for p, view, stand_in in zip(bucket.parameters, bucket.views, bucket.stand_ins, strict=True)
+        ]
+        if bucket.pending:
+            started = time.perf_counter()
+            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+                p.grad = view if used else None
+            for deferred in bucket.pending:
+                deferred.run()
+            bucket.pending.clear()
+            self._recorder.spent("update", bucket.names, started)
+        for p, gradient in zip(bucket.parameters, held, strict=True):
+            p.grad = gradient
+
+    def _read_early(self, bucket: Bucket) -> None:
+        """Somebody looks at a gradient that may still be on its way."""
+        if bucket in self.unsettled:
+            when = "after" if bucket.pending else "before"
+            self.barriers[f"gradients were read {when} the optimizer's step"] = None
+            self.settle(bucket)
+
+    def _wait(self, bucket: Bucket) -> None:
+        started = time.perf_counter()
+        with self.blamed():
+            self.channel.wait(bucket)
+        self._recorder.spent("wait", bucket.names, started)
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Say of a failure on the network which rank is its reason."""
+        try:
+            yield
+        except (TransferError, RuntimeError) as error:
+            failure = str(error).splitlines()[0]
+            raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None
