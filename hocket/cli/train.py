@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from hocket.cli import options
-from hocket.errors import HocketError, UnknownNameError
+from hocket.errors import HocketError
 
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _OURS = frozenset({"--plan", "--network", "--timeline", "--help", "-h"})
@@ -87,18 +87,10 @@ def train(
 
 def _checked_plan(plan: str) -> str:
     """The absolute path of a plan that can be read, or a policy's name."""
-    from hocket.graph import load_plan
-    from hocket.planner import policies_of
+    from hocket.tuner.training import resolved_plan
 
-    names = ["auto", *policies_of("allreduce"), "search"]
-    if plan in names:
-        return plan
-    if not Path(plan).exists() and not plan.endswith((".json", ".json.zst")):
-        raise UnknownNameError("policy or plan file", plan, names)
-    architecture = load_plan(plan).architecture
-    if architecture != "allreduce":
-        raise HocketError(f"{plan} is for '{architecture}'; training takes a plan for 'allreduce'")
-    return str(Path(plan).absolute())
+    given, policy = resolved_plan(plan)
+    return policy if given is None else str(Path(plan).absolute())
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:

@@ -114,6 +114,7 @@ def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> li
     """The order in which a step's ``pieces`` (indices) go when processor and network wait for each other."""
     seconds = graph.oracle_s.tolist()
     update_s = _update_seconds(graph)
+    makers = graph.produces.transpose(graph.num_parameters)
     pieces_of: dict[int, list[int]] = {}
     for k, piece in enumerate(pieces):
         for g in piece.gradients:
@@ -128,45 +129,46 @@ def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> li
     waiting: list[tuple[int, int]] = []  # urgency, piece
     coming: list[tuple[float, int]] = []  # ready, piece; in the order of time
     arrived_s = dict.fromkeys(range(len(pieces)), 0.0)
-    issued: list[int] = []
+    of_step = [0] * len(pieces)
+    issued: list[tuple[int, int]] = []  # of which step, piece
 
-    def run_network(until: int) -> None:
-        """Send until piece ``until`` has been sent; what is ready meanwhile is known, as nobody computes."""
-        nonlocal free_s
-        while until not in arrived_s:
-            while coming and (coming[0][0] <= free_s or not waiting):
-                ready, k = coming.pop(0)
-                free_s = max(free_s, ready) if not waiting else free_s
-                heapq.heappush(waiting, (urgency[k], k))
-            _, k = heapq.heappop(waiting)
-            free_s += pieces[k].cost_s
-            arrived_s[k] = free_s
-            issued.append(k)
+    def arrive(g: int) -> None:
+        """Wait for the gradient ``g``; what is ready meanwhile is known, as nobody computes."""
+        nonlocal now, free_s
+        for wanted in pieces_of.get(g, ()):
+            while wanted not in arrived_s:
+                while coming and (coming[0][0] <= free_s or not waiting):
+                    ready, k = coming.pop(0)
+                    free_s = max(free_s, ready) if not waiting else free_s
+                    heapq.heappush(waiting, (urgency[k], k))
+                _, k = heapq.heappop(waiting)
+                free_s += pieces[k].cost_s
+                arrived_s[k] = free_s
+                issued.append((of_step[k], k))
+            now = max(now, arrived_s[wanted])
 
-    for _ in range(_STEPS):
-        missing = [len(piece.gradients) for piece in pieces]
+    for step in range(_STEPS):
+        missing = [sum(len(makers.row(g)) for g in piece.gradients) for piece in pieces]
         seen: set[int] = set()
         for i in operations:
             for g in graph.reads.row(i).tolist():
-                if g in seen:
-                    continue
-                seen.add(g)
-                for k in pieces_of.get(g, ()):
-                    run_network(k)
-                    now = max(now, arrived_s[k])
-                now += update_s[g]
+                if g not in seen:
+                    seen.add(g)
+                    arrive(g)
+                    now += update_s[g]
+            for g in graph.produces.row(i).tolist():
+                arrive(g)  # its buffer is written anew
             now += seconds[i]
             for g in graph.produces.row(i).tolist():
                 for k in pieces_of[g]:
                     missing[k] -= 1
                     if missing[k] == 0:
-                        if k not in arrived_s:
-                            run_network(k)  # nobody read it since; its buffer is needed again
                         del arrived_s[k]
+                        of_step[k] = step
                         coming.append((now, k))
-    for k in range(len(pieces)):
-        run_network(k)
-    return issued[-len(pieces) :]
+    for g in pieces_of:
+        arrive(g)
+    return [k for step, k in issued if step == _STEPS - 1]
 
 
 def _update_seconds(graph: StepGraph) -> list[float]:

@@ -23,13 +23,13 @@ from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.graph.flat_plan import FlatPlan, flatten
+from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.graph.updates import awaited_gradients, is_update
 from hocket.network import Network, assign_servers
 from hocket.predictor.contraction import run_together, update_together
 from hocket.predictor.program import Program
-from hocket.graph.plan import batch_name
 from hocket.sim.lowered import Edges, Floats, computing_order
 from hocket.sim.parameter_server import cut_batches, place_server_ops
 from hocket.sim.slices import sliced

@@ -36,11 +36,13 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
         _replace(module, "__reduce_ex__", _reduced(module, training))
     plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
 
-    def named_parameters(_: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def named_parameters(this: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        del this
         training.update_parameters()
         return plain_parameters(*args, **kwargs)
 
-    def zero_grad(_: torch.nn.Module, set_to_none: bool = True) -> None:
+    def zero_grad(this: torch.nn.Module, set_to_none: bool = True) -> None:
+        del this
         if not set_to_none:
             return plain_zero_grad(set_to_none=False)
         for _, p in plain_parameters():

@@ -78,7 +78,7 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
     Raises
     ------
     HocketError
-        When the plan is not one for AllReduce, or its parameters are not exactly these.
+        When the plan's parameters are not exactly these.
     """
     _check(plan, parameters)
     buckets: list[Bucket] = []
@@ -103,10 +103,6 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
 
 
 def _check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    if plan.architecture != "allreduce":
-        raise HocketError(
-            f"plan '{plan.policy}' is for '{plan.architecture}'; distribute runs plans for all-reduce"
-        )
     planned = {name for reduction in plan.reductions for name in reduction.parameters}
     for name in planned - parameters.keys():
         raise HocketError(f"plan '{plan.policy}' reduces '{name}', which the model does not train; plan anew")

@@ -90,7 +90,8 @@ class Hook:
         self._call = call
 
     def __call__(self, *args: Any) -> Any:  # noqa: D102
-        return self._call(*args)
+        # What Dynamo traces is compiled without us; what it leaves to Python comes here again.
+        return None if torch.compiler.is_compiling() else self._call(*args)
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:
         return no_hook

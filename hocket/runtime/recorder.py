@@ -18,7 +18,8 @@ from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_f
 from hocket.graph.plan import batch_name
 from hocket.graph.timeline import Kind
 
-HOST = "between steps"
+_START = "start"
+_BETWEEN = "between steps"
 _KEPT_SPANS = 20_000
 _KEPT_STEPS = 32
 
@@ -52,7 +53,7 @@ class Recorder:
         if self._step:
             self.steps.append(self._step)
         self._step, self._seen = {}, set()
-        self._open = ("forward", HOST)
+        self._open = ("forward", _START)
 
     def resume(self) -> None:
         """What happened since the last call was nobody's work."""
@@ -87,7 +88,7 @@ class Recorder:
     def backward_ended(self) -> None:
         """The backward pass is over; until the next forward pass time is spent between steps."""
         self._close()
-        self._open = ("forward", HOST)
+        self._open = ("backward", _BETWEEN)
 
     def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
         """Since ``started`` the processor waited for ``names``, or updated them; now it goes on as before."""
@@ -114,11 +115,8 @@ class Recorder:
         forms = [_form(step) for step in steps]
         usual = max(forms, key=forms.count)
         samples = [step for step, form in zip(steps, forms, strict=True) if form == usual]
-        main = list(usual)
-        host: Key = ("forward", HOST)
-        order = [key for key in main if key == host] + [key for key in main if key != host]
         rows: list[OperationRow] = []
-        for kind, name in order:
+        for kind, name in usual:
             assert kind in ("forward", "backward")
             rows.append(
                 OperationRow(
@@ -127,12 +125,12 @@ class Recorder:
                     duration_s=[step[kind, name] for step in samples],
                     inputs=[rows[-1].name] if rows else [],
                     reads=list(self._reads.get(name, ())) if kind == "forward" else [],
-                    produces=[name] if kind == "backward" else [],
+                    produces=[name] if kind == "backward" and name in self._parameters else [],
                 )
             )
         # A parameter that no step used has a place in every plan all the same: the next step may use it.
         unused = [name for name in self._parameters if ("backward", name) not in usual]
-        rows.append(OperationRow("backward rest", "backward", 0.0, [rows[-1].name], [], unused))
+        rows.append(OperationRow("unused", "backward", 0.0, [rows[-1].name], [], unused))
         rows += self.update_rows()
         return step_from_rows(
             StepRows(

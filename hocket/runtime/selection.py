@@ -18,7 +18,6 @@ from hocket.graph import OperationRow, Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.agreement import from_first, gathered, largest
 from hocket.runtime.buckets import lay_out
-from hocket.runtime.compiled_rows import gradient_order_of
 from hocket.runtime.training import Training
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
@@ -125,6 +124,8 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
     if plan.compute_order is None:
         return None
     if set(graph.operation_names).issuperset(plan.compute_order):
+        from hocket.runtime.compiled_rows import gradient_order_of  # torch's compiler, where it is needed
+
         return gradient_order_of(graph, plan.compute_order)
     return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
 

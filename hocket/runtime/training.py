@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd import Variable
@@ -18,11 +19,13 @@ from torch.utils._pytree import tree_iter
 from hocket.errors import HocketError
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
-from hocket.runtime.compiled import CompiledStep, compile_model
 from hocket.runtime.reads import Hook, Readers
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Parameter, Rounds
 from hocket.runtime.watch import Watch
+
+if TYPE_CHECKING:
+    from hocket.runtime.compiled import CompiledStep
 
 
 class Training:
@@ -63,12 +66,8 @@ class Training:
         self._round_open = self._callback_queued = self._in_step = False
         self._values_before: list[torch.Tensor] = []
         self._noting: contextlib.AbstractContextManager[object] | None = None
-        self.compiled: CompiledStep | None = None
-        self._readers: Readers | None = None
-        if compile:
-            self.compiled = compile_model(model, self)
-        else:
-            self._readers = Readers(model, list(self.parameters.values()), self._module_reads)
+        self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
+        self._readers = Readers(model, list(self.parameters.values()), self._module_reads)
         self._handles = [
             model.register_forward_pre_hook(Hook(self._forward_begins), prepend=True),
             model.register_forward_hook(Hook(self._forward_ended), always_call=True),
@@ -89,8 +88,7 @@ class Training:
     def learned(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
-        if self._readers is not None:
-            self._readers.settle_hooks()
+        self._readers.settle_hooks()
 
     def settle_all(self) -> None:
         """Wait for every transfer and run what waits for it."""
@@ -137,8 +135,7 @@ class Training:
         """Settle everything and leave the model as it was before."""
         self.settle_all()
         self.rounds.channel.stop()
-        if self._readers is not None:
-            self._readers.detach()
+        self._readers.detach()
         if self.compiled is not None:
             self.compiled.undo()
         for handle in self._handles:
@@ -169,7 +166,6 @@ class Training:
                 if p not in self.compiled.waited:
                     self.rounds.need(p)
         elif self.learning:
-            assert self._readers is not None
             self._noting = self._readers.noting()
             self._noting.__enter__()
 
@@ -269,3 +265,13 @@ class Training:
                 self.buffers.send()
         self.recorder.backward_ended()
         self.rounds.settle_unused(unused)
+
+
+def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:
+    try:
+        from hocket.runtime.compiled import compile_model
+    except ImportError as error:
+        raise HocketError(
+            f"compile=True does not know torch {torch.__version__} ({error}); use 2.13 or leave it out"
+        ) from None
+    return compile_model(model, training)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, StepGraph, load_plan
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
@@ -65,7 +65,7 @@ def distribute(
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
-    given, policy = _resolved(wanted)
+    given, policy = resolved_plan(wanted)
     runtime.distribute(
         model,
         optimizer,
@@ -82,16 +82,26 @@ def distribute(
     return model, optimizer
 
 
-def _resolved(wanted: str | Plan) -> tuple[Plan | None, str]:
-    """A plan that is given, and else the policy that makes one."""
-    if isinstance(wanted, Plan):
-        return wanted, ""
+def resolved_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
+    """The plan that is given, or that a file holds, and else the policy that is to make one.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When it is neither, or a plan that is not for AllReduce.
+    """
     names = ["auto", *policies_of("allreduce"), "search"]
-    if wanted in names:
-        return None, wanted
-    if os.path.exists(wanted):
-        return load_plan(wanted), ""
-    raise HocketError(f"plan '{wanted}' is neither a file nor one of: {', '.join(names)}")
+    if isinstance(wanted, str):
+        if wanted in names:
+            return None, wanted
+        if not os.path.exists(wanted) and not wanted.endswith((".json", ".json.zst")):
+            raise UnknownNameError("policy or plan file", wanted, names)
+    given = load_plan(wanted) if isinstance(wanted, str) else wanted
+    if given.architecture != "allreduce":
+        raise HocketError(
+            f"plan '{given.policy}' is for '{given.architecture}'; training takes one for 'allreduce'"
+        )
+    return given, ""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     assert "rank 0 has none, rank 1 has 2.weight" in first["count"]
     assert first["plan"].startswith("reduction of the plan 0 differs: rank 0 has layers.")
     assert "leaves out 'layers." in first["incomplete"]
-    assert first["name"].startswith("plan 'fastest' is neither a file nor one of: auto, ")
+    assert first["name"].startswith("policy or plan file 'fastest' is unknown")
     assert "no parameter of the model requires a gradient" in first["frozen"]
     assert "already distributed" in first["twice"]
 

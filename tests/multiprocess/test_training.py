@@ -12,7 +12,9 @@ from tests.multiprocess.training_cases import OPTIMIZERS
 CASES = "tests.multiprocess.training_cases"
 
 
-@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"])
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"]
+)
 def of_optimizers(request: pytest.FixtureRequest) -> list[dict[str, list[str]]]:
     return run(f"{CASES}:optimizers", compiled=request.param, timeout_s=110)
 

@@ -119,7 +119,7 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         (["--plan", "tac", "train.py"], "choose one of: auto, wfbp, ddp, "),
         (["--plan", "none.json", "train.py"], "none.json: cannot be read"),
         (["--plan", STEP, "train.py"], "is not 'hocket.plan/1'"),
-        (["--plan", STEP.replace("step", "tac.plan"), "train.py"], "training takes a plan for 'allreduce'"),
+        (["--plan", STEP.replace("step", "tac.plan"), "train.py"], "training takes one for 'allreduce'"),
         (["--network", "none.json", "train.py"], "none.json: cannot be read"),
         (["--network", "train.py", "train.py"], "train.py: is not JSON"),
         (["--timeline", "no/where.json", "train.py"], "does not exist; create it first"),
