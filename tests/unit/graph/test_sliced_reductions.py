@@ -1,4 +1,4 @@
-"""Plans for AllReduce that slice parameters: what is refused, what a file says, and that slices are parameters."""
+"""Plans for AllReduce that slice parameters: what is refused, what files say, and that slices travel alone."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_does_not_make_up_whole_parameters_is_refused(
 
 
 def test_an_urgent_gradient_goes_between_slices() -> None:
-    """3 s of "a" and 1 s of "b", which is ready last and read first, so that nothing hides it: 6 s and 1 s."""
+    """3 s of "a" and 1 s of "b", which is ready last and read first: nothing hides it, 6 s and 1 s."""
     network = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.01))
     between = simulate(GRAPH, GOOD, network, iterations=5).row.iteration_s
     behind = _plan(Reduction(parameters=("a",), window="forward"), WHOLE_B)
