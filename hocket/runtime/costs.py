@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from itertools import pairwise
+from statistics import median
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -12,31 +14,29 @@ from hocket.network import MeasuredReduction, Network
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
 from hocket.runtime.agreement import largest
+from hocket.runtime.allreduce import CREDIT
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
-_REPEATS = 5
+_ROWS = 5
+_ROW_BYTES = 2 << 20
+_FEWEST, _MOST = 2, 16
 _LONG_S = 0.5  # a size that took this long is the last one
 
 
 def measure_reductions(group: dist.ProcessGroup, control: dist.ProcessGroup) -> Network:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
 
-    Two are on the way at once, as in training, and count half: what one costs in a row of them. The lower
-    quartile of five rows counts.
+    They are timed as training sends them: one after the other, as many on the way as it has. Links let
+    through more at once when they were idle, so the first row of each size does not count; of the others
+    the median.
     """
     points: list[Point] = []
     for size_bytes in _SIZES:
-        pair = [torch.zeros(size_bytes // 4) for _ in range(2)]
-        seconds = []
-        for _ in range(_REPEATS):
-            group.barrier().wait()
-            started = time.perf_counter()
-            for work in [group.allreduce([tensor]) for tensor in pair]:
-                work.wait()
-            seconds.append((time.perf_counter() - started) / len(pair))
-        (lower,) = largest([float(np.quantile(seconds, 0.25))], control)
-        points.append(Point(size_bytes=size_bytes, seconds=lower))
-        if lower > _LONG_S:
+        group.barrier().wait()
+        seconds = _rows_s(group, size_bytes)
+        (slowest,) = largest([median(seconds[1:])], control)
+        points.append(Point(size_bytes=size_bytes, seconds=slowest))
+        if slowest > _LONG_S:
             break
     fit = fit_line(points)
     workers = dist.get_world_size(group)
@@ -47,3 +47,20 @@ def measure_reductions(group: dist.ProcessGroup, control: dist.ProcessGroup) -> 
         num_workers=workers,
         reduction=MeasuredReduction(workers=workers, a_s=fit.a_s, b_s_per_byte=b_s_per_byte),
     )
+
+
+def _rows_s(group: dist.ProcessGroup, size_bytes: int) -> list[float]:
+    """What an AllReduce of so many bytes took in each row of them, the network never being idle."""
+    count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
+    tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
+    under_way: deque[dist.Work] = deque()
+    ended = [time.perf_counter()]
+    for k in range(_ROWS * count):
+        if len(under_way) == CREDIT:
+            under_way.popleft().wait()
+        under_way.append(group.allreduce([tensors[k % CREDIT]]))
+        if (k + 1) % count == 0:
+            ended.append(time.perf_counter())
+    while under_way:
+        under_way.popleft().wait()
+    return [(after - before) / count for before, after in pairwise(ended)]
