@@ -30,8 +30,8 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
     """Keep ``model`` and its modules up to date for whoever looks; returns what undoes it."""
     handles = []
     for module in model.modules():
-        handles.append(module.register_state_dict_pre_hook(Hook(lambda *_: training.settle_all())))
-        handles.append(module.register_load_state_dict_pre_hook(Hook(lambda *_: training.settle_all())))
+        handles.append(module.register_state_dict_pre_hook(Hook(lambda *_: training.update_parameters())))
+        handles.append(module.register_load_state_dict_pre_hook(Hook(lambda *_: training.before_loading())))
         _replace(module, "__deepcopy__", _deep_copy(module, training))
         _replace(module, "__reduce_ex__", _reduced(module, training))
     plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
@@ -76,7 +76,7 @@ def _hide(module: torch.nn.Module) -> dict[str, Any]:
 
 def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[int, Any]], torch.nn.Module]:
     def deep_copy(memo: dict[int, Any]) -> torch.nn.Module:
-        training.settle_all()
+        training.update_parameters()
         hidden = _hide(module)
         try:
             copied = copy.deepcopy(module, memo)

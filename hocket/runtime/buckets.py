@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.runtime.pending import PendingGradient
@@ -50,6 +49,12 @@ class Bucket:
     missing: int = 0
     pending: list[Deferred] = field(default_factory=list)
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has dropped or replaced a gradient since it was sent."""
+        pairs = zip(self.parameters, self.stand_ins, strict=True)
+        return all(p.grad is stand_in for p, stand_in in pairs)
+
 
 @dataclass(eq=False, frozen=True)
 class Transfer:
@@ -71,16 +76,10 @@ class Layout:
 
 
 def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
-    """Allocate the buffers of ``plan`` for the trained ``parameters`` by name.
+    """Allocate the buffers of ``plan``, which covers the trained ``parameters`` (by name) as plans have to.
 
     A reduction of several types or devices becomes one for each. Buffers hold as many bytes as the gradients.
-
-    Raises
-    ------
-    HocketError
-        When the plan's parameters are not exactly these.
     """
-    _check(plan, parameters)
     buckets: list[Bucket] = []
     transfers: list[Transfer] = []
     sliced: dict[str, Bucket] = {}
@@ -100,14 +99,6 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
         transfers.append(Transfer(sliced[name], piece, f"{name}[{index}]"))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
-
-
-def _check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    planned = {name for reduction in plan.reductions for name in reduction.parameters}
-    for name in planned - parameters.keys():
-        raise HocketError(f"plan '{plan.policy}' reduces '{name}', which the model does not train; plan anew")
-    for name in parameters.keys() - planned:
-        raise HocketError(f"plan '{plan.policy}' leaves out '{name}', which the model trains; plan anew")
 
 
 def _alike(names: Sequence[str], parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[tuple[str, ...]]:

@@ -17,20 +17,17 @@ class StateBuffers:
 
     def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup) -> None:
         self._group = group
-        self._places = [
-            (module, name)
-            for module in model.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None and buffer.numel()
-        ]
+        self._model = model
+        self._sent_as: list[tuple[int, int]] = []
         self._travelling: list[tuple[dist.Work, torch.Tensor, list[_Place]]] = []
 
     def send(self) -> None:
         """Start sending rank 0's; nothing happens where there are none or they are on their way."""
         if self._travelling:
             return
+        self._sent_as = self._versions()
         kinds: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}
-        for place in self._places:
+        for place in self._places():
             kinds.setdefault((_value(place).dtype, _value(place).device), []).append(place)
         for places in kinds.values():
             flat = torch.cat([_value(place).detach().reshape(-1) for place in places])
@@ -39,8 +36,17 @@ class StateBuffers:
             self._travelling.append((work, flat, places))
 
     @torch.no_grad()
-    def receive(self) -> None:
-        """Put what was sent in place; waits for it, for at most the group's timeout."""
+    def receive(self, *, again: bool) -> None:
+        """Put what was sent in place; waits for it, for at most the group's timeout.
+
+        ``again``: all ranks are here; what they changed since it was sent is sent anew.
+        """
+        changed = bool(self._travelling) and self._sent_as != self._versions()
+        if changed and again:
+            for work, _, _ in self._travelling:
+                work.wait()
+            self._travelling.clear()
+            self.send()
         for work, flat, places in self._travelling:
             work.wait()
             if dist.get_rank(self._group) == 0:
@@ -52,12 +58,22 @@ class StateBuffers:
 
     def values(self) -> list[torch.Tensor]:
         """A copy of each buffer."""
-        return [_value(place).detach().clone() for place in self._places]
+        return [_value(place).detach().clone() for place in self._places()]
+
+    def _versions(self) -> list[tuple[int, int]]:
+        return [(id(_value(place)), _value(place)._version) for place in self._places()]
+
+    def _places(self) -> list[_Place]:
+        return [
+            (module, name)
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and buffer.numel()
+        ]
 
 
 def _value(place: _Place) -> torch.Tensor:
     module, name = place
-    # Modules may replace a buffer by another tensor; they do not drop it.
     buffer = module._buffers[name]
     assert buffer is not None
     return buffer

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import sys
+import uuid
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
 import torch
 import torch.distributed as dist
 
 from hocket.errors import HocketError
-from hocket.graph import OperationRow, ParameterRow, Plan, StepGraph, StepRows, step_from_rows
+from hocket.graph import (
+    OperationRow,
+    ParameterRow,
+    Plan,
+    StepGraph,
+    StepRows,
+    check_plan,
+    step_from_rows,
+)
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.agreement import check_same_model, check_same_plan, from_first, spread
@@ -30,7 +39,6 @@ from hocket.runtime.selection import Choice, Planner, selection
 from hocket.runtime.training import Training
 from hocket.runtime.watch import Watch
 
-_numbers = itertools.count()
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
@@ -70,7 +78,10 @@ def distribute(
     baseline = from_first(planner.baseline(_outline(model, parameters)), control)
     if plan is not None:
         check_same_plan(plan, control)
-        lay_out(plan, parameters)  # refuses what does not fit, now
+        # Operations are known only once the step is; the rest of the rules can be checked now.
+        check_plan(msgspec.structs.replace(plan, compute_order=None), _outline(model, parameters))
+    elif len(ranks) == 1:
+        plan = baseline  # nothing travels
     with torch.no_grad():
         spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
 
@@ -78,9 +89,9 @@ def distribute(
     recorder = Recorder(parameters)
     watch = Watch(
         dist.distributed_c10d._get_default_store(),
-        f"hocket/{next(_numbers)}",
+        f"hocket/{from_first(uuid.uuid4().hex, control)}",
         rank,
-        len(ranks),
+        ranks,
         lambda: rank_record(recorder, rank, offset_s),
     )
     buffers = StateBuffers(model, control) if broadcast_buffers else None

@@ -11,7 +11,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -38,13 +38,21 @@ class Deferred:
 
     optimizer: torch.optim.Optimizer
     groups: Sequence[Group]
+    autocast: bool = field(default_factory=lambda: torch.is_autocast_enabled("cpu"))
 
     def run(self) -> None:
         """Apply it to the gradients that the parameters have now."""
         optimizer = self.optimizer
         whole, optimizer.param_groups = optimizer.param_groups, list(self.groups)
         try:
-            type(optimizer).step(optimizer)
+            # As where it was asked for, whatever the reader is in the middle of.
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast("cpu", enabled=self.autocast),
+                torch._C.DisableTorchFunction(),
+            ):
+                type(optimizer).step(optimizer)
         finally:
             optimizer.param_groups = whole
 
@@ -54,6 +62,9 @@ class Training(Protocol):
 
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step begins: buckets of its parameters that may still travel; none after a ``barrier``."""
+
+    def defer(self, bucket: Bucket, step: Deferred) -> None:
+        """``step`` is to run when ``bucket`` has arrived."""
 
     def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
         """A step of these parameters ran from ``started`` until now."""
@@ -82,7 +93,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
             training.updated([p for group in self.param_groups for p in group["params"]], started)
             return result
         for bucket in travelling:
-            bucket.pending.append(Deferred(self, _part(self, set(bucket.parameters))))
+            training.defer(bucket, Deferred(self, _part(self, set(bucket.parameters))))
         away = {p for bucket in travelling for p in bucket.parameters}
         here = {p for group in self.param_groups for p in group["params"]} - away
         if here:

@@ -40,7 +40,7 @@ class PendingGradient(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _METADATA:
+        if func in METADATA:
             return func(*tree_map_only(PendingGradient, _without_waiting, args))
         return func(*_settled(args), **_settled(kwargs or {}))
 
@@ -57,7 +57,7 @@ def _getter(name: str) -> Any:
 
 
 # What is asked of every gradient before anybody wants its values.
-_METADATA = {
+METADATA = {
     _getter(name)
     for name in (
         "device",

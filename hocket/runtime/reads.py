@@ -20,7 +20,8 @@ Parameters = tuple[torch.nn.Parameter, ...]
 class Readers:
     """Calls ``first_read(module name, parameters)`` before each module of ``model`` that reads some.
 
-    ``watched``: the parameters that matter. In a ``with readers.noting():`` block functional reads are noted.
+    ``watched``: the parameters that matter; ``seen``: those that hooks have announced. In a ``with
+    readers.noting():`` block functional reads are noted.
     """
 
     def __init__(
@@ -29,9 +30,11 @@ class Readers:
         watched: Sequence[torch.nn.Parameter],
         first_read: Callable[[str, Parameters], None],
     ) -> None:
+        self._model = model
         self._first_read = first_read
         self._watched = set(watched)
         self._names = {module: name for name, module in model.named_modules()}
+        self.seen: set[torch.nn.Parameter] = set()
         self._running: list[torch.nn.Module] = []
         self._reads: dict[torch.nn.Module, Parameters] = {
             module: tuple(dict.fromkeys(p for p in module.parameters(recurse=False) if p in self._watched))
@@ -60,7 +63,8 @@ class Readers:
         self.detach()
         self._running.clear()
         self._handles = [
-            module.register_forward_pre_hook(Hook(self._enter_only), prepend=True)
+            # The model's own comes behind the one that begins a step.
+            module.register_forward_pre_hook(Hook(self._enter_only), prepend=module is not self._model)
             for module, reads in self._reads.items()
             if reads
         ]
@@ -71,6 +75,7 @@ class Readers:
 
     def _enter_only(self, module: torch.nn.Module, _: Any) -> None:
         if reads := self._reads[module]:
+            self.seen.update(reads)
             self._first_read(self._names[module], reads)
 
     def _leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:
@@ -84,14 +89,18 @@ class Readers:
 
 
 class Hook:
-    """A hook of one model's training: a copy of the model, or what is read from a pickle, has none."""
+    """A hook of one model's training: a copy of the model, or what is read from a pickle, has none.
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    ``always``: also where Dynamo traces a call of the model, which then begins behind the hook.
+    """
+
+    def __init__(self, call: Callable[..., Any], *, always: bool = False) -> None:
+        self._call = torch.compiler.disable(call) if always else call
+        self._always = always
 
     def __call__(self, *args: Any) -> Any:  # noqa: D102
         # What Dynamo traces is compiled without us; what it leaves to Python comes here again.
-        return None if torch.compiler.is_compiling() else self._call(*args)
+        return self._call(*args) if self._always or not torch.compiler.is_compiling() else None
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:
         return no_hook

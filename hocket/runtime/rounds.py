@@ -16,12 +16,16 @@ import torch.distributed as dist
 
 from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, TransferError
+from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.watch import Watch
 
 Parameter = torch.nn.Parameter
+
+# Gloo has no errors of its own.
+_OF_GLOO = ("gloo", "connection", "timed out", "timeout")
 
 
 class Rounds:
@@ -65,6 +69,11 @@ class Rounds:
     def fill(self, p: Parameter, gradient: torch.Tensor) -> None:
         """``gradient`` is complete: put it in its bucket, and send the bucket if it was the last."""
         bucket, index = self._place(p)
+        if bucket in self._sent:
+            raise HocketError(
+                f"the gradient of '{self._names[p]}' came twice in a backward pass, which the first steps did"
+                " not show; let them run as later ones, or use checkpoints with use_reentrant=False"
+            )
         if bucket.state is State.SENT:
             self._check_fresh(bucket, p)
             self.settle(bucket)
@@ -161,6 +170,8 @@ class Rounds:
             self._wait(bucket)
         bucket.state = State.IDLE
         del self.unsettled[bucket]
+        for p in bucket.parameters:
+            give_back(p)
         held = [
             view if p.grad is stand_in else p.grad
             for p, view, stand_in in zip(bucket.parameters, bucket.views, bucket.stand_ins, strict=True)
@@ -196,4 +207,6 @@ class Rounds:
             yield
         except (TransferError, RuntimeError) as error:
             failure = str(error).splitlines()[0]
+            if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
+                raise
             raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None

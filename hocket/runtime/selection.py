@@ -133,7 +133,7 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
 def _learned(training: Training, control: dist.ProcessGroup) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
-    often = [names[p] for p, count in training.fired.items() if count > training.steps]
+    often = [names[p] for p in training.often]
     shown = gathered((often, training.late_buffers), control)
     late = {name for names_, _ in shown for name in names_}
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)

@@ -8,6 +8,7 @@ compiled, its graphs.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from torch.autograd import Variable
 from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
+from hocket.runtime.awaited import await_update
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
+from hocket.runtime.optimizers import Deferred
 from hocket.runtime.reads import Hook, Readers
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Parameter, Rounds
@@ -57,20 +60,23 @@ class Training:
         self.between_steps: Callable[[], None] = lambda: None
         # What the first steps have to show before gradients may leave in the middle of a backward pass.
         self.learning = True
-        self.fired: Counter[Parameter] = Counter()
+        self.often: set[Parameter] = set()
+        self._fired: Counter[Parameter] = Counter()
         self.late: frozenset[Parameter] = frozenset()
         self.late_buffers = False
         self.wanted_order: Sequence[Parameter] | None = None
         self._names = {p: name for name, p in model.named_parameters()}
         self._synchronising = self._wanted = True
         self._round_open = self._callback_queued = self._in_step = False
+        self._depth = 0
+        self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
         self._readers = Readers(model, list(self.parameters.values()), self._module_reads)
         self._handles = [
-            model.register_forward_pre_hook(Hook(self._forward_begins), prepend=True),
-            model.register_forward_hook(Hook(self._forward_ended), always_call=True),
+            model.register_forward_pre_hook(Hook(self._forward_begins, always=True), prepend=True),
+            model.register_forward_hook(Hook(self._forward_ended, always=True), always_call=True),
             *(
                 p.register_post_accumulate_grad_hook(Hook(self._accumulated))
                 for p in self.parameters.values()
@@ -88,16 +94,22 @@ class Training:
     def learned(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
+        self._anywhere = tuple(p for p in self.parameters.values() if p not in self._readers.seen)
         self._readers.settle_hooks()
 
     def settle_all(self) -> None:
         """Wait for every transfer and run what waits for it."""
-        self._close_round()
+        self._check_round()
         self.rounds.settle_all()
 
     def update_parameters(self) -> None:
         """Bring every parameter up to date; transfers that no update waits for go on."""
         self.rounds.settle_all(only_updates=True)
+
+    def before_loading(self) -> None:
+        """Nothing that is on its way is to arrive behind what is going to be loaded."""
+        self.update_parameters()
+        self._receive_buffers()
 
     def wait_for_gradients(self, why: str) -> None:
         """Have all gradients reduced and in their parameters, for something that needs them all (``why``)."""
@@ -106,15 +118,27 @@ class Training:
 
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step of ``optimizer`` begins: its buckets that may still travel, none after a ``barrier``."""
-        self._close_round()
+        self._check_round()
         mine = {p for group in optimizer.param_groups for p in group["params"]}
-        travelling = [b for b in list(self.rounds.unsettled) if not mine.isdisjoint(b.parameters)]
-        if not barrier:
-            return travelling
-        self.rounds.barriers[barrier] = None
-        for bucket in travelling:
-            self.rounds.settle(bucket)
-        return []
+        travelling = []
+        if barrier:
+            self.rounds.barriers[barrier] = None
+        for bucket in list(self.rounds.unsettled):
+            if mine.isdisjoint(bucket.parameters):
+                continue
+            # A gradient that was dropped or replaced since is what the step is to see.
+            if barrier or not bucket.untouched:
+                self.rounds.settle(bucket)
+            else:
+                travelling.append(bucket)
+        return travelling
+
+    def defer(self, bucket: Bucket, step: Deferred) -> None:
+        """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
+        bucket.pending.append(step)
+        if self.compiled is None:  # Dynamo compiles for classes
+            for p in bucket.parameters:
+                await_update(p, functools.partial(self.rounds.settle, bucket))
 
     def updated(self, parameters: Iterable[Parameter], started: float) -> None:
         """A step of ``parameters`` ran from ``started`` until now."""
@@ -144,10 +168,12 @@ class Training:
     # The forward pass.
 
     def _forward_begins(self, model: torch.nn.Module, _: object) -> None:
+        self._check_round()
         if torch._C._current_graph_task_id() == -1:
-            # An exception may have ended the last backward pass early.
-            self._close_round()
             self._callback_queued = False
+        self._depth += 1
+        if self._depth > 1:
+            return  # a model that calls itself
         if not torch.is_grad_enabled():
             self.rounds.settle_all()
             self._receive_buffers()
@@ -160,16 +186,21 @@ class Training:
             self.recorder.resume()
         self._synchronising = self._wanted
         self.rounds.settle_all(only_backward=True)
-        self._receive_buffers()
-        if self.compiled is not None:
+        self._receive_buffers(again=True)
+        if self.compiled is None:
+            self._root_reads()
+        else:
             for p in self.parameters.values():
                 if p not in self.compiled.waited:
                     self.rounds.need(p)
-        elif self.learning:
+        if self.learning and self.compiled is None:
             self._noting = self._readers.noting()
             self._noting.__enter__()
 
     def _forward_ended(self, model: torch.nn.Module, _: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
         if self._noting is not None:
             self._noting.__exit__(None, None, None)
             self._noting = None
@@ -201,10 +232,15 @@ class Training:
         if trained:
             self._module_reads(self._names[trained[0]].rpartition(".")[0], trained)
 
-    def _receive_buffers(self) -> None:
+    def _root_reads(self) -> None:
+        """What no module's hook has announced, such as within what a user compiled, may be read anywhere."""
+        if self._anywhere:
+            self._module_reads("", self._anywhere)
+
+    def _receive_buffers(self, *, again: bool = False) -> None:
         if self.buffers is not None:
             with self.rounds.blamed():
-                self.buffers.receive()
+                self.buffers.receive(again=again)
 
     # The backward pass.
 
@@ -239,7 +275,9 @@ class Training:
     def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
         self._backward_begins(gradient)
         self.recorder.produced(p)
-        self.fired[p] += 1
+        self._fired[p] += 1
+        if self._fired[p] > 1:
+            self.often.add(p)
         self._round_open = True
 
     def _backward_ends(self) -> None:
@@ -248,18 +286,23 @@ class Training:
             self._finish_round()
         self._callback_queued = False
 
-    def _close_round(self) -> None:
+    def _check_round(self) -> None:
         if self._round_open and torch._C._current_graph_task_id() == -1:
-            self._finish_round()
+            raise HocketError(
+                "an exception ended the last backward pass after gradients had left; other ranks have them:"
+                " start all of them again from a checkpoint"
+            )
 
     def _finish_round(self) -> None:
         self._round_open = self._callback_queued = self._in_step = False
+        self._fired.clear()
         self.steps += 1
         self.watch.steps = self.steps
         unused = self.rounds.close()
         if self.buffers is not None:
             if self.learning:
-                pairs = zip(self._values_before, self.buffers.values(), strict=True)
+                after = self.buffers.values()
+                pairs = zip(self._values_before, after, strict=len(after) == len(self._values_before))
                 self.late_buffers |= not all(torch.equal(a, b) for a, b in pairs)
             if self.learning or self.late_buffers:
                 self.buffers.send()

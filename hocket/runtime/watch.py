@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,14 +35,18 @@ class Watch:
     Ranks also ask each other for what they recorded: ``answer`` makes this rank's.
     """
 
-    def __init__(self, store: Any, prefix: str, rank: int, world: int, answer: Callable[[], bytes]) -> None:
+    def __init__(
+        self, store: Any, prefix: str, rank: int, ranks: Sequence[int], answer: Callable[[], bytes]
+    ) -> None:
         self.steps = 0
         # Who made the store may serve it to all: it stays for as long as we do.
         self._served = store
         self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer
         self._answered = 0
-        self._rank, self._world = rank, world
+        self._rank, self._ranks = rank, ranks
+        # Waiting for others holds a connection: signs have one of their own.
+        self._asking: Any = PrefixStore(prefix, store.clone())
         self._count = 0
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -67,24 +71,24 @@ class Watch:
         after = self._read()
         if after is None:
             return f"the rank that holds the job's store is gone ({failure})"
-        others = [r for r in range(self._world) if r != self._rank]
+        others = [r for r in range(len(self._ranks)) if r != self._rank]
         finished = [r for r in others if after[r].finished]
         silent = [r for r in others if not after[r].finished and after[r].count == before[r].count]
-        mine = self.steps
+        mine, me = self.steps, self._ranks[self._rank]
         if silent:
             return (
-                f"{_ranks(silent)} gone: without a sign for {_SILENT_S:g} s since step"
-                f" {after[silent[0]].steps}, while rank {self._rank} is in step {mine} ({failure})"
+                f"{self._named(silent)} gone: without a sign for {_SILENT_S:g} s since step"
+                f" {after[silent[0]].steps}, while rank {me} is in step {mine} ({failure})"
             )
         if finished:
             return (
-                f"{_ranks(finished)} done after {after[finished[0]].steps} steps, while rank {self._rank} is"
+                f"{self._named(finished)} done after {after[finished[0]].steps} steps, while rank {me} is"
                 f" in step {mine}; give every rank the same number of batches (drop_last, or an even sampler)"
             )
         behind = [r for r in others if after[r].steps < mine]
         if behind:
             return (
-                f"{_ranks(behind)} alive but in step {after[behind[0]].steps}, while rank {self._rank} is in"
+                f"{self._named(behind)} alive but in step {after[behind[0]].steps}, while rank {me} is in"
                 f" step {mine} ({failure})"
             )
         return f"all ranks are alive ({failure})"
@@ -99,12 +103,11 @@ class Watch:
     def replies(self, number: int) -> list[bytes]:
         """The answers to a question, or (0) those that ranks leave at their end."""
         answers = []
-        for rank in range(self._world):
+        for rank in range(len(self._ranks)):
             key = f"answer/{number}/{rank}"
-            # Watches of other ranks reply meanwhile, and need the lock of their own store only.
-            with contextlib.suppress(Exception), self._lock:
-                self._store.wait([key], timedelta(seconds=_PATIENCE_S))
-                answers.append(self._store.get(key))
+            with contextlib.suppress(Exception):
+                self._asking.wait([key], timedelta(seconds=_PATIENCE_S))
+                answers.append(self._asking.get(key))
         return answers
 
     def reply_at_end(self) -> None:
@@ -134,15 +137,14 @@ class Watch:
 
     def _read(self) -> list[Sign] | None:
         try:
-            keys = [f"sign/{r}" for r in range(self._world)]
-            with self._lock:
-                self._store.wait(keys, timedelta(seconds=_PATIENCE_S))
-                return [msgspec.json.decode(value, type=Sign) for value in self._store.multi_get(keys)]
+            keys = [f"sign/{r}" for r in range(len(self._ranks))]
+            self._asking.wait(keys, timedelta(seconds=_PATIENCE_S))
+            return [msgspec.json.decode(value, type=Sign) for value in self._asking.multi_get(keys)]
         except Exception:
             return None
 
-
-def _ranks(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} is"
-    return f"ranks {', '.join(map(str, ranks))} are"
+    def _named(self, ranks: Sequence[int]) -> str:
+        """Ranks of the group by their numbers in the job."""
+        if len(ranks) == 1:
+            return f"rank {self._ranks[ranks[0]]} is"
+        return f"ranks {', '.join(str(self._ranks[r]) for r in ranks)} are"
