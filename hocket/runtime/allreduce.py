@@ -72,7 +72,7 @@ class Channel:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=self._timeout_s)
-        self._threads = []
+        self._threads, self._order = [], ()
 
     def send(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""

@@ -42,7 +42,7 @@ class Bucket:
     flat: torch.Tensor
     views: tuple[torch.Tensor, ...]
     used: torch.Tensor
-    stand_ins: tuple[PendingGradient, ...] = ()
+    stand_ins: list[PendingGradient] = field(default_factory=list)
     state: State = State.IDLE
     filled: set[int] = field(default_factory=set)
     rounds: int = 0

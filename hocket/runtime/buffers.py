@@ -18,12 +18,14 @@ class StateBuffers:
     def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup) -> None:
         self._group = group
         self._model = model
+        # DDP keeps none alike of a model that has none when it is wrapped.
+        self._none = not self._places()
         self._sent_as: list[tuple[int, int]] = []
         self._travelling: list[tuple[dist.Work, torch.Tensor, list[_Place]]] = []
 
     def send(self) -> None:
         """Start sending rank 0's; nothing happens where there are none or they are on their way."""
-        if self._travelling:
+        if self._travelling or self._none:
             return
         self._sent_as = self._versions()
         kinds: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}

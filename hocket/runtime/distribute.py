@@ -108,11 +108,17 @@ def distribute(
 
     course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
     training.between_steps = lambda: next(course, None)
-    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach]
-    vars(model)["hocket"] = Handle(training, choice, undo)
-    # Threads hold no model: they end with it, or with the process.
+    # At the latest with the process, if nobody detaches the model.
     path = timeline_path if rank == 0 else None
-    weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
+    ended = weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
+
+    def end() -> None:
+        ended()
+        for group in (transfers, control):
+            dist.destroy_process_group(group)
+
+    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, end]
+    vars(model)["hocket"] = Handle(training, choice, undo)
 
 
 def _trained(

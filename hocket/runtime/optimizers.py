@@ -104,6 +104,13 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
     if hasattr(whole_step, "_wrapped_by_lr_sched"):
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+    state_of = type(optimizer).__getstate__
+
+    def get_state(self: torch.optim.Optimizer) -> Any:
+        training.settle_all()
+        return state_of(self)
+
+    vars(optimizer)["__getstate__"] = types.MethodType(get_state, optimizer)
     handles = [
         optimizer.register_state_dict_pre_hook(lambda _: training.settle_all()),
         optimizer.register_load_state_dict_pre_hook(lambda _, __: training.settle_all()),
@@ -112,7 +119,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
     def detach() -> None:
         for handle in handles:
             handle.remove()
-        del optimizer.step
+        del optimizer.step, vars(optimizer)["__getstate__"]
         if before is not None:
             optimizer.step = before  # type: ignore[method-assign]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Iterator, Mapping
 
@@ -60,8 +61,7 @@ class Rounds:
         self.channel.stop()
         self._layout = layout
         for bucket in layout.buckets:
-            wait = functools.partial(self._read_early, bucket)
-            bucket.stand_ins = tuple(PendingGradient(view, wait) for view in bucket.views)
+            bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
         self.channel.start(layout.transfers)
 
     # A round begins.
@@ -105,7 +105,7 @@ class Rounds:
             self.settle(bucket)
             for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
                 if p.grad is None and used:
-                    p.grad = view
+                    p.grad = view.clone()
 
     def _place(self, p: Parameter) -> tuple[Bucket, int]:
         assert self._layout is not None
@@ -172,10 +172,7 @@ class Rounds:
         del self.unsettled[bucket]
         for p in bucket.parameters:
             give_back(p)
-        held = [
-            view if p.grad is stand_in else p.grad
-            for p, view, stand_in in zip(bucket.parameters, bucket.views, bucket.stand_ins, strict=True)
-        ]
+        held = [self._kept(bucket, index) for index in range(len(bucket.parameters))]
         if bucket.pending:
             started = time.perf_counter()
             for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
@@ -186,6 +183,19 @@ class Rounds:
             self._recorder.spent("update", bucket.names, started)
         for p, gradient in zip(bucket.parameters, held, strict=True):
             p.grad = gradient
+
+    def _kept(self, bucket: Bucket, index: int) -> torch.Tensor | None:
+        """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
+        p, stand_in = bucket.parameters[index], bucket.stand_ins[index]
+        # Its place here, the name in this function, the argument of the question; more is somebody else's.
+        if p.grad is not stand_in and sys.getrefcount(stand_in) <= 3:
+            return p.grad
+        stand_in.arrived = bucket.views[index].clone()
+        bucket.stand_ins[index] = self._stand_in(bucket, index)
+        return stand_in.arrived if p.grad is stand_in else p.grad
+
+    def _stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
+        return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket))
 
     def _read_early(self, bucket: Bucket) -> None:
         """Somebody looks at a gradient that may still be on its way."""

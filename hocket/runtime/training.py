@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd import Variable
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
@@ -77,11 +78,11 @@ class Training:
         self._handles = [
             model.register_forward_pre_hook(Hook(self._forward_begins, always=True), prepend=True),
             model.register_forward_hook(Hook(self._forward_ended, always=True), always_call=True),
-            *(
-                p.register_post_accumulate_grad_hook(Hook(self._accumulated))
-                for p in self.parameters.values()
-            ),
         ]
+        # As DistributedDataParallel: behind all hooks that users have on a parameter, whenever they set them.
+        self._accumulators = [get_gradient_edge(p).node for p in self.parameters.values()]
+        for p, node in zip(self.parameters.values(), self._accumulators, strict=True):
+            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
 
     # What others ask for.
 
@@ -262,7 +263,7 @@ class Training:
         """The plan's order of gradients."""
         return self.wanted_order
 
-    def _accumulated(self, p: Parameter) -> None:
+    def _accumulated(self, p: Parameter, *_: object) -> None:
         if not self._synchronising or (self.compiled is not None and self.compiled.reported(p)):
             return
         assert p.grad is not None
