@@ -68,7 +68,17 @@ def branches() -> StepGraph:
     )
 
 
-BRANCHES_POLICIES = ("p3", "ibatch", "ibatch-greedy", "poseidon", "caramel", "ddp", "horovod", "wfbp", "bytescheduler")
+BRANCHES_POLICIES = (
+    "p3",
+    "ibatch",
+    "ibatch-greedy",
+    "poseidon",
+    "caramel",
+    "ddp",
+    "horovod",
+    "wfbp",
+    "bytescheduler",
+)
 # Startup and parse costs that make batches, chunks and windows matter on the branches.
 BRANCHES_NETWORK = Network(
     bandwidth_bps=1000.0, startup_s=0.25, num_workers=2, parse_s_per_byte=0.002, parse_s=0.125

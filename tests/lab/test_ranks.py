@@ -20,6 +20,8 @@ from hocket.lab import Lab, Node, ranks
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "hocket", "lab", "exec", "--name"]
 
 
@@ -246,7 +248,6 @@ TORCHRUN = (
 )
 
 
-@pytest.mark.slow
 def test_torchrun_reduces_over_the_lab(two: Lab, tmp_path: Path) -> None:
     script = tmp_path / "reduce.py"
     script.write_text(ALL_REDUCE)
@@ -255,7 +256,6 @@ def test_torchrun_reduces_over_the_lab(two: Lab, tmp_path: Path) -> None:
     assert [(rank.returncode, rank.stdout) for rank in results] == [(0, "[3.0]\n")] * 2, results[0].stderr
 
 
-@pytest.mark.slow
 def test_torchruns_workers_end_with_it(two: Lab, tmp_path: Path) -> None:
     script = tmp_path / "wait.py"
     script.write_text("import os, time; os.environ['RANK'] == '0' or os._exit(5); time.sleep(60)")

@@ -10,6 +10,8 @@ import pytest
 
 from hocket.lab import Lab
 
+pytestmark = pytest.mark.slow
+
 RATE_BPS = 100e6
 SIZE_BYTES = 4_000_000
 

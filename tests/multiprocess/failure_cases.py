@@ -82,35 +82,6 @@ def failing(rank: int, world: int, fail_at: int, how: str) -> str:
     return "ended"
 
 
-def stale_read(rank: int, world: int) -> str:
-    """A layer read outside of its module on a path that the first steps did not take."""
-
-    class Late(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.usual, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.steps = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.steps += 1
-            if self.steps > 6:
-                x = nn.functional.linear(x, self.other.weight)
-                return self.usual(x)
-            return self.other(self.usual(x))
-
-    model = Late()
-    optimizer = sgd(model)
-    hocket.distribute(model, optimizer, plan=sliced_plan(model))
-    try:
-        for _ in range(10):
-            optimizer.zero_grad()
-            model(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
-    except HocketError as error:
-        return str(error)
-    return "trained"
-
-
 def many_steps(rank: int, world: int, steps: int) -> list[dict[str, int]]:
     """Memory, open files and threads of this process, at several moments of a long training."""
     model = Plain()

@@ -12,6 +12,8 @@ import pytest
 from hocket.interop import load_timeline
 from hocket.report.comparison import compare
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
 LINE = re.compile(r"step (\d+)  loss (\d+\.\d+)  \d+\.\d examples/s")
@@ -52,8 +54,8 @@ def test_one_process_needs_no_torchrun() -> None:
     "name",
     [
         "cnn",
-        pytest.param("resnet18_cifar", marks=pytest.mark.slow),
-        pytest.param("gpt", marks=pytest.mark.slow),
+        "resnet18_cifar",
+        "gpt",
     ],
 )
 def test_losses_are_those_of_ddp(name: str) -> None:
@@ -62,7 +64,6 @@ def test_losses_are_those_of_ddp(name: str) -> None:
     assert trained(name, "--steps", "12") == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_hocket_train_launches_an_example() -> None:
     launcher = (BIN / "hocket", "train", "--plan", "caramel", "--timeline", "cnn.json")
     run = trained("cnn", "--steps", "16", launcher=launcher)
@@ -72,7 +73,6 @@ def test_hocket_train_launches_an_example() -> None:
     assert compare(timeline, timeline).measured.steps > 1
 
 
-@pytest.mark.slow
 def test_a_killed_training_goes_on_from_its_checkpoint() -> None:
     expected = trained("resnet18_cifar", "--steps", "6")
     killed = ("--steps", "6", "--checkpoint", "r.pt", "--checkpoint-every", "4", "--fail-at", "6")

@@ -1,4 +1,4 @@
-"""Nothing hangs or goes on wrongly: refusals at the start, killed ranks, uneven inputs, stale reads."""
+"""Nothing hangs or goes on wrongly: refusals at the start, killed ranks, uneven inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     )
     assert "rank 0 has none, rank 1 has 2.weight" in first["count"]
     assert first["plan"].startswith("reduction of the plan 0 differs: rank 0 has layers.")
-    assert "leaves out 'layers." in first["incomplete"]
+    assert "is missing (1 of 8 are); cover each parameter once" in first["incomplete"]
     assert first["name"].startswith("policy or plan file 'fastest' is unknown")
     assert "no parameter of the model requires a gradient" in first["frozen"]
     assert "already distributed" in first["twice"]
@@ -31,7 +31,7 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     ("how", "told"),
     [
         ("kill", "training stopped: rank 1 is gone"),
-        ("kill in backward", "training stopped: rank 1 is gone"),
+        pytest.param("kill in backward", "training stopped: rank 1 is gone", marks=pytest.mark.slow),
         ("return", "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"),
     ],
 )
@@ -41,13 +41,6 @@ def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told:
     assert statuses[0] == 0, ranks.output(0)
     assert ranks.result(0).startswith(told)
     assert statuses[1] == (0 if how == "return" else -signal.SIGKILL)
-
-
-def test_a_stale_read_is_an_error() -> None:
-    told = run(f"{CASES}:stale_read")
-    assert "trained" not in told
-    # The first rank to notice leaves; the other may find it gone before it gets there itself.
-    assert any(line.startswith("'other.weight' was read before its last update") for line in told)
 
 
 @pytest.mark.slow

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from tests.multiprocess.launch import run
+from tests.multiprocess.odd_cases import CASES as ODD_CASES
 from tests.multiprocess.training_cases import OPTIMIZERS
 
 CASES = "tests.multiprocess.training_cases"
 
 
-@pytest.fixture(
-    scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"]
-)
+@pytest.fixture(scope="module", params=[False, True], ids=["eager", "compiled"])
 def of_optimizers(request: pytest.FixtureRequest) -> list[dict[str, list[str]]]:
     return run(f"{CASES}:optimizers", compiled=request.param, timeout_s=110)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer_and_scheduler_are_bitwise_those_of_ddp(of_optimizers: Any, name: str) -> None:
     assert [found[name] for found in of_optimizers] == [[], []]
@@ -69,6 +69,21 @@ def test_what_a_user_of_ddp_has_is_bitwise_the_same(of_cases: Any, name: str) ->
     assert [found[name] for found in of_cases] == [[], []]
 
 
+@pytest.fixture(scope="module")
+def of_odd_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.odd_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in ODD_CASES])
+def test_what_scripts_do_beside_the_loop_is_bitwise_the_same(of_odd_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_odd_cases] == [[], []]
+
+
+def test_one_process_trains_as_without_us() -> None:
+    assert run("tests.multiprocess.odd_cases:a_world_of_one", world=1) == [[]]
+
+
+@pytest.mark.slow
 def test_a_group_of_some_ranks_trains_alone() -> None:
     assert run(f"{CASES}:another_group", world=3) == [[], [], []]
 

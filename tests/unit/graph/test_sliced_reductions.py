@@ -1,4 +1,4 @@
-"""Plans for AllReduce that slice parameters: what is refused, what files say, and that slices travel alone."""
+"""Plans for AllReduce that slice parameters: what is refused, what files say, how slices travel."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ from tests.unit.runtime.compiled_models import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("make", [Mlp, Cnn, Transformer, Broken])
 def test_training_is_bitwise_the_eager_one_in_any_order_of_gradients(make):
