@@ -70,6 +70,7 @@ class Training:
         self._synchronising = self._wanted = True
         self._round_open = self._callback_queued = self._in_step = False
         self._depth = 0
+        self._traced = _compiled_by_user(model)
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
         self._noting: contextlib.AbstractContextManager[object] | None = None
@@ -95,7 +96,9 @@ class Training:
     def learned(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
-        self._anywhere = tuple(p for p in self.parameters.values() if p not in self._readers.seen)
+        self._traced = _compiled_by_user(self.model)
+        announced = self._readers.seen - self._traced
+        self._anywhere = tuple(p for p in self.parameters.values() if p not in announced)
         self._readers.settle_hooks()
 
     def settle_all(self) -> None:
@@ -139,7 +142,8 @@ class Training:
         bucket.pending.append(step)
         if self.compiled is None:  # Dynamo compiles for classes
             for p in bucket.parameters:
-                await_update(p, functools.partial(self.rounds.settle, bucket))
+                if p not in self._traced:
+                    await_update(p, functools.partial(self.rounds.settle, bucket))
 
     def updated(self, parameters: Iterable[Parameter], started: float) -> None:
         """A step of ``parameters`` ran from ``started`` until now."""
@@ -309,6 +313,17 @@ class Training:
                 self.buffers.send()
         self.recorder.backward_ended()
         self.rounds.settle_unused(unused)
+
+
+def _compiled_by_user(model: torch.nn.Module) -> set[Parameter]:
+    """The parameters of modules within ``model`` whose calls Dynamo may trace."""
+    return {
+        p
+        for module in model.modules()
+        if getattr(module, "_compiled_call_impl", None) is not None
+        or type(module).__name__ == "OptimizedModule"  # its own module imports the compiler
+        for p in module.parameters()
+    }
 
 
 def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:

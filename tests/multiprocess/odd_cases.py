@@ -263,6 +263,13 @@ def compiled_by_the_user(rank: int) -> list[str]:
     return twins.differences()
 
 
+def parts_compiled_by_the_user(rank: int) -> list[str]:
+    twins = Twins(Layers, adam)
+    for model in (twins.ddp.module, twins.ours):
+        model.second.compile(backend="eager")
+    return loop(rank, twins)
+
+
 def an_aborted_backward_pass(rank: int) -> list[str]:
     """An exception that the user catches, after gradients have left: never silently on."""
     model = Layers()
