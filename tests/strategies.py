@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from hocket.graph import (
@@ -20,6 +22,14 @@ from hocket.graph import (
 )
 from hocket.network import Network
 from hocket.network.topology import Topology
+
+# Of the examples that tests name: less keeps the suite short, 10 is for a change to what they test.
+_SHARE = float(os.environ.get("HOCKET_EXAMPLES", "0.4"))
+
+
+def examples(count: int) -> Any:
+    """Hypothesis settings for so many examples, times HOCKET_EXAMPLES."""
+    return settings(max_examples=max(1, round(count * _SHARE)), deadline=None)
 
 
 def parameter(name: str, size: int) -> ParameterRow:

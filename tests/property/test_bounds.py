@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.network import Network
 from hocket.sim import simulate
 from hocket.sim.bound import lower_bound
-from tests.strategies import networks, plans, reduction_plans, steps
+from tests.strategies import examples, networks, plans, reduction_plans, steps
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -26,7 +26,7 @@ def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObje
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
     network = Network(
@@ -43,7 +43,7 @@ def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_nor_do_orders_that_every_worker_draws_for_itself(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1))
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))

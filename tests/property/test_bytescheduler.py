@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import StepGraph, check_plan
@@ -15,8 +15,9 @@ from hocket.planner.processor import step_operations
 from hocket.sim import simulate
 from tests.naive import bytescheduler as naive
 from tests.property.test_caramel import shared_steps
+from tests.strategies import examples
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = examples(150)
 # Seconds and bytes are whole numbers, and so is everything that is added up of them.
 NETWORK = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=1.0, b_s_per_byte=1 / 125))
 

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import Csr, Phase, StepGraph, check_plan
@@ -19,9 +19,9 @@ from hocket.planner.caramel_windows import Groups, delay_s, place
 from hocket.planner.processor import serial_times
 from hocket.sim import simulate
 from tests.naive import caramel as naive
-from tests.strategies import operation, parameter, step, steps
+from tests.strategies import examples, operation, parameter, step, steps
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = examples(150)
 
 
 @st.composite
@@ -130,7 +130,7 @@ def networks(draw: st.DrawFn) -> Network:
 
 
 @given(shared_steps(), networks())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_combination_of_stages_is_a_plan(graph: StepGraph, network: Network) -> None:
     trained = {name for i, name in enumerate(graph.parameter_names) if graph.produced[i]}
     types = dict(zip(graph.parameter_names, graph.parameter_dtypes, strict=True))
@@ -150,7 +150,7 @@ def test_every_combination_of_stages_is_a_plan(graph: StepGraph, network: Networ
 
 
 @given(steps(training=True, max_parameters=8, max_operations=16, samples=1), networks())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_simulated_step_takes_no_longer_than_planned(graph: StepGraph, network: Network) -> None:
     plan = caramel(graph, network)
     assert plan.compute_order is not None
@@ -173,7 +173,7 @@ def test_a_simulated_step_takes_no_longer_than_planned(graph: StepGraph, network
 
 
 @given(steps(training=False))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_a_step_without_gradients_reduces_nothing(graph: StepGraph) -> None:
     plan = caramel(graph, Network(num_workers=4))
     check_plan(plan, graph)

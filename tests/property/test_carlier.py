@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.sim.carlier import SAME, without_preemption
 from hocket.sim.reach import Floats, one_machine
+from tests.strategies import examples
 
 Items = tuple[Floats, Floats, Floats]
 
@@ -46,14 +47,14 @@ def drawn(seed: int, num_items: int, spread: float, whole: bool) -> Items:
 
 
 @given(st.lists(WHOLE, max_size=6))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_whole_seconds_give_the_optimum_exactly(rows: list[tuple[float, float, float]]) -> None:
     items = columns(rows)
     assert without_preemption(*items, 2000) == shortest(items)
 
 
 @given(st.lists(REAL, max_size=6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_floats_give_the_optimum_and_nothing_above(rows: list[tuple[float, float, float]]) -> None:
     items = columns(rows)
     best = shortest(items)
@@ -61,7 +62,7 @@ def test_floats_give_the_optimum_and_nothing_above(rows: list[tuple[float, float
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.6, 0.9]), st.booleans())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_seven_items_that_need_branching(seed: int, spread: float, whole: bool) -> None:
     items = drawn(seed, 7, spread, whole)
     best = shortest(items)
@@ -69,7 +70,7 @@ def test_seven_items_that_need_branching(seed: int, spread: float, whole: bool) 
 
 
 @given(st.lists(WHOLE | REAL, max_size=6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_search_cut_short_is_a_bound_that_more_nodes_only_raise(
     rows: list[tuple[float, float, float]],
 ) -> None:
@@ -81,7 +82,7 @@ def test_a_search_cut_short_is_a_bound_that_more_nodes_only_raise(
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.6, 0.9]), st.booleans(), st.sampled_from([1, 200]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_thirty_items(seed: int, spread: float, whole: bool, max_nodes: int) -> None:
     items = drawn(seed, 30, spread, whole)
     found = without_preemption(*items, max_nodes)

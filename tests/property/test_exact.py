@@ -6,7 +6,7 @@ from itertools import permutations
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hocket.errors import HocketError
@@ -16,7 +16,7 @@ from hocket.planner import plan
 from hocket.planner.optimum import Optimum, check_exact, exact
 from hocket.sim import simulate
 from hocket.sim.bound import lower_bound
-from tests.strategies import steps
+from tests.strategies import examples, steps
 
 pytest.importorskip("ortools")
 
@@ -50,7 +50,7 @@ def pull_orders(graph: StepGraph, network: Network) -> float:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_no_pull_order_beats_it_and_it_beats_no_bound(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1, max_parameters=4, max_operations=8))
     servers = data.draw(st.integers(1, min(2, graph.num_parameters)))
@@ -69,7 +69,7 @@ def test_no_pull_order_beats_it_and_it_beats_no_bound(data: st.DataObject) -> No
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=4, deadline=None)
+@examples(4)
 def test_no_order_of_seven_pulls_beats_it(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1, max_parameters=7, max_operations=12))
     assume(graph.num_parameters == 7)
@@ -92,7 +92,7 @@ def partitions(names: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
 
 
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_no_batching_beats_it_where_transfers_cost_to_start(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1, max_parameters=3, max_operations=6))
     network = Network(bandwidth_bps=1000.0, startup_s=0.5, num_workers=2)
@@ -116,7 +116,7 @@ def test_no_batching_beats_it_where_transfers_cost_to_start(data: st.DataObject)
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_no_reductions_beat_the_exact_period(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1, training=True, max_parameters=3, max_operations=6))
     network = Network(bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.25])), num_workers=2)

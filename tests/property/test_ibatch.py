@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import StepGraph, check_plan
@@ -14,7 +14,7 @@ from hocket.planner.ibatch_greedy import algorithm_1, algorithm_2, greedy_batche
 from hocket.planner.p3 import p3
 from hocket.sim import simulate
 from tests.naive import ibatch as naive
-from tests.strategies import networks, operation, parameter, step, steps
+from tests.strategies import examples, networks, operation, parameter, step, steps
 
 Chain = tuple[list[int], list[int], int]
 
@@ -29,7 +29,7 @@ def chains(draw: st.DrawFn, max_layers: int) -> Chain:
 
 
 @given(chains(12))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_batching_ends_sooner_or_as_soon_with_fewer_batches(chain: Chain) -> None:
     best = min(naive.batchings(len(chain[0])), key=lambda ends: naive.pull_end(ends, *chain))
     found = optimal_batches(*chain)
@@ -38,7 +38,7 @@ def test_no_batching_ends_sooner_or_as_soon_with_fewer_batches(chain: Chain) -> 
 
 
 @given(chains(60))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_ibatch_is_the_dynamic_program(chain: Chain) -> None:
     end, ends = naive.dynamic_program(*chain)
     assert optimal_batches(*chain) == ends
@@ -46,7 +46,7 @@ def test_ibatch_is_the_dynamic_program(chain: Chain) -> None:
 
 
 @given(chains(10))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_batching_of_the_pushes_ends_sooner(chain: Chain) -> None:
     best = min(naive.batchings(len(chain[0])), key=lambda ends: naive.push_end(ends, *chain))
     found = mirrored(optimal_batches, *chain)
@@ -55,7 +55,7 @@ def test_no_batching_of_the_pushes_ends_sooner(chain: Chain) -> None:
 
 
 @given(chains(14), st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_pushes_are_pulls_from_the_other_end(chain: Chain, data: st.DataObject) -> None:
     transfer, compute, startup = chain
     num_layers = len(transfer)
@@ -66,7 +66,7 @@ def test_pushes_are_pulls_from_the_other_end(chain: Chain, data: st.DataObject) 
 
 
 @given(chains(14))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_greedy_is_algorithms_1_and_2(chain: Chain) -> None:
     first, second = naive.algorithm_1(*chain), naive.algorithm_2(*chain)
     assert algorithm_1(*chain) == first
@@ -76,14 +76,14 @@ def test_greedy_is_algorithms_1_and_2(chain: Chain) -> None:
 
 
 @given(chains(80))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_greedy_is_never_better_than_exact(chain: Chain) -> None:
     exact, greedy = optimal_batches(*chain), greedy_batches(*chain)
     assert naive.pull_end(exact, *chain) <= naive.pull_end(greedy, *chain)
 
 
 @given(steps(), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_every_plan_can_run_its_step(graph: StepGraph, data: st.DataObject) -> None:
     network = data.draw(networks(graph))
     for planner in (ibatch, ibatch_greedy, layerwise, default, poseidon, p3):
@@ -110,7 +110,7 @@ def chain_graph(chain: Chain, backward: list[int] | None = None) -> StepGraph:
 
 
 @given(chains(20))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_simulator_takes_as_long_as_the_program_says(chain: Chain) -> None:
     graph, startup = chain_graph(chain), chain[2]
     network = Network(bandwidth_bps=1000.0, startup_s=float(startup))
@@ -120,7 +120,7 @@ def test_the_simulator_takes_as_long_as_the_program_says(chain: Chain) -> None:
 
 
 @given(chains(12), st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_simulated_training_step_is_its_pulls_and_then_its_pushes(
     chain: Chain, data: st.DataObject
 ) -> None:

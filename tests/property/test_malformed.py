@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.network.file import network_document
+from tests.strategies import examples
 from tests.unit.cli.test_commands import BRANCHES, GOLDEN, hocket, refused
 from tests.unit.network.test_measured import some_file
 
@@ -77,7 +78,7 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "network", "result"])
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "given.json"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.network.max_min import max_min_bps
 from hocket.network.topology import Topology
 from tests.naive.max_min import Flow, capacities, path, rates
-from tests.strategies import topologies
+from tests.strategies import examples, topologies
 
 
 def pairs(topology: Topology) -> list[Flow]:
@@ -32,14 +32,14 @@ def sending(draw: st.DrawFn) -> tuple[Topology, list[Flow]]:
 
 
 @given(sending())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_rates_are_those_of_the_naive_twin(case: tuple[Topology, list[Flow]]) -> None:
     topology, flows = case
     assert shared(topology, flows) == pytest.approx(rates(topology, flows), rel=1e-9)
 
 
 @given(sending())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_links_hold_and_every_flow_is_stopped_by_one_where_nobody_has_more(
     case: tuple[Topology, list[Flow]],
 ) -> None:
@@ -58,7 +58,7 @@ def test_links_hold_and_every_flow_is_stopped_by_one_where_nobody_has_more(
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_two_servers_share_as_the_throughput_prediction_paper_says(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 6))
     topology = Topology(worker_bps=(1.0,) * workers, server_bps=(1.0, 1.0))

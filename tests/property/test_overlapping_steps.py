@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from hocket.graph import Plan, Reduction, StepGraph
@@ -17,7 +17,7 @@ from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
 from hocket.sim.run import WARM_UP_STEPS, Run, lower
 from tests.naive.overlapping_steps import TiedError, reduction_steps, server_steps, updates_of
-from tests.strategies import networks, plans, reduction_plans, steps, topologies
+from tests.strategies import examples, networks, plans, reduction_plans, steps, topologies
 
 MEASURED = 3
 
@@ -65,7 +65,7 @@ def small_steps(draw: st.DrawFn) -> StepGraph:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph, network = data.draw(small_steps()), data.draw(reducing())
     plan = data.draw(reduction_plans(graph))
@@ -83,7 +83,7 @@ def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(small_steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -94,7 +94,7 @@ def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: s
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_so_they_do_with_workers_and_links_that_differ(data: st.DataObject) -> None:
     graph = data.draw(small_steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -109,7 +109,7 @@ def test_so_they_do_with_workers_and_links_that_differ(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_reduced_steps_take_as_long_as_the_slowest_worker(data: st.DataObject) -> None:
     graph, network = data.draw(small_steps()), data.draw(reducing())
     plan = msgspec.structs.replace(data.draw(reduction_plans(graph)), issue="listed")
@@ -121,7 +121,7 @@ def test_reduced_steps_take_as_long_as_the_slowest_worker(data: st.DataObject) -
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_without_forward_windows_and_updates_steps_follow_each_other(data: st.DataObject) -> None:
     graph = data.draw(steps(max_parameters=4, max_operations=6))
     graph = replace(graph, phases=np.minimum(graph.phases, 1).astype(np.int8))

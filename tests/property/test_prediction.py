@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 import hocket
@@ -22,6 +22,7 @@ from hocket.predictor.lowering import lower_worker_step
 from hocket.predictor.run import run_steps
 from tests import strategies
 from tests.naive import prediction as naive
+from tests.strategies import examples
 
 
 @st.composite
@@ -136,7 +137,7 @@ def both(
 
 
 @given(cases(samples=1, servers=1), st.sampled_from([0.0, 1500.0]), st.booleans())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_one_sample_is_algorithm_3_1_exactly(
     case: tuple[StepGraph, Plan, Network], window_bits: float, joined: bool
 ) -> None:
@@ -148,7 +149,7 @@ def test_one_sample_is_algorithm_3_1_exactly(
 
 
 @given(cases(samples=3, servers=3), st.sampled_from([0.0, 1500.0]), st.integers(0, 9), st.booleans())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_many_samples_and_servers_are_algorithm_3_1(
     case: tuple[StepGraph, Plan, Network], window_bits: float, seed: int, joined: bool
 ) -> None:
@@ -160,7 +161,7 @@ def test_many_samples_and_servers_are_algorithm_3_1(
 
 
 @given(cases(samples=2, servers=2), st.integers(0, 9), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_synchronous_steps_with_backup_workers_are_the_naive_twins(
     case: tuple[StepGraph, Plan, Network], seed: int, data: st.DataObject
 ) -> None:
@@ -174,7 +175,7 @@ def test_synchronous_steps_with_backup_workers_are_the_naive_twins(
 
 
 @given(cases(samples=2, servers=3), st.integers(0, 9), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_topology_is_shared_as_the_naive_twin_shares_it(
     case: tuple[StepGraph, Plan, Network], seed: int, data: st.DataObject
 ) -> None:
@@ -194,7 +195,7 @@ def test_any_topology_is_shared_as_the_naive_twin_shares_it(
 
 
 @given(programs(), st.sampled_from([0.0, 1500.0]), st.booleans(), st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_joined_operations_change_nothing(
     graph: StepGraph, window_bits: float, synchronous: bool, data: st.DataObject
 ) -> None:
@@ -254,7 +255,7 @@ def test_a_chain_between_two_watched_moments_is_one_node() -> None:
 
 
 @given(programs(), st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_one_worker_takes_what_the_simulator_says(graph: StepGraph, data: st.DataObject) -> None:
     """Without parse costs a single worker's asynchronous step is a synchronous one, plan for plan."""
     plan = data.draw(strategies.plans(graph))
@@ -267,7 +268,7 @@ def test_one_worker_takes_what_the_simulator_says(graph: StepGraph, data: st.Dat
 
 
 @given(programs(), st.integers(2, 4), st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_barrier_per_step_is_the_simulators(graph: StepGraph, workers: int, data: st.DataObject) -> None:
     """One measured step leaves nothing to chance: both event loops say the same."""
     plan = data.draw(strategies.plans(graph))
@@ -287,7 +288,7 @@ def test_a_barrier_per_step_is_the_simulators(graph: StepGraph, workers: int, da
 
 
 @given(programs(), st.sampled_from(["fifo", "reverse", "tac", "ibatch"]), st.sampled_from([0, 200]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_many_workers_converge_to_the_bandwidth_limit(
     graph: StepGraph, policy: str, window_bytes: float
 ) -> None:
@@ -311,7 +312,7 @@ def test_many_workers_converge_to_the_bandwidth_limit(
 
 
 @given(programs(), st.integers(1, 4), st.sampled_from(["async", "sync"]), st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_faster_network_never_lowers_throughput_of_chains(
     graph: StepGraph, workers: int, mode: Any, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import Plan, check_plan
@@ -16,7 +16,7 @@ from hocket.planner.starts import starts
 from hocket.sim import simulate
 from hocket.sim.judge import Judge
 from hocket.sim.slices import sliced
-from tests.strategies import networks, plans, reduction_plans, steps
+from tests.strategies import examples, networks, plans, reduction_plans, steps
 
 
 @st.composite
@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[no-untyped-def]
     graph, network, plan = case
     judge = Judge(graph, network, plan.architecture, plan.barrier)
@@ -45,7 +45,7 @@ def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[n
 
 
 @given(cases())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_plan_becomes_arrays_and_a_plan_again(case) -> None:  # type: ignore[no-untyped-def]
     graph, _, plan = case
     again = plan_of(flatten(plan, graph), graph, plan.policy)
@@ -61,7 +61,7 @@ def test_a_plan_becomes_arrays_and_a_plan_again(case) -> None:  # type: ignore[n
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
     graph, network, plan = data.draw(cases())
     chunks = np.ones(graph.num_parameters, np.int64)
@@ -82,7 +82,7 @@ def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_search_keeps_the_best_start_or_betters_it_and_a_seed_decides(data: st.DataObject) -> None:
     graph, network, plan = data.draw(cases())
     judge = Judge(graph, network, plan.architecture, plan.barrier)

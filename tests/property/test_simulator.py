@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import StepGraph
@@ -19,13 +19,13 @@ from hocket.sim import simulate
 from hocket.sim.run import Run, lower
 from hocket.sim.steady import step_times
 from tests.naive.list_schedule import simulate_step
-from tests.strategies import networks, plans, steps, topologies
+from tests.strategies import examples, networks, plans, steps, topologies
 
 SPEEDS = st.sampled_from([0.5, 1.0, 2.0])
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -39,7 +39,7 @@ def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_so_it_does_with_workers_and_links_that_differ(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -63,7 +63,7 @@ def test_so_it_does_with_workers_and_links_that_differ(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_step_times_are_those_of_a_simulation(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=True))
@@ -85,7 +85,7 @@ def test_step_times_are_those_of_a_simulation(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_step_ends_before_its_bound(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -98,7 +98,7 @@ def test_no_step_ends_before_its_bound(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_inference_on_one_worker_is_a_list_schedule(data: st.DataObject) -> None:
     graph = data.draw(steps(training=False, samples=1, max_parameters=8, max_operations=14))
     network = Network(bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.25])))
@@ -129,7 +129,7 @@ def list_schedule(graph: StepGraph, network: Network) -> float:
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_seed_decides_everything(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph))
@@ -144,7 +144,7 @@ def test_a_seed_decides_everything(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
@@ -160,7 +160,7 @@ def test_a_timeline_shows_every_item_once_and_no_lane_does_two_things(data: st.D
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_policy_beats_anothers_bound_where_transfers_start_at_once(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = replace(data.draw(networks(graph)), startup_s=0.0)
@@ -172,7 +172,7 @@ def test_no_policy_beats_anothers_bound_where_transfers_start_at_once(data: st.D
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_bound_holds_the_busiest_resource(data: st.DataObject) -> None:
     graph = data.draw(steps(training=False))
     network = data.draw(networks(graph))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph.dependencies import dependencies
 from hocket.planner.tac import tac_order
 from hocket.planner.tic import tic_ranks
 from tests.naive import tictac
-from tests.strategies import steps
+from tests.strategies import examples, steps
 
 
 @given(steps(max_parameters=9, max_operations=16))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_dependencies_are_the_transitive_reads(graph) -> None:  # type: ignore[no-untyped-def]
     found = dependencies(graph)
     rows = found.rows()
@@ -23,13 +23,13 @@ def test_dependencies_are_the_transitive_reads(graph) -> None:  # type: ignore[n
 
 
 @given(steps(max_parameters=9, max_operations=16))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_tic_is_algorithm_2(graph) -> None:  # type: ignore[no-untyped-def]
     assert tic_ranks(graph).tolist() == tictac.tic_ranks(graph)
 
 
 @given(steps(max_parameters=9, max_operations=16), st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_tac_is_algorithm_3(graph, data) -> None:  # type: ignore[no-untyped-def]
     transfer = np.array(
         data.draw(
