@@ -23,7 +23,7 @@ from hocket.runtime.buckets import Bucket, State, Transfer
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
 
-Sent = Callable[[str, int, float, float], None]
+Sent = Callable[[str, float, float], None]
 
 
 class TransferError(Exception):
@@ -34,7 +34,7 @@ class Channel:
     """Reduces what is filled, on a process group that nobody else uses.
 
     Each of ``CREDIT`` threads takes the next transfer of the order, starts it once its bucket is filled, and
-    waits for its end. ``sent`` is called, from those threads, with a transfer's name, bytes, start and end.
+    waits for its end. ``sent`` is called, from those threads, with a transfer's name, start and end.
     """
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float, sent: Sent) -> None:
@@ -108,7 +108,7 @@ class Channel:
             while (taken := self._take()) is not None:
                 transfer, work, started = taken
                 work.wait()
-                self._sent(transfer.name, transfer.tensor.nbytes, started, time.perf_counter())
+                self._sent(transfer.name, started, time.perf_counter())
                 with self._changed:
                     transfer.bucket.missing -= 1
                     self._under_way -= 1

@@ -103,7 +103,7 @@ class Recorder:
                 share = (now - started) * size / max(sum(sizes), 1)
                 self._step[key] = self._step.get(key, 0.0) + share
 
-    def sent(self, name: str, size_bytes: int, started: float, ended: float) -> None:
+    def sent(self, name: str, started: float, ended: float) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""
         self.spans.append(("reduce", name, started, ended))
 

@@ -8,14 +8,15 @@ import pytest
 
 from tests.multiprocess.launch import run
 from tests.multiprocess.odd_cases import CASES as ODD_CASES
-from tests.multiprocess.training_cases import OPTIMIZERS
+from tests.multiprocess.optimizer_cases import OPTIMIZERS
 
 CASES = "tests.multiprocess.training_cases"
+OPTIMIZER_CASES = "tests.multiprocess.optimizer_cases"
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["eager", "compiled"])
 def of_optimizers(request: pytest.FixtureRequest) -> list[dict[str, list[str]]]:
-    return run(f"{CASES}:optimizers", compiled=request.param, timeout_s=110)
+    return run(f"{OPTIMIZER_CASES}:optimizers", compiled=request.param, timeout_s=110)
 
 
 @pytest.mark.slow
@@ -26,7 +27,7 @@ def test_optimizer_and_scheduler_are_bitwise_those_of_ddp(of_optimizers: Any, na
 
 @pytest.mark.slow
 def test_compiled_backward_passes_in_the_plans_order_are_bitwise_ddps() -> None:
-    assert run(f"{CASES}:compiled_auto") == [[], []]
+    assert run(f"{OPTIMIZER_CASES}:compiled_auto") == [[], []]
 
 
 PARITY = [
@@ -91,4 +92,4 @@ def test_a_group_of_some_ranks_trains_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [3, 4])
 def test_more_ranks_are_as_ddp_to_the_last_digits(world: int) -> None:
-    assert run(f"{CASES}:several_ranks", world=world) == [[]] * world
+    assert run(f"{OPTIMIZER_CASES}:several_ranks", world=world) == [[]] * world
