@@ -60,7 +60,7 @@ PARITY = [
 
 @pytest.fixture(scope="module")
 def of_cases() -> list[dict[str, list[str]]]:
-    found = run(f"{CASES}:parity")
+    found = run("tests.multiprocess.parity_cases:parity")
     assert sorted(found[0]) == sorted(PARITY)
     return found
 

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 import hocket
 from tests.multiprocess.twins import Twins
@@ -329,52 +328,6 @@ def averaged_parameters(rank: int) -> list[str]:
     return ["average"] if not all(torch.equal(a, b) for a, b in pairs) else []
 
 
-class Checkpointed(nn.Module):
-    """Recomputes its parts in the backward pass; ``shared``: one part twice."""
-
-    def __init__(self, reentrant: bool, shared: bool) -> None:
-        super().__init__()
-        self.reentrant, self.shared = reentrant, shared
-        self.enter = nn.Linear(6, 6)
-        self.one = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU())
-        self.two = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.enter(x)
-        x = checkpoint(self.one, x, use_reentrant=self.reentrant)
-        x = checkpoint(self.two, x, use_reentrant=self.reentrant)
-        return checkpoint(self.two, x, use_reentrant=self.reentrant) if self.shared else x
-
-
-def checkpointing(rank: int, reentrant: bool, shared: bool) -> list[str]:
-    # DDP itself refuses shared parameters in reentrant checkpoints; both gradients sum up all the same.
-    def make() -> nn.Module:
-        return Checkpointed(reentrant, shared)
-
-    twins = Twins(make, sgd)
-    reference = copy.deepcopy(twins.ours)
-    ours = [(twins.ours, twins.optimizers[1])]
-    both = ours if reentrant and shared else [(twins.ddp, twins.optimizers[0]), *ours]
-    optimizer = sgd(reference)
-    for step in range(STEPS):
-        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(100 * rank + step))
-        for model, o in both:
-            o.zero_grad()
-            model(x).square().sum().backward()
-            o.step()
-        if reentrant and shared:
-            optimizer.zero_grad()
-            reference(x).square().sum().backward()
-            for p in trainable(reference):
-                p.grad.div_(dist.get_world_size())
-                dist.all_reduce(p.grad)
-            optimizer.step()
-    if reentrant and shared:
-        pairs = zip(reference.named_parameters(), twins.ours.parameters(), strict=True)
-        return [name for (name, a), b in pairs if not torch.equal(a, b)]
-    return twins.differences()
-
-
 def step_hooks(rank: int) -> list[str]:
     twins = Twins(Plain, sgd)
     calls = [0, 0]
@@ -450,22 +403,3 @@ def detached(rank: int) -> list[str]:
         found.append("hooks are left")
     hocket.distribute(twins.ours, twins.optimizers[1], plan="ddp")
     return found + train(twins, rank, 4)
-
-
-def parity(rank: int, world: int) -> dict[str, list[str]]:
-    """All of the above in one go: processes take longer to start than these take to run."""
-    cases: dict[str, Callable[[], list[str]]] = {
-        case.__name__: (lambda case=case: case(rank))
-        for case in (
-            accumulation, accumulation_without_no_sync, clipping_by_norm, clipping_by_torch,
-            clipping_by_value, scaler_and_autocast, parameter_groups, several_optimizers, unused_parameters,
-            shared_frozen_functional, batch_norm_statistics, evaluation_on_one_rank, state_at_any_moment,
-            copies, averaged_parameters, step_hooks, zeroed_gradients, gradients_that_are_read, auto,
-            detached,
-        )
-    }  # fmt: skip
-    for reentrant in (False, True):
-        for shared in (False, True):
-            name = f"checkpointing reentrant={reentrant} shared={shared}"
-            cases[name] = lambda r=reentrant, s=shared: checkpointing(rank, r, s)
-    return {name: case() for name, case in cases.items()}
