@@ -25,7 +25,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One variant; ``speedup`` and ``over_bound`` are null for what does not train on all ranks together.
 
-    ``step_s``: seconds a step, ``rounds_s`` one figure a round. ``speedup``: in each round, the time of the
+    ``step_s``: seconds a step, ``rounds_s`` one figure a round; ``stolen``: for each round, the share of
+    processor time that other virtual machines had. ``speedup``: in each round, the time of the
     best DDP bucket over this one's. ``over_bound``: the median step over the bound.
     """
 
@@ -34,15 +35,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     speedup: Spread | None
     over_bound: float | None
     rounds_s: list[float]
+    stolen: list[float]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One model at one batch size; medians, in seconds a step.
 
     ``compute_s`` (C): alone; ``busy_s``: while the network is busy; ``network_s`` (N): the all-reduces
-    alone. ``rho`` = N / C. ``cycle_s``: the simulator's bound for a step of this ``busy_s`` and N, which
+    alone. ``rho`` = N / C busy. ``cycle_s``: the simulator's bound for a step of this ``busy_s`` and N, which
     knows what waits for what from one step to the next. ``bound_s``: the largest of the three, and ``limit``
-    which one. ``simulated_s``: the step that the simulator expects of hocket's plan.
+    which one. ``plan``: hocket's, by its policy; ``simulated_s``: the step that the simulator expects of it.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     cycle_s: float
     bound_s: float
     limit: Limit
+    plan: str
     simulated_s: float
     best_ddp: str
     rows: list[Row]
@@ -91,7 +94,7 @@ def cell_of(measured: Measured) -> Cell:
         model=measured.model,
         batch_size=measured.batch_size,
         rho_target=measured.rho_target,
-        rho=network_s / typical_s[COMPUTE],
+        rho=network_s / busy_s,
         gradient_bytes=measured.gradient_bytes,
         compute_s=typical_s[COMPUTE],
         busy_s=busy_s,
@@ -99,22 +102,24 @@ def cell_of(measured: Measured) -> Cell:
         cycle_s=measured.cycle_s,
         bound_s=bound_s,
         limit=limit,
+        plan=measured.plan,
         simulated_s=measured.simulated_s,
         best_ddp=best_ddp,
-        rows=[_row(name, measured.steps_s, best_ddp, bound_s) for name in measured.steps_s],
+        rows=[_row(name, measured, best_ddp, bound_s) for name in measured.steps_s],
     )
 
 
-def _row(name: str, steps_s: dict[str, list[float]], best_ddp: str, bound_s: float) -> Row:
-    rounds_s = steps_s[name]
+def _row(name: str, measured: Measured, best_ddp: str, bound_s: float) -> Row:
+    rounds_s, ddps_s = measured.steps_s[name], measured.steps_s[best_ddp]
     trains = name not in (COMPUTE, BUSY, NETWORK)
-    ratios = [ddp_s / own_s for ddp_s, own_s in zip(steps_s[best_ddp], rounds_s, strict=True)]
+    ratios = [ddp_s / own_s for ddp_s, own_s in zip(ddps_s, rounds_s, strict=True)]
     return Row(
         variant=name,
         step_s=spread(rounds_s),
         speedup=spread(ratios) if trains else None,
         over_bound=median(rounds_s) / bound_s if trains else None,
         rounds_s=rounds_s,
+        stolen=measured.stolen[name],
     )
 
 

@@ -2,8 +2,9 @@
 
 All variants live in the same processes and take turns in blocks of steps; a round is a block of each, and
 each round begins with another variant. So a machine that slows down, or a network that others use too, slows
-all of them alike, and figures of one round can be compared. A block's time runs from a barrier to the end of
-all that the block began, and is that of the slowest rank.
+all of them alike, and figures of one round can be compared. A block begins with steps that are not timed:
+what runs on into the next step, as hocket's transfers do, does so before the first timed step as after the
+last, and training has thousands of steps for one start and one end. A time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -45,6 +46,7 @@ from hocket.bench.request import (
     Request,
     ddp_name,
 )
+from hocket.bench.stolen import stolen_s
 from hocket.bench.variants import Copy, Planned, Variant, all_reduce, ddp, gradient_bytes, traffic
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
@@ -52,7 +54,8 @@ from hocket.network import Network
 from hocket.profiler import Setup
 
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
-_SIZING_RUNS = 3
+_LEAD_STEPS = 2
+_SIZING_STEPS = 4
 
 
 def main() -> None:
@@ -104,6 +107,13 @@ def _by_another(error: Exception) -> bool:
     return isinstance(error, dist.DistError) or "connection closed" in text or "connection reset" in text
 
 
+class _Block(NamedTuple):
+    """What a step of a block took, and the share of processor time that other machines had of this one."""
+
+    step_s: float
+    stolen: float
+
+
 class _Rank:
     """What this rank takes part in; figures are the same on all ranks."""
 
@@ -125,37 +135,35 @@ class _Rank:
         if request.batch_size is not None:
             return {request.batch_size: None}
 
-        def compute_s(batch_size: int) -> float:
-            alone = Copy(load(model, batch_size, request.seed))
-            return self._least_s(Variant(name=COMPUTE, run=alone.train))
-
         size_bytes = gradient_bytes(load(model, 1, request.seed).model)
         with _group() as group:
-            network_s = self._least_s(Variant(name=NETWORK, run=all_reduce(size_bytes, group)))
-        self._say(
-            f"{model}: an all-reduce of {size_bytes / 1e6:.1f} MB takes {network_s:.4g} s; choosing batches"
-        )
+
+            def busy_s(batch_size: int) -> float:
+                alone = Copy(load(model, batch_size, request.seed))
+                busy = Variant(name=BUSY, run=alone.train, around=partial(traffic, group, request.timeout_s))
+                return self._timed(busy, _SIZING_STEPS).step_s
+
+            network = Variant(name=NETWORK, run=all_reduce(size_bytes, group))
+            network_s = self._timed(network, _SIZING_STEPS).step_s
+            self._say(
+                f"{model}: reducing {size_bytes / 1e6:.1f} MB takes {network_s:.4g} s; choosing batches"
+            )
+            chosen = choose_batch_sizes(network_s, request.rhos, busy_s)
         sizes: dict[int, float | None] = {}
-        for rho, size in zip(
-            request.rhos, choose_batch_sizes(network_s, request.rhos, compute_s), strict=True
-        ):
+        for rho, size in zip(request.rhos, chosen, strict=True):
             if size in sizes:
                 self._say(f"{model}: rho {rho:g} and {sizes[size]:g} both come to batch {size}; timed once")
             sizes.setdefault(size, rho)
         return sizes
 
-    def _least_s(self, variant: Variant) -> float:
-        """A step's time, roughly: the least of a few, which is the one that others disturbed least."""
-        variant.run(1)
-        return min(self._timed_s(variant, 1) for _ in range(_SIZING_RUNS))
-
     def _cell(self, model: str, rho: float | None, batch_size: int) -> Measured:
         setup = load(model, batch_size, self._request.seed)
         with ExitStack() as groups:
             title = f"{model}, batch {batch_size}"
-            steps_s, known = self._race(title, setup, lambda: groups.enter_context(_group()))
+            blocks, known = self._race(title, setup, lambda: groups.enter_context(_group()))
             # Before their groups end, the models that hold on to them, in circles.
             gc.collect()
+        steps_s = {name: [block.step_s for block in timed] for name, timed in blocks.items()}
         busy_s, network_s = median(steps_s[BUSY]), median(steps_s[NETWORK])
         return Measured(
             model=model,
@@ -163,14 +171,16 @@ class _Rank:
             rho_target=rho,
             gradient_bytes=gradient_bytes(setup.model),
             steps_s=steps_s,
+            stolen={name: [block.stolen for block in timed] for name, timed in blocks.items()},
+            plan=known[1].policy,
             cycle_s=critical_cycle_s(*known, compute_s=busy_s, network_s=network_s),
             simulated_s=simulated_s(*known),
         )
 
     def _race(
         self, title: str, setup: Setup, group: Callable[[], dist.ProcessGroup]
-    ) -> tuple[dict[str, list[float]], tuple[StepGraph, Plan, Network]]:
-        """All variants in all rounds: what a step took in each, and what hocket knew of it before."""
+    ) -> tuple[dict[str, list[_Block]], tuple[StepGraph, Plan, Network]]:
+        """All variants in all rounds: the block of each, and what hocket knew of the step before."""
         request = self._request
         alone = Copy(setup)
         busy = partial(traffic, group(), request.timeout_s)
@@ -189,37 +199,42 @@ class _Rank:
                 variant.run(_WARM_UP)
         planned = Planned(setup, request.plan)
         planned.settle()
-        variants.append(Variant(name=HOCKET, run=planned.run))
+        variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish))
         # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
-        planned.run(max(request.steps, _WARM_UP))
+        planned.train(max(request.steps, _WARM_UP))
+        planned.finish()
         known = planned.known()
         if request.compile:
             compiled_too = Planned(setup, request.plan, compiled=True)
             compiled_too.settle()
-            variants.append(Variant(name=HOCKET_COMPILED, run=compiled_too.run))
-        steps_s: dict[str, list[float]] = {variant.name: [] for variant in variants}
+            compiled_too.finish()
+            variants.append(Variant(name=HOCKET_COMPILED, run=compiled_too.train, finish=compiled_too.finish))
+        blocks: dict[str, list[_Block]] = {variant.name: [] for variant in variants}
         for turn in range(request.blocks):
             self._say(f"{title}: round {turn + 1} of {request.blocks}")
             first = turn % len(variants)
             for variant in (*variants[first:], *variants[:first]):
-                steps_s[variant.name].append(self._timed_s(variant, request.steps))
-        return steps_s, known
+                blocks[variant.name].append(self._timed(variant, request.steps))
+        return blocks, known
 
-    def _timed_s(self, variant: Variant, steps: int) -> float:
-        """What each of so many ``steps`` takes, on the slowest rank."""
+    def _timed(self, variant: Variant, steps: int) -> _Block:
+        """A block of so many ``steps``."""
         with variant.around():
             dist.barrier()
-            start_s = time.perf_counter()
+            variant.run(_LEAD_STEPS)
+            stolen_before_s, start_s = stolen_s(), time.perf_counter()
             variant.run(steps)
             block_s = time.perf_counter() - start_s
+            stolen = (stolen_s() - stolen_before_s) / block_s
+            variant.finish()
             # All ranks have ended their blocks before any of them leaves what is around them.
-            slowest_s, passed_s = self._most(block_s, time.monotonic() - self._started_s)
+            slowest_s, stolen, passed_s = self._most(block_s, stolen, time.monotonic() - self._started_s)
         if passed_s > self._request.timeout_s:
             raise HocketError(
                 f"timing took longer than {self._request.timeout_s:g} s; raise --timeout, or ask for fewer"
                 " models, rhos, steps or blocks"
             )
-        return slowest_s / steps
+        return _Block(slowest_s / steps, stolen)
 
     def _most(self, *values: float) -> list[float]:
         """The largest of each value over all ranks."""

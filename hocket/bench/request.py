@@ -29,9 +29,9 @@ def ddp_name(bucket_mb: int) -> str:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What every rank times; the same on all of them.
 
-    ``rhos``: targets of N / C, each with a batch size of its own; unused where there is a ``batch_size``.
-    ``steps`` of a block, ``blocks`` of each variant. ``plan``: "auto" or a policy. ``compile``: compiled
-    variants too. ``timeout_s``: of everything together.
+    ``rhos``: targets of N / C busy, each with a batch size of its own; unused where there is a
+    ``batch_size``. ``steps`` of a block, ``blocks`` of each variant. ``plan``: "auto" or a policy.
+    ``compile``: compiled variants too. ``timeout_s``: of everything together.
     """
 
     models: tuple[str, ...]
@@ -72,7 +72,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One model at one batch size.
 
     ``gradient_bytes``: what one all-reduce of all gradients moves. ``steps_s``: for each variant, what a step
-    took on the slowest rank, one figure a round. ``cycle_s``, ``simulated_s``: see :mod:`hocket.bench.bound`.
+    took on the slowest rank, one figure a round; ``stolen``: the share of processor time that other virtual
+    machines had meanwhile; ``plan``: hocket's, by its policy. ``cycle_s``, ``simulated_s``: see
+    :mod:`hocket.bench.bound`.
     """
 
     model: str
@@ -80,6 +82,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     rho_target: float | None
     gradient_bytes: int
     steps_s: dict[str, list[float]]
+    stolen: dict[str, list[float]]
+    plan: str
     cycle_s: float
     simulated_s: float
 

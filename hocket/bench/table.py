@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from rich.table import Table
 
@@ -10,7 +11,7 @@ from hocket.bench.figures import Cell, Limit, Spread, Summary
 from hocket.bench.request import HOCKET
 
 _LIMITS: dict[Limit, str] = {"compute": "C busy", "network": "N", "cycle": "the critical cycle"}
-_HEADINGS = ("variant", "step, ms", "quartiles", "over best DDP", "quartiles", "to bound")
+_HEADINGS = ("variant", "step, ms", "quartiles", "over best DDP", "quartiles", "to bound", "stolen")
 
 
 def cell_table(cell: Cell) -> Table:
@@ -26,6 +27,7 @@ def cell_table(cell: Cell) -> Table:
         in_ms = Spread(**{of: 1e3 * getattr(row.step_s, of) for of in Spread.__struct_fields__})
         table.add_row(
             *(row.variant, f"{in_ms.median:.1f}", _quartiles(in_ms, 1), *ratio, to_bound),
+            f"{median(row.stolen):.1%}",
             style="bold" if row.variant == HOCKET else "",
         )
     return table
@@ -39,7 +41,7 @@ def cell_heading(cell: Cell) -> str:
         f" rho {cell.rho:.2f}{asked}\n"
         f"C {cell.compute_s:.4g} s, C busy {cell.busy_s:.4g} s, N {cell.network_s:.4g} s,"
         f" critical cycle {cell.cycle_s:.4g} s; bound {cell.bound_s:.4g} s by {_LIMITS[cell.limit]};"
-        f" simulated {cell.simulated_s:.4g} s"
+        f" {cell.plan} simulated {cell.simulated_s:.4g} s"
     )
 
 

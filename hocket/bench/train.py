@@ -154,11 +154,12 @@ def benchmark_document(benchmark: Benchmark) -> dict[str, Any]:
     ``request``: models, rhos, batch_size (null: chosen), steps, blocks, seed, threads, plan, compile,
     timeout_s. ``workers``, ``rate_bps`` (bits per second of a lab's links, else null), ``where``, ``torch``,
     ``wall_s``.
-    ``cells``: model, batch_size, rho_target (null: a batch size was given), rho (N / C), gradient_bytes,
+    ``cells``: model, batch_size, rho_target (null: a batch size was given), rho (N / C busy), gradient_bytes,
     compute_s (C), busy_s (C while the network is busy), network_s (N), cycle_s (the critical cycle), bound_s,
-    limit (which of the last three the bound is: "compute", "network" or "cycle"), simulated_s, best_ddp, and
-    rows: variant, step_s and speedup (over best_ddp, by round; null for what does not train together), each
-    with median, low and high (the quartiles), over_bound, and rounds_s, one figure a round.
+    limit (which of the last three the bound is: "compute", "network" or "cycle"), plan, simulated_s,
+    best_ddp, and rows: variant, step_s and speedup (over best_ddp, by round; null for what does not train
+    together), each with median, low and high (the quartiles), over_bound, and, one figure a round, rounds_s
+    and stolen (the share of processor time that other virtual machines had).
     ``summary``: mean_speedup (geometric), least_speedup, most_over_bound: hocket over all cells.
     """
     document: dict[str, Any] = msgspec.to_builtins(benchmark)

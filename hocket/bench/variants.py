@@ -41,12 +41,13 @@ Around = Callable[[], AbstractContextManager[None]]
 class Variant:
     """A way to spend a step.
 
-    ``run``: do so many steps, after which nothing is pending; ``around``: what is the case while they run,
-    timed neither at its start nor at its end.
+    ``run``: do so many steps; ``finish``: wait for what they have begun; ``around``: what is the case while
+    they run, timed neither at its start nor at its end.
     """
 
     name: str
     run: Run
+    finish: Callable[[], None] = lambda: None
     around: Around = nullcontext
 
 
@@ -114,9 +115,8 @@ class Planned(Copy):
             f"hocket has not settled on a plan within {_SETTLED_BY} steps; give one with --plan"
         )
 
-    def run(self, steps: int) -> None:
-        """Train, and wait for all that this has begun."""
-        self.train(steps)
+    def finish(self) -> None:
+        """Wait for all that training has begun."""
         self._handle.flush()
 
     def known(self) -> tuple[StepGraph, Plan, Network]:

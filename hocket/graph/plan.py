@@ -35,14 +35,15 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     """One AllReduce of a batch of gradients, cut into ``chunks`` that are sent and reduced in a pipeline.
 
     ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
-    of its parameters in the next step does. ``slice``: (k, n) for the k-th, from 0, of n equal slices of one
-    parameter that stands alone; the slices travel in the order of their numbers, and others between them.
+    of its parameters in the next step does. ``slice``: (first, end, n) for the slices ``first`` to
+    ``end`` - 1 of n equal ones of one parameter that stands alone; they travel in the order of their numbers,
+    and other reductions between them.
     """
 
     parameters: Batch
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
     window: Literal["backward", "forward"] = "backward"
-    slice: tuple[int, int] | None = None
+    slice: tuple[int, int, int] | None = None
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):

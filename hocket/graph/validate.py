@@ -240,7 +240,7 @@ def _check_sliced_reductions(plan: Plan, graph: StepGraph, refuse: Refuse) -> No
     for i, reduction in enumerate(plan.reductions):
         if reduction.slice is None:
             continue
-        name, (k, count) = reduction.parameters[0], reduction.slice
+        name, (first, end, count) = reduction.parameters[0], reduction.slice
         most = max(1, min(sizes.get(name, 1), MOST_CHUNKS))
         if len(reduction.parameters) > 1:
             refuse(f"reductions[{i}].slice", f"{count} slices of a batch; slice a parameter that is alone")
@@ -250,13 +250,15 @@ def _check_sliced_reductions(plan: Plan, graph: StepGraph, refuse: Refuse) -> No
             refuse(
                 f"reductions[{i}].chunks", f"{reduction.chunks} chunks of a slice; cut more slices instead"
             )
-        expected = (seen[name][0] + 1, seen[name][1]) if name in seen else (0, count)
-        if (k, count) != expected or k >= count:
-            refuse(f"reductions[{i}].slice", f"{[k, count]} of '{name}'; slices go from [0, n] to [n - 1, n]")
-        seen[name] = k, count
-    for name, (k, count) in seen.items():
-        if k + 1 < count:
-            refuse("reductions", f"slice {k + 1} of {count} of '{name}' is missing; send all of them")
+        if (first, count) != seen.get(name, (0, count)) or not first < end <= count:
+            refuse(
+                f"reductions[{i}].slice",
+                f"{[first, end, count]} of '{name}'; slices go from [0, k, n] to [m, n, n] without a gap",
+            )
+        seen[name] = end, count
+    for name, (end, count) in seen.items():
+        if end < count:
+            refuse("reductions", f"slice {end} of {count} of '{name}' is missing; send all of them")
 
 
 def _check_compute_order(order: Sequence[str], graph: StepGraph, refuse: Refuse) -> None:

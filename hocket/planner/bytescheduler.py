@@ -9,9 +9,10 @@ Differs from the paper
 * The order is fixed before the run, by simulating the priority queue over several steps: ranks that chose
   at run time would have to negotiate each transfer. It is that of a step in the rhythm to which the queue
   comes.
-* Small gradients that become ready one after the other share a transfer, up to half a partition.
-* The partition is where a transfer's constant cost is a tenth of it, not tuned by trial;
-  ``partition_bytes`` sets it. The credit is the runtime's.
+* Small gradients that become ready one after the other share a transfer, up to half a partition; and as
+  the order is known, slices of one gradient between which nothing urgent comes do, up to ``most_bytes``.
+* The partition is where a transfer's constant cost is a tenth of it, and 1 MiB at least, not tuned by
+  trial; ``partition_bytes`` sets it. The credit is the runtime's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from hocket.planner.caramel_order import best_order, compute_order, control_edge
 from hocket.planner.processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
-_LEAST_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
+# Below the least, what a transfer costs the processors is more than what an urgent one gains.
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 16 << 20
 _STEPS = 4  # after the first few, steps repeat
 
 
@@ -45,17 +47,23 @@ class _Piece:
 
 
 def partition_of(network: Network) -> int:
-    """Bytes of a transfer whose constant cost is a tenth of it, between 256 KiB and 16 MiB."""
+    """Bytes of a transfer whose constant cost is a tenth of it, between 1 MiB and 16 MiB."""
     model = fit_network(network)
     wanted = model.startup_s / (_CONSTANT_SHARE * model.s_per_byte) if model.s_per_byte else _MOST_BYTES
     return int(min(max(wanted, _LEAST_BYTES), _MOST_BYTES))
 
 
 def bytescheduler(
-    graph: StepGraph, network: Network, partition_bytes: int | None = None, *, ordered: bool = False
+    graph: StepGraph,
+    network: Network,
+    partition_bytes: int | None = None,
+    *,
+    most_bytes: int = 0,
+    ordered: bool = False,
 ) -> Plan:
     """Plan the reductions of ``graph`` in slices of at most ``partition_bytes``.
 
+    ``most_bytes``: of a transfer of several slices; none are put together by default.
     ``ordered``: also put the operations into Caramel's order (section 4.1), which completes gradients early.
     """
     partition = partition_of(network) if partition_bytes is None else partition_bytes
@@ -63,19 +71,11 @@ def bytescheduler(
     if ordered:
         operations = compute_order(graph, control_edges(graph, best_order(graph)))
     pieces = _pieces(graph, network, operations, partition)
-    names = graph.parameter_names
     return Plan(
         policy="bytescheduler",
         model=graph.model,
         architecture="allreduce",
-        reductions=tuple(
-            Reduction(
-                parameters=tuple(names[g] for g in pieces[k].gradients),
-                window="forward",
-                slice=pieces[k].slice,
-            )
-            for k in _rhythm(graph, operations.tolist(), pieces)
-        ),
+        reductions=_reductions(graph, pieces, _rhythm(graph, operations.tolist(), pieces), most_bytes),
         compute_order=tuple(graph.operation_names[i] for i in operations) if ordered else None,
         issue="listed",
     )
@@ -108,6 +108,37 @@ def _pieces(graph: StepGraph, network: Network, operations: Indices, partition: 
             close()
     close()
     return pieces
+
+
+def _reductions(
+    graph: StepGraph, pieces: list[_Piece], order: list[int], most_bytes: int
+) -> tuple[Reduction, ...]:
+    """The transfers of ``pieces`` in ``order``, slices in a row together as far as they may be."""
+    runs: list[list[int]] = []
+    for k in order:
+        cut, gradients = pieces[k].slice, pieces[k].gradients
+        if runs and cut is not None and runs[-1][-1] == k - 1 and pieces[k - 1].gradients == gradients:
+            run_bytes = (len(runs[-1]) + 1) * int(graph.parameter_bytes[gradients[0]]) / cut[1]
+            if run_bytes <= most_bytes:
+                runs[-1].append(k)
+                continue
+        runs.append([k])
+    return tuple(
+        Reduction(
+            parameters=tuple(graph.parameter_names[g] for g in pieces[run[0]].gradients),
+            window="forward",
+            slice=_slices(pieces[run[0]], len(run)),
+        )
+        for run in runs
+    )
+
+
+def _slices(first: _Piece, number: int) -> tuple[int, int, int] | None:
+    """So many slices from ``first`` on; None for all of them."""
+    if first.slice is None or number == first.slice[1]:
+        return None
+    k, count = first.slice
+    return k, k + number, count
 
 
 def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> list[int]:

@@ -91,12 +91,15 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
                 buckets.append(bucket)
                 transfers += _pieces(bucket, reduction.chunks)
             continue
-        (name,), (index, count) = reduction.parameters, reduction.slice
+        (name,), (first, end, count) = reduction.parameters, reduction.slice
         if name not in sliced:
             sliced[name] = _bucket((name,), parameters, forward)
             buckets.append(sliced[name])
-        piece = torch.tensor_split(sliced[name].flat, count)[index]
-        transfers.append(Transfer(sliced[name], piece, f"{name}[{index}]"))
+        slices = torch.tensor_split(sliced[name].flat, count)[first:end]
+        start, elements = slices[0].storage_offset(), sum(piece.numel() for piece in slices)
+        if elements:
+            shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
+            transfers.append(Transfer(sliced[name], sliced[name].flat.narrow(0, start, elements), shown))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 

@@ -22,7 +22,7 @@ from hocket.runtime.training import Training
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 _PROFILED_STEPS = 6
-_ROUNDS = 3
+_ROUNDS = 4
 _STEPS_PER_TRIAL = 4
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
 
@@ -42,8 +42,8 @@ class Choice:
     """What was chosen and why.
 
     ``plan``: in force now; ``settled``: whether it stays; ``graph``, ``network``: what it was planned for;
-    ``trials``: seconds a step of each plan that was tried, the slowest rank's, by its name, the baseline
-    among them.
+    ``trials``: seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the
+    baseline among them.
     """
 
     plan: Plan
@@ -160,17 +160,17 @@ def _try(
     training: Training, choice: Choice, tried: Sequence[Scheduled], control: dist.ProcessGroup
 ) -> Generator[None, None, None]:
     """Run every plan in turn, several times, and keep the fastest; a tie goes to the first."""
-    seconds: list[list[float]] = [[] for _ in tried]
+    seconds = np.empty((len(tried), _ROUNDS))
     for turn in range(_ROUNDS):
         order = range(len(tried)) if turn % 2 == 0 else range(len(tried) - 1, -1, -1)
         for k in order:
             _enforce(training, choice, tried[k])
             for _ in range(_WARM_STEPS):
                 yield
+            started = time.perf_counter()
             for _ in range(_STEPS_PER_TRIAL):
-                started = time.perf_counter()
                 yield
-                seconds[k].append(time.perf_counter() - started)
-    medians = largest([float(np.median(s)) for s in seconds], control)
-    choice.trials = {each.plan.policy: s for each, s in zip(tried, seconds, strict=True)}
-    _enforce(training, choice, tried[int(np.argmin(medians))])
+            seconds[k, turn] = (time.perf_counter() - started) / _STEPS_PER_TRIAL
+    slowest = np.reshape(largest(seconds.ravel().tolist(), control), seconds.shape)
+    choice.trials = {each.plan.policy: s for each, s in zip(tried, slowest.tolist(), strict=True)}
+    _enforce(training, choice, tried[int(np.argmin(np.median(slowest, axis=1)))])

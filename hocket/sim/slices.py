@@ -36,7 +36,7 @@ def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
         chunks[index[pull.parameters[0]]] = pull.chunks
     for reduction in plan.reductions:
         if reduction.slice is not None:
-            chunks[index[reduction.parameters[0]]] = reduction.slice[1]
+            chunks[index[reduction.parameters[0]]] = reduction.slice[2]
     if chunks.max(initial=1) == 1:
         return graph, plan
     cut, pieces = slice_graph(graph, chunks)
@@ -112,8 +112,9 @@ def _parts(name: str, cut_by: dict[str, str], pieces: Pieces, close: str) -> lis
 def _of_slice(reduction: Reduction, pieces: Pieces) -> Reduction:
     if reduction.slice is None:
         return reduction
-    piece = pieces[reduction.parameters[0]][reduction.slice[0]]
-    return msgspec.structs.replace(reduction, parameters=(piece,), slice=None)
+    first, end, _ = reduction.slice
+    batch = pieces[reduction.parameters[0]][first:end]
+    return msgspec.structs.replace(reduction, parameters=batch, slice=None)
 
 
 def _batches(transfer: Pull | Push, pieces: Pieces) -> list[tuple[str, ...]]:

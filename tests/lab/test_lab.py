@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,18 @@ def test_labs_side_by_side_share_nothing(name: str) -> None:
         assert len(processes(other)) == 1
 
 
+@pytest.fixture
+def idle_thread() -> Iterator[None]:
+    """A thread that may take this process's signals, as libraries have."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, args=[60.0])
+    thread.start()
+    yield
+    end.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("idle_thread")
 @pytest.mark.parametrize("before", [True, False])
 def test_an_up_that_is_interrupted_at_any_call_leaves_nothing(
     name: str, before: bool, monkeypatch: pytest.MonkeyPatch

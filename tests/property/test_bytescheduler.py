@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.graph import StepGraph, check_plan
+from hocket.graph import Reduction, StepGraph, check_plan
 from hocket.network import MeasuredReduction, Network
 from hocket.planner import bytescheduler as planner
 from hocket.planner.bytescheduler import bytescheduler
@@ -32,14 +30,37 @@ def test_the_order_is_the_queues(graph: StepGraph, partition: int) -> None:
     assert planner._rhythm(graph, operations.tolist(), pieces) == expected
 
 
-@given(shared_steps(), st.sampled_from([125, 250, 1000]), st.booleans(), st.data())
+@given(shared_steps(), st.sampled_from([125, 250, 1000]), st.sampled_from([0, 500, 4000]), st.booleans())
 @EXAMPLES
-def test_plans_keep_the_rules_and_run(graph: StepGraph, partition: int, ordered: bool, data: Any) -> None:
-    plan = bytescheduler(graph, NETWORK, partition, ordered=ordered)
+def test_plans_keep_the_rules_and_run(graph: StepGraph, partition: int, most: int, ordered: bool) -> None:
+    plan = bytescheduler(graph, NETWORK, partition, most_bytes=most, ordered=ordered)
     check_plan(plan, graph)
     sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
     for reduction in plan.reductions:
-        count = 1 if reduction.slice is None else reduction.slice[1]
-        assert sum(sizes[name] for name in reduction.parameters) / count <= max(1, partition)
+        share = _share(reduction)
+        assert sum(sizes[name] for name in reduction.parameters) * share <= max(1, partition, most)
     row = simulate(graph, plan, NETWORK, iterations=3).row
     assert row.iteration_s >= row.bound_s * (1 - 1e-9)
+
+
+def _share(reduction: Reduction) -> float:
+    """How much of its parameters a reduction is."""
+    if reduction.slice is None:
+        return 1.0
+    first, end, count = reduction.slice
+    return (end - first) / count
+
+
+@given(shared_steps(), st.sampled_from([125, 250]), st.sampled_from([300, 4000]))
+@EXAMPLES
+def test_slices_together_keep_their_order(graph: StepGraph, partition: int, most: int) -> None:
+    apart = bytescheduler(graph, NETWORK, partition)
+    together = bytescheduler(graph, NETWORK, partition, most_bytes=most)
+    assert len(together.reductions) <= len(apart.reductions)
+    counts = {r.parameters: r.slice[2] for r in apart.reductions if r.slice is not None}
+    taken = [
+        (reduction.parameters, k)
+        for reduction in together.reductions
+        for k in range(*(reduction.slice or (0, counts.get(reduction.parameters, 1), 0))[:2])
+    ]
+    assert taken == [(r.parameters, 0 if r.slice is None else r.slice[0]) for r in apart.reductions]

@@ -24,6 +24,7 @@ STEPS_S = {
     "ddp 100 MB": [4.0, 4.0, 4.0],
     HOCKET: [2.5, 2.4, 3.1],
 }
+STOLEN = {name: [0.0, 0.02, 0.011] for name in STEPS_S}
 
 
 def measured(**changes: object) -> Measured:
@@ -33,6 +34,8 @@ def measured(**changes: object) -> Measured:
         rho_target=2.0,
         gradient_bytes=38_000_000,
         steps_s=STEPS_S,
+        stolen=STOLEN,
+        plan="caramel",
         cycle_s=2.1,
         simulated_s=2.2,
     )
@@ -77,7 +80,7 @@ def test_the_largest_of_three_is_the_bound(changes: dict[str, object], limit: st
     cell = cell_of(measured(**changes))
     assert (cell.limit, cell.bound_s) == (limit, bound_s)
     assert cell.row(HOCKET).over_bound == pytest.approx(2.5 / bound_s)
-    assert (cell.compute_s, cell.network_s, cell.rho) == (1.0, 2.1, 2.1)
+    assert (cell.compute_s, cell.network_s, cell.rho) == (1.0, 2.1, 2.1 / cell.busy_s)
 
 
 def cells() -> list[Cell]:
@@ -99,17 +102,18 @@ def test_a_summary_is_over_all_cells() -> None:
 def test_a_cell_is_a_table_for_people() -> None:
     first, second = cells()
     assert cell_heading(first).splitlines() == [
-        "cnn, 38.0 MB, batch 24: rho 2.10 (asked for 2)",
-        "C 1 s, C busy 1.1 s, N 2.1 s, critical cycle 2.1 s; bound 2.1 s by N; simulated 2.2 s",
+        "cnn, 38.0 MB, batch 24: rho 1.91 (asked for 2)",
+        "C 1 s, C busy 1.1 s, N 2.1 s, critical cycle 2.1 s; bound 2.1 s by N; caramel simulated 2.2 s",
     ]
-    assert cell_heading(second).startswith("gpt, 38.0 MB, batch 24: rho 2.10\n")
+    assert cell_heading(second).startswith("gpt, 38.0 MB, batch 24: rho 1.91\n")
     printed = io.StringIO()
     Console(file=printed, width=160).print(cell_table(first))
     rows = [line.split("  ") for line in printed.getvalue().splitlines()]
     words = [[word.strip() for word in row if word.strip()] for row in rows]
-    assert words[0] == ["variant", "step, ms", "quartiles", "over best DDP", "quartiles", "to bound"]
-    assert words[1] == ["compute", "1000.0", "950.0..1050.0"]
-    assert words[-1] == ["hocket", "2500.0", "2450.0..2800.0", "1.160x", "1.080..1.205", "1.190"]
+    headings = "variant|step, ms|quartiles|over best DDP|quartiles|to bound|stolen"
+    assert words[0] == headings.split("|")
+    assert words[1] == ["compute", "1000.0", "950.0..1050.0", "1.1%"]
+    assert words[-1] == ["hocket", "2500.0", "2450.0..2800.0", "1.160x", "1.080..1.205", "1.190", "1.1%"]
     assert len(words) == 1 + len(STEPS_S)
 
 

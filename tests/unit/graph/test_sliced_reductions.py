@@ -33,13 +33,14 @@ def _plan(*reductions: Reduction, order: tuple[str, ...] | None = None) -> Plan:
 
 def _slice(k: int, count: int, name: str = "a", **given: object) -> Reduction:
     return msgspec.structs.replace(
-        Reduction(parameters=(name,), window="forward", slice=(k, count)),
+        Reduction(parameters=(name,), window="forward", slice=(k, k + 1, count)),
         **given,  # type: ignore[arg-type]
     )
 
 
 WHOLE_B = Reduction(parameters=("b",), window="forward")
 GOOD = _plan(_slice(0, 3), _slice(1, 3), WHOLE_B, _slice(2, 3))
+TOGETHER = _plan(_slice(0, 3, slice=(0, 2, 3)), WHOLE_B, _slice(2, 3))
 
 
 def test_a_file_keeps_slices_and_says_nothing_of_whole_parameters(tmp_path: Path) -> None:
@@ -53,8 +54,11 @@ def test_a_file_keeps_slices_and_says_nothing_of_whole_parameters(tmp_path: Path
     ("reductions", "told"),
     [
         ((_slice(0, 3), WHOLE_B, _slice(1, 3)), "slice 2 of 3 of 'a' is missing"),
-        ((_slice(1, 3), WHOLE_B, _slice(0, 3), _slice(2, 3)), "slices go from [0, n] to [n - 1, n]"),
-        ((_slice(0, 2), WHOLE_B, _slice(1, 3), _slice(2, 3)), "slices go from [0, n] to [n - 1, n]"),
+        ((_slice(1, 3), WHOLE_B, _slice(0, 3), _slice(2, 3)), "slices go from [0, k, n] to [m, n, n]"),
+        ((_slice(0, 2), WHOLE_B, _slice(1, 3), _slice(2, 3)), "slices go from [0, k, n] to [m, n, n]"),
+        ((_slice(0, 3, slice=(0, 4, 3)), WHOLE_B), "slices go from"),
+        ((_slice(0, 3, slice=(0, 0, 3)), WHOLE_B), "slices go from"),
+        ((_slice(0, 3, slice=(0, 2, 3)), WHOLE_B, _slice(1, 3)), "slices go from"),
         ((_slice(0, 1), WHOLE_B, _slice(0, 1)), "'a' is a duplicate"),
         ((_slice(0, 500), WHOLE_B), "500 slices of 'a'; it takes 1 to 300"),
         ((_slice(0, 0), WHOLE_B), "0 slices of 'a'"),
@@ -78,6 +82,7 @@ def test_an_urgent_gradient_goes_between_slices() -> None:
     between = simulate(GRAPH, GOOD, network, iterations=5).row.iteration_s
     behind = _plan(Reduction(parameters=("a",), window="forward"), WHOLE_B)
     assert between == pytest.approx(7 + 0.5 / 3)  # the last slice is updated when computing goes on
+    assert simulate(GRAPH, TOGETHER, network, iterations=5).row.iteration_s == pytest.approx(between)
     assert simulate(GRAPH, behind, network, iterations=5).row.iteration_s == pytest.approx(8.0)
 
 

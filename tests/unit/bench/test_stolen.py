@@ -1,0 +1,23 @@
+"""Time that other virtual machines had, as the kernel counts it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hocket.bench import stolen
+
+
+def test_it_is_the_mean_over_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 20 30 40 50 60 70 800 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
+    monkeypatch.setattr(stolen, "_STAT", stat)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert stolen.stolen_s() == pytest.approx(800 / os.sysconf("SC_CLK_TCK") / 4)
+
+
+def test_who_does_not_count_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stolen, "_STAT", tmp_path / "none")
+    assert stolen.stolen_s() == 0.0
