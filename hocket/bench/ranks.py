@@ -54,7 +54,7 @@ from hocket.network import Network
 from hocket.profiler import Setup
 
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
-_LEAD_STEPS = 2
+_LEAD_STEPS = 3
 _SIZING_STEPS = 4
 
 

@@ -35,7 +35,7 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="One batch size instead of --rho.")] = None,
     plan: Annotated[str, typer.Option(help="What hocket trains by: auto, or a policy.")] = "auto",
     compile_: Annotated[bool, typer.Option("--compile", help="Compiled models too.")] = False,
-    steps: Annotated[int, typer.Option(help="Timed steps of a block, after two that are not.")] = 8,
+    steps: Annotated[int, typer.Option(help="Timed steps of a block, after three that are not.")] = 8,
     blocks: Annotated[int, typer.Option(help="Rounds: blocks of each variant.")] = 5,
     threads: Annotated[int, typer.Option(help="Intra-op threads of each rank.")] = 1,
     timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
