@@ -22,11 +22,15 @@ Floats = npt.NDArray[np.float64]
 _POOR = 0.25  # a fit worse than this says so
 
 
-def fit_line(points: Sequence[Point]) -> Fit:
-    """Fit t(d) = a + b d to ``points``: one transfer, message or reduction each."""
+def fit_line(points: Sequence[Point], *, power: float = 1.0) -> Fit:
+    """Fit t(d) = a + b d to ``points``: one transfer, message or reduction each.
+
+    Errors count in units of the time to this ``power``: 1 weighs every size alike; less weighs large ones
+    more, as they do in what many transfers of all sizes take together.
+    """
     sizes, _, seconds = _columns(points)
     free, (a_s, b_s_per_byte) = _least_squares(
-        np.column_stack([np.ones_like(sizes), sizes]), seconds, seconds
+        np.column_stack([np.ones_like(sizes), sizes]), seconds, seconds**power
     )
     notes = _held(("a", "s", free[0]), ("b", "s/byte", free[1]))
     return _judged(points, a_s, b_s_per_byte, 0.0, notes)

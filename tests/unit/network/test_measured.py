@@ -78,6 +78,18 @@ def test_a_startup_below_nothing_is_none() -> None:
     assert flat.a_s == pytest.approx(1e-3, rel=0.01)
 
 
+def test_less_weight_on_small_sizes_brings_the_line_to_the_large_ones() -> None:
+    """Small reductions that hide behind others cost a constant at least: no line, and N is of large ones."""
+    measured = [
+        Point(size_bytes=s, seconds=max(1.2e-3, 3.36e-8 * s)) for s in (64, 1 << 14, 1 << 18, 1 << 20)
+    ]
+    largest = Point(size_bytes=4 << 20, seconds=3.36e-8 * (4 << 20))
+    alike, by_time = (fit_line([*measured, largest], power=power) for power in (1.0, 0.5))
+    off = [abs(fit.seconds(4 << 20) / largest.seconds - 1) for fit in (alike, by_time)]
+    assert off[1] < 0.02 < off[0]
+    assert by_time.seconds(64) == pytest.approx(1.2e-3, rel=0.3)
+
+
 def test_one_at_a_time_says_nothing_of_contention() -> None:
     fit = fit_contention(contended(ETA_S, 4_000_000)[:1], A_S)
     assert (fit.b_s_per_byte, fit.eta_s_per_byte) == pytest.approx((B_S, 0.0))
