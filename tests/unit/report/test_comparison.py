@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hocket.graph import Lane, Span, Timeline
@@ -43,7 +43,8 @@ def recorded(
     """What a window of many cycles shows; what crosses its edges is cut, or belongs to where it starts."""
     spans = []
     for lane, name, kind, first, last in cycle[0]:
-        for k in range(-4, int(to_s / cycle[1]) + 1):
+        # Also the cycles before 0 whose end comes after it.
+        for k in range(-int(last / cycle[1]) - 1, int(to_s / cycle[1]) + 1):
             start, end = first + k * cycle[1], last + k * cycle[1]
             if cut and start < to_s and end > from_s:
                 start, end = max(start, from_s), min(end, to_s)
@@ -85,6 +86,13 @@ def test_all_times_scaled_scale_the_figures(cycle: Cycle, steps: int, scale: flo
         assert figure.measured_s == pytest.approx(scale * figure.predicted_s, abs=scale * 1e-7)
 
 
+LATE: Cycle = (
+    [(0, "o0", "forward", 0.0, 0.125), (0, "o0", "backward", 0.125, 0.25), (1, "p0", "reduce", 1.5, 1.625)],
+    0.25,
+)
+
+
+@example(cycle=LATE, steps=5, begun=0)
 @given(cycle=cycles(), steps=st.integers(5, 7), begun=st.integers(0, 40))
 @settings(max_examples=200)
 def test_one_simulated_step_is_like_many_measured_ones(cycle: Cycle, steps: int, begun: int) -> None:
