@@ -67,13 +67,14 @@ def steps(
     draw: st.DrawFn,
     *,
     training: bool | None = None,
+    min_parameters: int = 1,
     max_parameters: int = 6,
     max_operations: int = 10,
     samples: int = 2,
 ) -> StepGraph:
     """A random acyclic step: some operations read, later ones produce gradients, updates may follow."""
     trains = draw(st.booleans()) if training is None else training
-    num_parameters = draw(st.integers(1, max_parameters))
+    num_parameters = draw(st.integers(min_parameters, max_parameters))
     # Sizes and durations are whole multiples of a unit, so that ties happen and are exact ties.
     parameters = [parameter(f"p{i}", 125 * draw(st.integers(0, 6))) for i in range(num_parameters)]
     names = [p.name for p in parameters]

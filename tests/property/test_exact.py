@@ -71,8 +71,7 @@ def test_no_pull_order_beats_it_and_it_beats_no_bound(data: st.DataObject) -> No
 @given(st.data())
 @examples(4)
 def test_no_order_of_seven_pulls_beats_it(data: st.DataObject) -> None:
-    graph = data.draw(steps(samples=1, max_parameters=7, max_operations=12))
-    assume(graph.num_parameters == 7)
+    graph = data.draw(steps(samples=1, min_parameters=7, max_parameters=7, max_operations=12))
     network = Network(bandwidth_bps=1000.0, num_workers=1)
     assert optimum(graph, network, "ps").objective_s <= pull_orders(graph, network) + 1e-6
 
