@@ -19,7 +19,8 @@ def choose_batch_sizes(
 
     ``network_s`` is N; ``compute_s`` measures C, in seconds, at a batch size. It is called at two small
     sizes, and at the largest one that these call for where that is far from them. Between them C is taken as
-    linear: a step's fixed part makes it affine rather than proportional.
+    linear: a step's fixed part makes it affine rather than proportional. Where the line leads far from them C
+    is measured again, and the size corrected by as much as it was off.
 
     Raises
     ------
@@ -30,7 +31,14 @@ def choose_batch_sizes(
     largest = _size_at(network_s / min(rhos), points)
     if largest > 2 * _FIRST[-1]:
         points[largest] = compute_s(largest)
-    return [_size_at(network_s / rho, points) for rho in rhos]
+    sizes = []
+    for rho in rhos:
+        size = _size_at(network_s / rho, points)
+        if size > 2 * _FIRST[-1]:
+            measured_s = points[size] if size in points else compute_s(size)
+            size = min(max(round(size * network_s / rho / measured_s), 1), MOST)
+        sizes.append(size)
+    return sizes
 
 
 def _size_at(wanted_s: float, points: dict[int, float]) -> int:
