@@ -36,7 +36,7 @@ def choose_batch_sizes(
         size = _size_at(network_s / rho, points)
         if size > 2 * _FIRST[-1]:
             measured_s = points[size] if size in points else compute_s(size)
-            size = min(max(round(size * network_s / rho / measured_s), 1), MOST)
+            size = _possible(size * network_s / rho / measured_s)
         sizes.append(size)
     return sizes
 
@@ -53,4 +53,8 @@ def _size_at(wanted_s: float, points: dict[int, float]) -> int:
     end = min(max(bisect_left(sizes, wanted_s, key=points.__getitem__), 1), len(sizes) - 1)
     left, right = sizes[end - 1], sizes[end]
     slope = (points[right] - points[left]) / (right - left)
-    return min(max(round(left + (wanted_s - points[left]) / slope), 1), MOST)
+    return _possible(left + (wanted_s - points[left]) / slope)
+
+
+def _possible(size: float) -> int:
+    return min(max(round(size), 1), MOST)

@@ -14,7 +14,7 @@ from torch import nn
 
 import hocket
 from hocket.errors import HocketError
-from tests.multiprocess.training_cases import Plain, batch, sgd
+from tests.multiprocess.setups import Plain, batch, sgd
 from tests.multiprocess.twins import sliced_plan
 
 

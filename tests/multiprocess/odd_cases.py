@@ -15,7 +15,7 @@ from torch.nn import functional
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction
-from tests.multiprocess.training_cases import trainable
+from tests.multiprocess.setups import trainable
 from tests.multiprocess.twins import Twins, _differences
 
 STEPS = 8

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import hocket
-from tests.multiprocess.training_cases import STEPS, Plain, Small, batch, sgd, train, trainable
+from tests.multiprocess.setups import STEPS, Plain, Small, batch, sgd, train, trainable
 from tests.multiprocess.twins import Twins
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {

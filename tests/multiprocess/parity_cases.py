@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.multiprocess import training_cases as cases
-from tests.multiprocess.training_cases import STEPS, sgd, trainable
+from tests.multiprocess.setups import STEPS, sgd, trainable
 from tests.multiprocess.twins import Twins
 
 CASES = (
