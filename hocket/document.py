@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 import zstandard
 
 from hocket.errors import FormatError, HocketError
+from hocket.stops import uninterrupted
 
 T = TypeVar("T")
 
@@ -138,24 +138,23 @@ def write_whole(data: bytes, path: str | Path) -> None:
 
 def _replace(target: Path, data: bytes) -> None:
     # An interrupt between creating the neighbour and renaming it would leave it lying there.
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".hocket-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask)
-        os.replace(temporary, target)
+    with uninterrupted():
         temporary = None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        try:
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".hocket-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask)
+            os.replace(temporary, target)
+            temporary = None
+        finally:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
 
 
 def check_writable(path: str | Path, *inputs: str | Path) -> None:

@@ -15,6 +15,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
 from hocket.lab.links import Node
 from hocket.lab.ranks import TERMINATE, RankResult, end_processes, run_ranks
+from hocket.stops import uninterrupted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _FEWEST, _MOST = 2, 250
@@ -92,7 +93,7 @@ class Lab:
         links.check_machine()
         claimed = False
         try:
-            with links.uninterrupted():
+            with uninterrupted():
                 links.claim(self.name)
                 claimed = True
             links.build(self.name, self.nodes, self.rate_bps)
@@ -230,7 +231,7 @@ def remove(name: str) -> bool:
     """
     links.check_machine()
     check_name(name)
-    with links.uninterrupted():
+    with uninterrupted():
         found = links.existing()
         if name not in found:
             return False

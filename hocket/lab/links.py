@@ -15,21 +15,19 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import HocketError
+from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"
 _SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
-_STOPS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
 _SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
 _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
@@ -77,29 +75,6 @@ def tool_path(tool: str) -> str:
     if path is None:
         raise HocketError(f"a lab needs '{tool}', which is not on the PATH; install iproute2")
     return path
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold back what would stop this process, so that no call is left half done; stops come at the end.
-
-    Off the main thread only for the commands that are started: Python raises nothing there.
-    """
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-    came: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        # A thread that does not block a stop may take it, and Python's handler then runs in this one.
-        for number in _STOPS:
-            handlers[number] = signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-        for stop in came:
-            signal.raise_signal(stop)
 
 
 def existing() -> dict[str, set[int]]:

@@ -59,10 +59,14 @@ def test_an_interrupt_during_the_imports_is_no_traceback(delay_s: float) -> None
         "--iterations",
         "100000000",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
     # Before Python runs our first line only Python's own way of ending is there.
     assert process.returncode in (130, -signal.SIGINT)
     assert "hocket/" not in err

@@ -1,0 +1,91 @@
+"""What stops a command: Ctrl-C, SIGTERM or a closed terminal unwind it, and it cleans up behind itself."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+_STOPS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+_AGAIN_S = 0.05
+
+
+class _Stop(SystemExit):
+    """SystemExit that can be referred to weakly, which the built-in one cannot."""
+
+
+class _Unwinding:
+    """The stop that is under way.
+
+    Python drops an exception that comes up in a finalizer, a weak reference's callback (its import lock has
+    one) or a function that a C library called. The program would then go on as if nothing had happened, so a
+    timer looks whether the exception still lives and raises another where it does not. Nor is it raised
+    where LLVM's objects are halfway between two owners, which would free them twice.
+    """
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.exception: weakref.ref[_Stop] | None = None
+
+    def begin(self, number: int, frame: FrameType | None) -> None:
+        self.status = 128 + number
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+        self._raise(frame)
+
+    def again(self, _number: int, frame: FrameType | None) -> None:
+        if self.exception is None or self.exception() is None:
+            self._raise(frame)
+
+    def _raise(self, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").startswith("llvmlite"):
+                return
+            frame = frame.f_back
+        raise self._exception()
+
+    def _exception(self) -> _Stop:  # no frame of the traceback may hold it, or it would outlive its loss
+        stop = _Stop(self.status)
+        self.exception = weakref.ref(stop)
+        return stop
+
+
+def unwinding(command: Callable[[], NoReturn]) -> NoReturn:
+    """Run a command that ends with ``SystemExit(128 + signal)`` when it is stopped."""
+    stop = _Unwinding()
+    signal.signal(signal.SIGALRM, stop.again)
+    signal.signal(signal.SIGINT, stop.begin)
+    signal.signal(signal.SIGTERM, stop.begin)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup's wish stays
+        signal.signal(signal.SIGHUP, stop.begin)
+    try:
+        command()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back what would stop this process, so that nothing is left half done; stops come at the end.
+
+    Off the main thread only for the commands that are started: Python raises nothing there.
+    """
+    held = _STOPS | {signal.SIGALRM}
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # A thread that does not block a stop may take it, and Python's handler then runs in this one.
+        for number in held:
+            handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        for stop in came:
+            signal.raise_signal(stop)

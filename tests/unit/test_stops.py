@@ -1,0 +1,75 @@
+"""A stop ends a command wherever it comes, also where Python or LLVM would lose the exception."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+_IN_A_FINALIZER = """
+class Held:
+    def __del__(self):
+        ready()
+        time.sleep(60)
+
+Held()
+"""
+_IN_A_CALLBACK = """
+import weakref
+class Held: pass
+held = Held()
+reference = weakref.ref(held, lambda _: (ready(), time.sleep(60)))
+del held
+"""
+_IN_LLVM = """
+space = {"__name__": "llvmlite.binding.passes", "time": time, "ready": ready}
+exec("def halfway(): ready(); time.sleep(0.5); print('whole', flush=True)", space)
+space["halfway"]()
+"""
+_CLEANING = """
+try:
+    ready()
+    time.sleep(60)
+finally:
+    time.sleep(0.5)
+    print("cleaned", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "prints"),
+    [(_IN_A_FINALIZER, ""), (_IN_A_CALLBACK, ""), (_IN_LLVM, "whole\n"), (_CLEANING, "cleaned\n")],
+    ids=["finalizer", "callback", "llvm", "cleaning"],
+)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_is_neither_lost_nor_repeated(where: str, prints: str, number: int, status: int) -> None:
+    program = f"""
+import os, sys, time
+from hocket.stops import unwinding
+
+def ready():
+    print("ready", flush=True)
+
+def command():
+{textwrap.indent(where, "    ")}
+    time.sleep(60)
+    sys.exit(0)
+
+unwinding(command)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == status
+    assert out == prints
