@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Iterator
 
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     args = parser.parse_args()
 
-    if dist.is_torchelastic_launched():
+    if "RANK" in os.environ:
         dist.init_process_group("gloo")
     else:  # plain python: a world of one
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

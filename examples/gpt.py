@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import time
 from functools import partial
 
@@ -77,7 +78,7 @@ def main() -> None:
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     args = parser.parse_args()
 
-    if dist.is_torchelastic_launched():
+    if "RANK" in os.environ:
         dist.init_process_group("gloo")
     else:  # plain python: a world of one
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

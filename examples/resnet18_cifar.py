@@ -77,7 +77,7 @@ def main() -> None:
     if args.fail_at and not args.checkpoint:
         parser.error("--fail-at needs a --checkpoint to go on from")
 
-    if dist.is_torchelastic_launched():
+    if "RANK" in os.environ:
         dist.init_process_group("gloo")
     else:  # plain python: a world of one
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -4,7 +4,9 @@ All variants live in the same processes and take turns in blocks of steps; a rou
 each round begins with another variant. So a machine that slows down, or a network that others use too, slows
 all of them alike, and figures of one round can be compared. A block begins with steps that are not timed:
 what runs on into the next step, as hocket's transfers do, does so before the first timed step as after the
-last, and training has thousands of steps for one start and one end. A time is that of the slowest rank.
+last, and training has thousands of steps for one start and one end. A block is timed up to three times as
+long as other virtual machines have more than 3% of the processors' time; what they had least of counts,
+whichever variant it is. A time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ from hocket.profiler import Setup
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
 _LEAD_STEPS = 3
 _SIZING_STEPS = 4
+_MOST_STOLEN = 0.03
+_TRIES = 3
 
 
 def main() -> None:
@@ -199,7 +203,7 @@ class _Rank:
                 variant.run(_WARM_UP)
         planned = Planned(setup, request.plan)
         planned.settle()
-        variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish))
+        variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish, end=planned.end))
         # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
         planned.train(max(request.steps, _WARM_UP))
         planned.finish()
@@ -208,17 +212,33 @@ class _Rank:
             compiled_too = Planned(setup, request.plan, compiled=True)
             compiled_too.settle()
             compiled_too.finish()
-            variants.append(Variant(name=HOCKET_COMPILED, run=compiled_too.train, finish=compiled_too.finish))
+            variants.append(
+                Variant(
+                    name=HOCKET_COMPILED,
+                    run=compiled_too.train,
+                    finish=compiled_too.finish,
+                    end=compiled_too.end,
+                )
+            )
         blocks: dict[str, list[_Block]] = {variant.name: [] for variant in variants}
         for turn in range(request.blocks):
             self._say(f"{title}: round {turn + 1} of {request.blocks}")
             first = turn % len(variants)
             for variant in (*variants[first:], *variants[:first]):
                 blocks[variant.name].append(self._timed(variant, request.steps))
+        # Not where this rank fails: to end may be to wait for the others, and its process is about to go.
+        for variant in variants:
+            variant.end()
         return blocks, known
 
     def _timed(self, variant: Variant, steps: int) -> _Block:
-        """A block of so many ``steps``."""
+        """A block of so many ``steps``, timed again while other machines take much of this one's time."""
+        tries: list[_Block] = []
+        while len(tries) < _TRIES and not (tries and tries[-1].stolen <= _MOST_STOLEN):
+            tries.append(self._timed_once(variant, steps))
+        return min(tries, key=lambda block: block.stolen)
+
+    def _timed_once(self, variant: Variant, steps: int) -> _Block:
         with variant.around():
             dist.barrier()
             variant.run(_LEAD_STEPS)

@@ -11,11 +11,11 @@ from hocket.bench.figures import Cell, Limit, Spread, Summary
 from hocket.bench.request import HOCKET
 
 _LIMITS: dict[Limit, str] = {"compute": "C busy", "network": "N", "cycle": "the critical cycle"}
-_HEADINGS = ("variant", "step, ms", "quartiles", "over best DDP", "quartiles", "to bound", "stolen")
+_HEADINGS = ("variant", "step, ms", "quartiles", "over DDP", "quartiles", "to bound", "stolen")
 
 
 def cell_table(cell: Cell) -> Table:
-    """The variants of one model at one batch size."""
+    """The variants of one model at one batch size, over DDP's best bucket or, compiled, compiled DDP."""
     table = Table(box=None, header_style="bold")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "variant" else "right")

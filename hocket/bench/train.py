@@ -17,10 +17,10 @@ import msgspec
 from hocket.bench.figures import Cell, Summary, cell_of, summary_of
 from hocket.bench.models import check_name
 from hocket.bench.request import LOST, Answer, Request
-from hocket.errors import HocketError, UnknownNameError
+from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.profiler import launched
-from hocket.tuner import policy_names
+from hocket.tuner.training import resolved_plan
 
 _NODES = 2
 _RATE_BPS = 250e6
@@ -72,9 +72,11 @@ def bench_train(
     started_s = time.monotonic()
     for model in request.models:
         check_name(model)
-    policies = ("auto", *policy_names("allreduce"))
-    if request.plan not in policies:
-        raise UnknownNameError("policy", request.plan, policies)
+    given, _ = resolved_plan(request.plan)
+    if given is not None:
+        raise HocketError(
+            f"{request.plan} is a plan of one model; give auto or a policy, which plan for each"
+        )
     place = launched()
     if place is not None and (nodes is not None or rate_bps is not None):
         raise HocketError("torchrun's processes have their own nodes and links; leave --nodes and --rate out")
@@ -153,18 +155,6 @@ def check_ended(ended: Sequence[Ended], folder: Path) -> None:
 
 
 def benchmark_document(benchmark: Benchmark) -> dict[str, Any]:
-    """The one document of ``bench train --json``, as plain data; times are in seconds a step.
-
-    ``request``: models, rhos, batch_size (null: chosen), steps, blocks, seed, threads, plan, compile,
-    timeout_s. ``workers``, ``rate_bps`` (bits per second of a lab's links, else null), ``where``, ``torch``,
-    ``wall_s``.
-    ``cells``: model, batch_size, rho_target (null: a batch size was given), rho (N / C busy), gradient_bytes,
-    compute_s (C), busy_s (C while the network is busy), network_s (N), cycle_s (the critical cycle), bound_s,
-    limit (which of the last three the bound is: "compute", "network" or "cycle"), plan, simulated_s,
-    best_ddp, and rows: variant, step_s and speedup (over best_ddp, by round; null for what does not train
-    together), each with median, low and high (the quartiles), over_bound, and, one figure a round, rounds_s
-    and stolen (the share of processor time that other virtual machines had).
-    ``summary``: mean_speedup (geometric), least_speedup, most_over_bound: hocket over all cells.
-    """
+    """The one document of ``bench train --json``, as plain data; docs/formats.md tells its keys."""
     document: dict[str, Any] = msgspec.to_builtins(benchmark)
     return document

@@ -23,15 +23,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import hocket
+from hocket.bench.request import DEFAULT_BUCKET_MB
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.profiler import Setup
+from hocket.runtime.allreduce import CREDIT
 from hocket.runtime.handle import Handle
 
 _PIECE_BYTES = 2_000_000
 _SETTLED_BY = 200
-_IN_FLIGHT = 2  # one is reduced while the next is sent
 
 Run = Callable[[int], None]
 Around = Callable[[], AbstractContextManager[None]]
@@ -42,13 +43,15 @@ class Variant:
     """A way to spend a step.
 
     ``run``: do so many steps; ``finish``: wait for what they have begun; ``around``: what is the case while
-    they run, timed neither at its start nor at its end.
+    they run, timed neither at its start nor at its end; ``end``: leave nothing running, once every rank has
+    finished.
     """
 
     name: str
     run: Run
     finish: Callable[[], None] = lambda: None
     around: Around = nullcontext
+    end: Callable[[], None] = lambda: None
 
 
 class Copy:
@@ -83,9 +86,17 @@ def gradient_bytes(model: nn.Module) -> int:
 
 
 def ddp(setup: Setup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: bool = False) -> Run:
-    """Steps of a copy under DDP with buckets of ``bucket_mb`` MiB, all else being its default."""
+    """Steps of a copy under DDP with buckets of ``bucket_mb`` MiB, all else being its default.
+
+    With :data:`DEFAULT_BUCKET_MB` it is DDP as users run it, whose first bucket is of 1 MiB; a size that is
+    given to DDP holds for the first bucket, too.
+    """
     trained = Copy(setup)
-    trained.model = DistributedDataParallel(trained.model, bucket_cap_mb=bucket_mb, process_group=group)
+    trained.model = DistributedDataParallel(
+        trained.model,
+        bucket_cap_mb=None if bucket_mb == DEFAULT_BUCKET_MB else bucket_mb,
+        process_group=group,
+    )
     if compiled:
         trained.model.compile()
     return trained.train
@@ -119,6 +130,10 @@ class Planned(Copy):
         """Wait for all that training has begun."""
         self._handle.flush()
 
+    def end(self) -> None:
+        """End hocket's threads and process groups, once every rank has finished."""
+        self._handle.detach()
+
     def known(self) -> tuple[StepGraph, Plan, Network]:
         """The step and the network as the runtime measured them, and its plan."""
         graph, network = self._handle.profile, self._handle.network
@@ -128,14 +143,14 @@ class Planned(Copy):
 
 
 def all_reduce(size_bytes: int, group: dist.ProcessGroup) -> Run:
-    """Steps that do nothing but reduce ``size_bytes``, in pieces of 2 MB, two on the way at once."""
+    """Steps that do nothing but reduce ``size_bytes``, in pieces of 2 MB, as many on the way as hocket's."""
     # Zeros stay zeros however often they are summed.
     pieces = torch.split(torch.zeros(size_bytes // 4), _PIECE_BYTES // 4)
 
     def run(steps: int) -> None:
         pending: deque[dist.Work] = deque()
         for piece in itertools.chain.from_iterable(itertools.repeat(pieces, steps)):
-            if len(pending) == _IN_FLIGHT:
+            if len(pending) == CREDIT:
                 pending.popleft().wait()
             pending.append(_reduce(piece, group))
         for work in pending:
@@ -146,11 +161,11 @@ def all_reduce(size_bytes: int, group: dist.ProcessGroup) -> Run:
 
 @contextmanager
 def traffic(group: dist.ProcessGroup, timeout_s: float) -> Iterator[None]:
-    """All-reduces of 2 MB, two on the way at once, from a thread; they end once a rank leaves."""
+    """All-reduces of 2 MB, as many on the way as hocket has, from a thread; they end once a rank leaves."""
     leaving = threading.Event()
 
     def reduce() -> None:
-        pieces = [torch.zeros(_PIECE_BYTES // 4) for _ in range(_IN_FLIGHT)]
+        pieces = [torch.zeros(_PIECE_BYTES // 4) for _ in range(CREDIT)]
         pending = deque((piece, _reduce(piece, group)) for piece in pieces)
         while True:
             piece, work = pending.popleft()

@@ -44,6 +44,8 @@ def train(
 ) -> None:
     """Time DDP's bucket sizes and hocket in turn, on one model and network, and what bounds them both.
 
+    Where rho is less than 1 that bound is a reference, slightly above the true limit.
+
     The cluster is emulated (as root), or that of the processes that torchrun started.
     """
     from hocket.bench.models import NAMES

@@ -51,7 +51,7 @@ def train(
         typer.Option("--network", metavar="FILE", help="A hocket.network/1 file; else it is measured."),
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write what happened when, for Perfetto and compare.")
+        Path | None, typer.Option(metavar="OUT", help="Write the last 8 steps, for Perfetto and compare.")
     ] = None,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.

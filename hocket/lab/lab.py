@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -162,10 +163,11 @@ class Lab:
     ) -> tuple[RankResult, ...]:
         """Run one rank of ``argv`` on each node, with the environment that torchrun gives a rank.
 
-        That is RANK, LOCAL_RANK and the like, a free port of node 0 to meet at, and one thread for OpenMP
-        unless this process's environment says otherwise. ``env`` wins over all of it. Once a rank fails, the
-        others are ended ``grace_s`` later. ``output="prefixed"`` passes on each line as it comes, behind its
-        node's name; None keeps them for the results, which are in the order of nodes, failed ranks included.
+        That is RANK, LOCAL_RANK and the like, a free port of node 0 to meet at, where rank 0 makes the store,
+        a TORCHELASTIC_RUN_ID of this run, and one thread for OpenMP unless this process's environment says
+        otherwise. ``env`` wins over all of it. Once a rank fails, the others are ended ``grace_s`` later.
+        ``output="prefixed"`` passes on each line as it comes, behind its node's name; None keeps them for the
+        results, which are in the order of nodes, failed ranks included.
 
         Raises
         ------
@@ -182,16 +184,21 @@ class Lab:
         shared = {
             "MASTER_ADDR": first.address,
             "MASTER_PORT": str(links.free_port(first)),
-            "WORLD_SIZE": str(len(self.nodes)),
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
+            "ROLE_NAME": "default",
+            "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's own process serves one; we do not
+            **dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(len(self.nodes))),
         }
         # Ranks share processors; and into a pipe Python prints late, and nothing at all when it is killed.
         for name, value in (("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")):
             shared[name] = os.environ.get(name, value)
 
         def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
-            own = {"RANK": str(node.index), "GROUP_RANK": str(node.index)}
+            own = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), str(node.index))
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             return self.popen(node, argv, {**shared, **own, **(env or {}), **mark}, **streams)
 

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import msgspec
 import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import _broadcast_coalesced
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
+from hocket.runtime.group import Group, gathered
 
-T = TypeVar("T")
 
-
-def check_same_model(parameters: Mapping[str, torch.nn.Parameter], group: dist.ProcessGroup) -> None:
+def check_same_model(model: torch.nn.Module, group: Group) -> None:
     """Refuse models that differ between ranks, on all of them.
 
     Raises
     ------
     HocketError
-        Naming the first parameter that differs, and the ranks.
+        Naming the first parameter, or else buffer, that differs, and the ranks.
     """
-    mine = [f"{name} {tuple(p.shape)} {p.dtype}".replace("torch.", "") for name, p in parameters.items()]
-    _check_same("parameter", mine, group)
+    parameters = [
+        _described(name, p) + ("" if p.requires_grad else ", frozen") for name, p in model.named_parameters()
+    ]
+    _check_same("parameter", parameters, group)
+    _check_same("buffer", [_described(name, b) for name, b in model.named_buffers()], group)
 
 
-def check_same_plan(plan: Plan, group: dist.ProcessGroup) -> None:
+def _described(name: str, tensor: torch.Tensor) -> str:
+    return f"{name} {tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
+
+
+def check_same_plan(plan: Plan, group: Group) -> None:
     """Refuse plans that differ between ranks, on all of them.
 
     Raises
@@ -46,13 +49,13 @@ def check_same_plan(plan: Plan, group: dist.ProcessGroup) -> None:
     _check_same("operation of the plan's order", order, group)
 
 
-def _check_same(what: str, mine: Sequence[str], group: dist.ProcessGroup) -> None:
+def _check_same(what: str, mine: Sequence[str], group: Group) -> None:
     digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
     digests = gathered(digest, group)
     if len(set(digests)) == 1:
         return
     # Only who differs sends a list, and everybody reads the same ones.
-    lists: list[Sequence[str]] = gathered(mine, group)
+    lists = gathered(mine, group)
     other = next(rank for rank, theirs in enumerate(digests) if theirs != digests[0])
     first, second = lists[0], lists[other]
     at = next(
@@ -63,34 +66,3 @@ def _check_same(what: str, mine: Sequence[str], group: dist.ProcessGroup) -> Non
     raise HocketError(
         f"{what} {at} differs: rank 0 has {here}, rank {other} has {there}; give every rank the same"
     )
-
-
-def gathered(value: Any, group: dist.ProcessGroup) -> list[Any]:
-    """``value`` of every rank, in their order."""
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
-
-
-def from_first(value: T, group: dist.ProcessGroup) -> T:
-    """Rank 0's ``value``."""
-    box = [value]
-    dist.broadcast_object_list(box, group=group, group_src=0)
-    return box[0]
-
-
-def largest(values: Sequence[float], group: dist.ProcessGroup) -> list[float]:
-    """The largest over the ranks of each of ``values``."""
-    tensor = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
-    result: list[float] = tensor.tolist()
-    return result
-
-
-def spread(tensors: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """Rank 0's values into ``tensors`` of every rank, in place, a few megabytes at a time."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    for alike in kinds.values():
-        _broadcast_coalesced(group, alike, 4 << 20, 0)

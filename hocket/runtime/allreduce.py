@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket, State, Transfer
+from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
 
@@ -31,13 +32,13 @@ class TransferError(Exception):
 
 
 class Channel:
-    """Reduces what is filled, on a process group that nobody else uses.
+    """Reduces what is filled, on a group that nobody else uses.
 
     Each of ``CREDIT`` threads takes the next transfer of the order, starts it once its bucket is filled, and
     waits for its end. ``sent`` is called, from those threads, with a transfer's name, start and end.
     """
 
-    def __init__(self, group: dist.ProcessGroup, timeout_s: float, sent: Sent) -> None:
+    def __init__(self, group: Group, timeout_s: float, sent: Sent) -> None:
         self._group = group
         self._timeout_s = timeout_s
         self._sent = sent
@@ -95,13 +96,13 @@ class Channel:
                 lambda: self.error is not None or not bucket.missing, timeout=self._timeout_s
             )
         if self.error is not None:
-            raise TransferError(str(self.error)) from self.error
+            raise TransferError(str(self.error) or repr(self.error)) from self.error
         if not done:
             raise TransferError(f"'{bucket.names[0]}' did not arrive within {self._timeout_s:g} s")
 
     def arrived(self, bucket: Bucket) -> bool:
         """Whether a bucket that was sent could be used without waiting."""
-        return bucket.missing == 0 or self.error is not None
+        return bucket.missing == 0
 
     def _run(self) -> None:
         try:
@@ -130,7 +131,7 @@ class Channel:
                 self._next += 1
                 self._under_way += 1
             started = time.perf_counter()
-            return transfer, self._group.allreduce([transfer.tensor]), started
+            return transfer, self._group.reduce(transfer.tensor), started
 
     def _due(self) -> bool:
         """Whether the next transfer of the order is filled."""

@@ -9,18 +9,25 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from hocket.runtime.group import Group
+
 _Place = tuple[torch.nn.Module, str]
 
 
 class StateBuffers:
-    """The buffers of ``model`` on ``group``."""
+    """The buffers of ``model`` on ``group``.
 
-    def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup) -> None:
+    ``changing``: somebody changes buffers between steps, as the first steps have shown; then they are sent
+    anew when a forward pass begins. All ranks agree on it.
+    """
+
+    def __init__(self, model: torch.nn.Module, group: Group) -> None:
         self._group = group
         self._model = model
+        self.changing = False
         # DDP keeps none alike of a model that has none when it is wrapped.
         self._none = not self._places()
-        self._sent_as: list[tuple[int, int]] = []
+        self._sent_as: dict[_Place, tuple[int, int]] = {}
         self._travelling: list[tuple[dist.Work, torch.Tensor, list[_Place]]] = []
 
     def send(self) -> None:
@@ -33,37 +40,43 @@ class StateBuffers:
             kinds.setdefault((_value(place).dtype, _value(place).device), []).append(place)
         for places in kinds.values():
             flat = torch.cat([_value(place).detach().reshape(-1) for place in places])
-            work = dist.broadcast(flat, group=self._group, group_src=0, async_op=True)
-            assert work is not None, "asked for, and this rank is in the group"
-            self._travelling.append((work, flat, places))
+            self._travelling.append((self._group.broadcast(flat), flat, places))
+
+    def send_again(self) -> None:
+        """Whatever was sent before, send rank 0's as they are now; all ranks are here."""
+        for work, _, _ in self._travelling:
+            work.wait()
+        self._travelling.clear()
+        self.send()
 
     @torch.no_grad()
-    def receive(self, *, again: bool) -> None:
+    def receive(self) -> None:
         """Put what was sent in place; waits for it, for at most the group's timeout.
 
-        ``again``: all ranks are here; what they changed since it was sent is sent anew.
+        What this rank has changed since is newer, and stays until the next time.
         """
-        changed = bool(self._travelling) and self._sent_as != self._versions()
-        if changed and again:
-            for work, _, _ in self._travelling:
-                work.wait()
-            self._travelling.clear()
-            self.send()
+        now = self._versions()
         for work, flat, places in self._travelling:
             work.wait()
-            if dist.get_rank(self._group) == 0:
+            if self._group.rank == 0:
                 continue
             pieces = flat.split([_value(place).numel() for place in places])
             for place, piece in zip(places, pieces, strict=True):
-                _value(place).copy_(piece.view(_value(place).shape))
+                if now.get(place) == self._sent_as[place]:
+                    _value(place).copy_(piece.view(_value(place).shape))
         self._travelling.clear()
+
+    @property
+    def changed(self) -> bool:
+        """Whether this rank's have changed since they were sent, and not been received since."""
+        return bool(self._travelling) and self._sent_as != self._versions()
 
     def values(self) -> list[torch.Tensor]:
         """A copy of each buffer."""
         return [_value(place).detach().clone() for place in self._places()]
 
-    def _versions(self) -> list[tuple[int, int]]:
-        return [(id(_value(place)), _value(place)._version) for place in self._places()]
+    def _versions(self) -> dict[_Place, tuple[int, int]]:
+        return {place: (id(_value(place)), _value(place)._version) for place in self._places()}
 
     def _places(self) -> list[_Place]:
         return [

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from torch import fx
 
 from hocket.errors import HocketError
-from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows
+from hocket.graph import OperationRow, StepGraph, StepRows
 from hocket.runtime.compiled_graph import must_precede, works
 from hocket.runtime.compiled_passes import BackwardGraph, ForwardGraph, Gradient, Graph
+from hocket.runtime.rows import parameter_rows
 
 Phase = Literal["forward", "backward"]
 
@@ -84,10 +85,7 @@ class Recording:
             model=model_name,
             batch_size=batch_size,
             device=next(iter(values.values())).device.type,
-            parameters=[
-                ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
-                for name, p in values.items()
-            ],
+            parameters=parameter_rows(values),
             operations=operations,
         )
 

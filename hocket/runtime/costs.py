@@ -13,8 +13,8 @@ import torch.distributed as dist
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
-from hocket.runtime.agreement import largest
 from hocket.runtime.allreduce import CREDIT
+from hocket.runtime.group import Group, largest
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
 _ROWS = 5
@@ -23,7 +23,7 @@ _FEWEST, _MOST = 2, 16
 _LONG_S = 0.5  # a size that took this long is the last one
 
 
-def measure_reductions(group: dist.ProcessGroup, control: dist.ProcessGroup) -> Network:
+def measure_reductions(group: Group, control: Group) -> Network:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
 
     They are timed as training sends them: one after the other, as many on the way as it has. Links let
@@ -33,14 +33,14 @@ def measure_reductions(group: dist.ProcessGroup, control: dist.ProcessGroup) -> 
     """
     points: list[Point] = []
     for size_bytes in _SIZES:
-        group.barrier().wait()
+        group.meet()
         seconds = _rows_s(group, size_bytes)
         (slowest,) = largest([median(seconds[1:])], control)
         points.append(Point(size_bytes=size_bytes, seconds=slowest))
         if slowest > _LONG_S:
             break
     fit = fit_line(points, power=0.5)
-    workers = dist.get_world_size(group)
+    workers = group.size
     # A ring moves 2 (n - 1) / n of the bytes through each interface, each way.
     b_s_per_byte = max(fit.b_s_per_byte, 1e-15)
     return Network(
@@ -50,7 +50,7 @@ def measure_reductions(group: dist.ProcessGroup, control: dist.ProcessGroup) -> 
     )
 
 
-def _rows_s(group: dist.ProcessGroup, size_bytes: int) -> list[float]:
+def _rows_s(group: Group, size_bytes: int) -> list[float]:
     """What an AllReduce of so many bytes took in each row of them, the network never being idle."""
     count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
@@ -59,7 +59,7 @@ def _rows_s(group: dist.ProcessGroup, size_bytes: int) -> list[float]:
     for k in range(_ROWS * count):
         if len(under_way) == CREDIT:
             under_way.popleft().wait()
-        under_way.append(group.allreduce([tensors[k % CREDIT]]))
+        under_way.append(group.reduce(tensors[k % CREDIT]))
         if (k + 1) % count == 0:
             ended.append(time.perf_counter())
     while under_way:

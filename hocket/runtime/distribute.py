@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import uuid
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 
 import msgspec
@@ -16,7 +16,6 @@ import torch.distributed as dist
 from hocket.errors import HocketError
 from hocket.graph import (
     OperationRow,
-    ParameterRow,
     Plan,
     StepGraph,
     StepRows,
@@ -25,16 +24,18 @@ from hocket.graph import (
 )
 from hocket.network import Network
 from hocket.runtime.access import guard
-from hocket.runtime.agreement import check_same_model, check_same_plan, from_first, spread
+from hocket.runtime.agreement import check_same_model, check_same_plan
 from hocket.runtime.allreduce import Channel
 from hocket.runtime.buckets import lay_out
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.costs import measure_reductions
+from hocket.runtime.group import Group, from_first, named, spread
 from hocket.runtime.handle import Handle
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Rounds
+from hocket.runtime.rows import parameter_rows
 from hocket.runtime.selection import Choice, Planner, selection
 from hocket.runtime.training import Training
 from hocket.runtime.watch import Watch
@@ -70,11 +71,10 @@ def distribute(
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     parameters = _trained(model, optimizers, timeout_s)
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    timeout = timedelta(seconds=timeout_s)
-    # Groups of their own: AllReduces of the training and the user's own calls must not get in line together.
-    control = dist.new_group(ranks, timeout=timeout, backend="gloo")
-    transfers = dist.new_group(ranks, timeout=timeout, backend="gloo")
-    check_same_model(parameters, control)
+    timeout, name = timedelta(seconds=timeout_s), named(process_group)
+    # What waits for its turn on one may be what the next one on the other waits for.
+    control, transfers = (Group(ranks, f"{name}/{use}", timeout) for use in ("control", "transfers"))
+    check_same_model(model, control)
     baseline = from_first(planner.baseline(_outline(model, parameters)), control)
     if plan is not None:
         check_same_plan(plan, control)
@@ -85,19 +85,17 @@ def distribute(
     with torch.no_grad():
         spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
 
-    rank, offset_s = dist.get_rank(control), clock_offset_s(control)
+    rank, offset_s = control.rank, clock_offset_s(control)
     recorder = Recorder(parameters)
-    watch = Watch(
-        dist.distributed_c10d._get_default_store(),
-        f"hocket/{from_first(uuid.uuid4().hex, control)}",
-        rank,
-        ranks,
-        lambda: rank_record(recorder, rank, offset_s),
-    )
-    buffers = StateBuffers(model, control) if broadcast_buffers else None
-    rounds = Rounds(parameters, transfers, recorder, watch, timeout_s)
-    training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
-    training.enforce(lay_out(baseline, parameters))
+    with ExitStack() as unless_refused:
+        store = dist.distributed_c10d._get_default_store()
+        watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
+        unless_refused.callback(watch.stop, finished=False)
+        buffers = StateBuffers(model, control) if broadcast_buffers else None
+        rounds = Rounds(parameters, transfers, recorder, watch, timeout_s)
+        training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
+        training.enforce(lay_out(baseline, parameters))
+        unless_refused.pop_all()
     choice = Choice(plan=baseline)
 
     def known_network() -> Network:
@@ -111,13 +109,7 @@ def distribute(
     # At the latest with the process, if nobody detaches the model.
     path = timeline_path if rank == 0 else None
     ended = weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
-
-    def end() -> None:
-        ended()
-        for group in (transfers, control):
-            dist.destroy_process_group(group)
-
-    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, end]
+    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
     vars(model)["hocket"] = Handle(training, choice, undo)
 
 
@@ -163,10 +155,7 @@ def _outline(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) 
             model=type(model).__name__,
             batch_size=1,
             device="cpu",
-            parameters=[
-                ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
-                for name, p in parameters.items()
-            ],
+            parameters=parameter_rows(parameters),
             operations=[
                 OperationRow("forward", "forward", 0.0, [], names, []),
                 OperationRow("backward", "backward", 0.0, ["forward"], [], names),

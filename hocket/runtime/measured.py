@@ -8,16 +8,23 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
-import torch.distributed as dist
 
 from hocket.document import write_json
+from hocket.graph import Plan
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
-from hocket.runtime.recorder import Record, Recorder
+from hocket.network import Network, reduction_s
+from hocket.runtime.group import Group, from_first
+from hocket.runtime.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
 from hocket.runtime.selection import Choice
 
 TIMELINE_STEPS = 8
 _ROUNDS = 5
+# A share of the step that is too small to be its limit: steps of one plan differ by nearly as much.
+_LITTLE = 0.1
+# Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. What takes
+# even longer is held up by something else.
+_HELD_UP = 1.3
 
 
 class RankRecord(msgspec.Struct, frozen=True):
@@ -27,14 +34,13 @@ class RankRecord(msgspec.Struct, frozen=True):
     spans: list[Record]
 
 
-def clock_offset_s(control: dist.ProcessGroup) -> float:
+def clock_offset_s(control: Group) -> float:
     """What this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
-        sent = [time.perf_counter()]
-        dist.broadcast_object_list(sent, group=control, group_src=0)
-        offsets.append(time.perf_counter() - sent[0])
-    return min(offsets) if dist.get_rank(control) else 0.0
+        sent = from_first(time.perf_counter(), control)
+        offsets.append(time.perf_counter() - sent)
+    return min(offsets) if control.rank else 0.0
 
 
 def rank_record(recorder: Recorder, rank: int, offset_s: float) -> bytes:
@@ -91,42 +97,82 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Sequence[str], ste
     if choice.trials:
         tried = sorted((median(seconds), name) for name, seconds in choice.trials.items())
         lines.append("tried: " + ", ".join(f"'{name}' {seconds * 1e3:.1f} ms" for seconds, name in tried))
-    lines += _limits(recorder)
+    lines += _limits(recorder, choice)
     lines += [f"barrier: {barrier}" for barrier in barriers]
     return "\n".join(lines)
 
 
-def _limits(recorder: Recorder) -> list[str]:
+def _limits(recorder: Recorder, choice: Choice) -> list[str]:
     count, first, spans = recorder.last_steps(TIMELINE_STEPS)
     if count == 0:
         return ["no whole step recorded under this plan yet"]
-    step_s = (list(recorder.begins)[-1] - first) / count
+    last = list(recorder.begins)[-1]
+    step_s = (last - first) / count
     busy = {
         kind: sum(end - start for k, _, start, end in spans if k == kind) / count
         for kind in ("forward", "backward", "update", "wait")
     }
-    compute_s = busy["forward"] + busy["backward"] + busy["update"]
-    network_s = _union([(start, end) for kind, _, start, end in spans if kind == "reduce"]) / count
+    outside = piece_name(BETWEEN_STEPS)
+    between_s = sum(end - start for _, name, start, end in spans if name == outside) / count
+    compute_s = busy["forward"] + busy["backward"] + busy["update"] - between_s
+    transfers = [(max(start, first), min(end, last)) for kind, _, start, end in spans if kind == "reduce"]
+    network_s = _union(transfers) / count
+    needed_s = _needed_s(choice.plan, recorder, choice.network)
+    needed = "" if needed_s is None else f" ({needed_s * 1e3:.1f} ms on the network as measured)"
     lines = [
         f"a step: {step_s * 1e3:.1f} ms; computing {compute_s * 1e3:.1f} ms"
-        f" (updates {busy['update'] * 1e3:.1f} ms), waiting {busy['wait'] * 1e3:.1f} ms,"
-        f" transfers under way {network_s * 1e3:.1f} ms"
+        f" (updates {busy['update'] * 1e3:.1f} ms), code between steps {between_s * 1e3:.1f} ms,"
+        f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms{needed}"
     ]
+    if compute_s + between_s >= (1 - _LITTLE) * step_s:
+        lines.append(f"limit: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits")
+    else:
+        lines.append(f"limit: {_others_work(step_s, network_s, needed_s)}")
     waits: dict[str, float] = {}
     for kind, name, start, end in spans:
         if kind == "wait":
             waits[name] = waits.get(name, 0.0) + (end - start) / count
     longest = sorted(waits.items(), key=lambda item: -item[1])[:3]
-    if compute_s >= 0.95 * step_s:
-        lines.append("limit: computing, which hardly ever waits")
-    elif network_s >= 0.95 * step_s:
-        lines.append("limit: the network, which is hardly ever idle")
-    else:
-        lines.append("limit: transfers that are ready last and read first, and other ranks that are later")
     if longest and busy["wait"] > 0.01 * step_s:
         told = ", ".join(f"{name.removeprefix('wait ')} {seconds * 1e3:.1f} ms" for name, seconds in longest)
         lines.append(f"longest waits, a step: {told}")
     return lines
+
+
+def _own_work(step_s: float, compute_s: float, between_s: float) -> str:
+    """What a processor does that does not wait, the longer part first."""
+    parts = [
+        (compute_s, "computing"),
+        (between_s, "code between steps (data loading, validation and the like)"),
+    ]
+    return ", then ".join(name for seconds, name in sorted(parts, reverse=True) if seconds > _LITTLE * step_s)
+
+
+def _others_work(step_s: float, network_s: float, needed_s: float | None) -> str:
+    """Whom a processor waits for: transfers begin when this rank sends, and go on until the last one has."""
+    if needed_s and network_s > _HELD_UP * needed_s:
+        return (
+            "other ranks that are later, or a network that is slower than measured:"
+            f" transfers take {network_s / needed_s:.1f} times what it needs for them"
+        )
+    always = network_s >= (1 - _LITTLE) * step_s
+    limit = "the network, which is hardly ever idle" if always else "transfers ready last and read first"
+    return limit if needed_s is not None else f"{limit}, or other ranks that are later"
+
+
+def _needed_s(plan: Plan, recorder: Recorder, network: Network | None) -> float | None:
+    """What a step's transfers take on ``network``, one after the other; None where that was not measured."""
+    if network is None or network.reduction is None:
+        return None
+    total_s = 0.0
+    for reduction in plan.reductions:
+        size = float(sum(recorder.parameters[name].nbytes for name in reduction.parameters))
+        if reduction.slice is not None:
+            first, end, count = reduction.slice
+            size *= (end - first) / count
+        # Here each chunk is an AllReduce of its own.
+        total_s += reduction.chunks * reduction_s(network, size / reduction.chunks)
+    return total_s
 
 
 def _union(intervals: Sequence[tuple[float, float]]) -> float:

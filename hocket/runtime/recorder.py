@@ -14,18 +14,23 @@ from statistics import median
 
 import torch
 
-from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
+from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.plan import batch_name
 from hocket.graph.timeline import Kind
+from hocket.runtime.rows import parameter_rows, unused_row
 
 _START = "start"
-_BETWEEN = "between steps"
 _KEPT_SPANS = 20_000
 _KEPT_STEPS = 32
 
 Record = tuple[Kind, str, float, float]
 Key = tuple[Kind, str]
 Step = dict[Key, float]
+
+# The user's code from the end of the backward pass to the next step. It is part of the step's time, and no
+# phase is made for it: in graphs it ends the backward pass, and so it does in timelines, which are compared
+# with what was predicted from graphs.
+BETWEEN_STEPS: Key = ("backward", "between steps")
 
 
 class Recorder:
@@ -35,7 +40,7 @@ class Recorder:
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-        self._parameters = dict(parameters)
+        self.parameters = dict(parameters)
         self._names = {p: name for name, p in parameters.items()}
         self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
         self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
@@ -88,7 +93,7 @@ class Recorder:
     def backward_ended(self) -> None:
         """The backward pass is over; until the next forward pass time is spent between steps."""
         self._close()
-        self._open = ("backward", _BETWEEN)
+        self._open = BETWEEN_STEPS
 
     def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
         """Since ``started`` the processor waited for ``names``, or updated them; now it goes on as before."""
@@ -97,7 +102,7 @@ class Recorder:
         self._since = now
         self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", started, now))
         if kind == "update":
-            sizes = [self._parameters[name].numel() for name in names]
+            sizes = [self.parameters[name].numel() for name in names]
             for name, size in zip(names, sizes, strict=True):
                 key: Key = ("update", name)
                 share = (now - started) * size / max(sum(sizes), 1)
@@ -120,27 +125,23 @@ class Recorder:
             assert kind in ("forward", "backward")
             rows.append(
                 OperationRow(
-                    name=f"{kind} {name}",
+                    name=piece_name((kind, name)),
                     phase="forward" if kind == "forward" else "backward",
                     duration_s=[step[kind, name] for step in samples],
                     inputs=[rows[-1].name] if rows else [],
                     reads=list(self._reads.get(name, ())) if kind == "forward" else [],
-                    produces=[name] if kind == "backward" and name in self._parameters else [],
+                    produces=[name] if kind == "backward" and name in self.parameters else [],
                 )
             )
-        # A parameter that no step used has a place in every plan all the same: the next step may use it.
-        unused = [name for name in self._parameters if ("backward", name) not in usual]
-        rows.append(OperationRow("unused", "backward", 0.0, [rows[-1].name], [], unused))
+        unused = [name for name in self.parameters if ("backward", name) not in usual]
+        rows.append(unused_row(rows[-1].name, unused))
         rows += self.update_rows()
         return step_from_rows(
             StepRows(
                 model=model,
                 batch_size=batch_size,
-                device=str(next(iter(self._parameters.values())).device),
-                parameters=[
-                    ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
-                    for name, p in self._parameters.items()
-                ],
+                device=str(next(iter(self.parameters.values())).device),
+                parameters=parameter_rows(self.parameters),
                 operations=rows,
             )
         )
@@ -148,7 +149,7 @@ class Recorder:
     def update_rows(self) -> list[OperationRow]:
         """The update of each parameter as an operation, the median of its times."""
         rows = []
-        for name in self._parameters:
+        for name in self.parameters:
             seconds = [step["update", name] for step in self.steps if ("update", name) in step]
             if seconds:
                 rows.append(OperationRow(f"update {name}", "update", median(seconds), [], [name], []))
@@ -167,9 +168,13 @@ class Recorder:
         now = time.perf_counter() if now is None else now
         if self._open is not None and now > self._since:
             self._step[self._open] = self._step.get(self._open, 0.0) + now - self._since
-            kind, name = self._open
-            self.spans.append((kind, f"{kind} {name}", self._since, now))
+            self.spans.append((self._open[0], piece_name(self._open), self._since, now))
         self._since = now
+
+
+def piece_name(piece: Key) -> str:
+    """What a piece of a step is called in graphs and timelines."""
+    return " ".join(piece)
 
 
 def _form(step: Step) -> tuple[Key, ...]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 
 import torch
-import torch.distributed as dist
 
 from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, TransferError
 from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
+from hocket.runtime.group import Group
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.watch import Watch
@@ -34,13 +35,13 @@ class Rounds:
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
     something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
-    first.
+    first. ``thread``: the one that trains.
     """
 
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
-        group: dist.ProcessGroup,
+        group: Group,
         recorder: Recorder,
         watch: Watch,
         timeout_s: float,
@@ -52,13 +53,17 @@ class Rounds:
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
-        self._scale = 1.0 / dist.get_world_size(group)
+        self._scale = 1.0 / group.size
         self._sent: set[Bucket] = set()
+        self.thread = threading.get_ident()
 
     def enforce(self, layout: Layout) -> None:
         """Send along ``layout`` from the next round on; everything is settled, here and on all ranks."""
         assert not self.unsettled
         self.channel.stop()
+        if self._layout is not None:
+            for bucket in self._layout.buckets:  # gradients and buckets hold each other
+                bucket.stand_ins.clear()
         self._layout = layout
         for bucket in layout.buckets:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
@@ -163,6 +168,11 @@ class Rounds:
         """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
         if bucket.state is not State.SENT:
             return  # read in the middle of a backward pass: it is this rank's own gradient so far
+        if self.thread != threading.get_ident() and torch._C._current_graph_task_id() == -1:
+            raise HocketError(
+                f"'{bucket.names[0]}' waits for its update and is read in another thread than the one that"
+                " trains; call model.hocket.flush() in that one first, and let it wait meanwhile"
+            )
         if not self.channel.arrived(bucket):
             for other in list(self.unsettled):
                 if other.pending and other is not bucket and self.channel.arrived(other):
@@ -216,7 +226,7 @@ class Rounds:
         try:
             yield
         except (TransferError, RuntimeError) as error:
-            failure = str(error).splitlines()[0]
+            failure = (str(error) or repr(error)).splitlines()[0]
             if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
                 raise
             raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None

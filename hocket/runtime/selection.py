@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import torch.distributed as dist
 
-from hocket.graph import OperationRow, Plan, StepGraph, step_from_rows
+from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
-from hocket.runtime.agreement import from_first, gathered, largest
 from hocket.runtime.buckets import lay_out
+from hocket.runtime.group import Group, from_first, gathered, largest
+from hocket.runtime.rows import unused_row
 from hocket.runtime.training import Training
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
@@ -58,7 +58,7 @@ def selection(
     choice: Choice,
     planner: Planner,
     network: Callable[[], Network],
-    control: dist.ProcessGroup,
+    control: Group,
     *,
     given: Plan | None,
     on_trial: bool,
@@ -78,7 +78,7 @@ def selection(
     if given is None:
         training.settle_all()
         choice.network = network()
-    if dist.get_rank(control) == 0 and choice.graph is not None:
+    if control.rank == 0 and choice.graph is not None:
         if given is None and choice.network is not None:
             plans = planner.candidates(choice.graph, choice.network)
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
@@ -114,7 +114,7 @@ def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
         produced = {name for row in rows.operations for name in row.produces}
         unused = [name for name in training.parameters if name not in produced]
         last = rows.operations[-1].name
-        rows.operations.append(OperationRow("unused", "backward", 0.0, [last], [], unused))
+        rows.operations.append(unused_row(last, unused))
         rows.operations.extend(training.recorder.update_rows())
         choice.graph = step_from_rows(rows)
 
@@ -130,14 +130,16 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
     return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
 
 
-def _learned(training: Training, control: dist.ProcessGroup) -> None:
+def _learned(training: Training, control: Group) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
     often = [names[p] for p in training.often]
-    shown = gathered((often, training.late_buffers), control)
-    late = {name for names_, _ in shown for name in names_}
+    shown = gathered((often, training.late_buffers, training.changed_buffers), control)
+    late = {name for names_, _, _ in shown for name in names_}
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)
-    training.late_buffers = any(buffers for _, buffers in shown)
+    training.late_buffers = any(buffers for _, buffers, _ in shown)
+    if training.buffers is not None:
+        training.buffers.changing = any(changed for _, _, changed in shown)
     if late:
         training.rounds.barriers[
             "gradients that come in parts (reentrant checkpoints) leave after the backward pass"
@@ -157,7 +159,7 @@ def _enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
 
 
 def _try(
-    training: Training, choice: Choice, tried: Sequence[Scheduled], control: dist.ProcessGroup
+    training: Training, choice: Choice, tried: Sequence[Scheduled], control: Group
 ) -> Generator[None, None, None]:
     """Run every plan in turn, several times, and keep the fastest; a tie goes to the first."""
     seconds = np.empty((len(tried), _ROUNDS))

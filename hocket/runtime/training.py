@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
-from hocket.runtime.awaited import await_update
+from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.optimizers import Deferred
@@ -64,7 +65,7 @@ class Training:
         self.often: set[Parameter] = set()
         self._fired: Counter[Parameter] = Counter()
         self.late: frozenset[Parameter] = frozenset()
-        self.late_buffers = False
+        self.late_buffers = self.changed_buffers = False
         self.wanted_order: Sequence[Parameter] | None = None
         self._names = {p: name for name, p in model.named_parameters()}
         self._synchronising = self._wanted = True
@@ -140,10 +141,9 @@ class Training:
     def defer(self, bucket: Bucket, step: Deferred) -> None:
         """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
         bucket.pending.append(step)
-        if self.compiled is None:  # Dynamo compiles for classes
-            for p in bucket.parameters:
-                if p not in self._traced:
-                    await_update(p, functools.partial(self.rounds.settle, bucket))
+        for p in bucket.parameters:
+            if p not in self._traced:
+                await_update(p, functools.partial(self.rounds.settle, bucket))
 
     def updated(self, parameters: Iterable[Parameter], started: float) -> None:
         """A step of ``parameters`` ran from ``started`` until now."""
@@ -183,21 +183,28 @@ class Training:
             self.rounds.settle_all()
             self._receive_buffers()
             return
+        self.rounds.thread = threading.get_ident()
         if not self._in_step:
             self._in_step = True
+            if self.learning and self.buffers is not None:
+                self.changed_buffers |= self.buffers.changed
             self.recorder.begin_step()
             with self.rounds.blamed():
                 self.between_steps()
             self.recorder.resume()
         self._synchronising = self._wanted
         self.rounds.settle_all(only_backward=True)
-        self._receive_buffers(again=True)
+        if self.buffers is not None and (self.learning or self.buffers.changing):
+            with self.rounds.blamed():
+                self.buffers.send_again()
+        self._receive_buffers()
         if self.compiled is None:
             self._root_reads()
         else:
             for p in self.parameters.values():
                 if p not in self.compiled.waited:
                     self.rounds.need(p)
+                give_back(p)  # Dynamo compiles for classes, and its graphs wait for what they read
         if self.learning and self.compiled is None:
             self._noting = self._readers.noting()
             self._noting.__enter__()
@@ -242,10 +249,10 @@ class Training:
         if self._anywhere:
             self._module_reads("", self._anywhere)
 
-    def _receive_buffers(self, *, again: bool = False) -> None:
+    def _receive_buffers(self) -> None:
         if self.buffers is not None:
             with self.rounds.blamed():
-                self.buffers.receive(again=again)
+                self.buffers.receive()
 
     # The backward pass.
 

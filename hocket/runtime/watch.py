@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import DistNetworkError
 
 _EVERY_S = 1.0
 _SILENT_S = 3.0
@@ -48,6 +49,7 @@ class Watch:
         # Waiting for others holds a connection: signs have one of their own.
         self._asking: Any = PrefixStore(prefix, store.clone())
         self._count = 0
+        self._finished = False
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._sign()
@@ -56,11 +58,10 @@ class Watch:
 
     def stop(self, finished: bool) -> None:
         """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
+        self._finished = finished
         self._stopped.set()
+        # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well.
         self._thread.join(timeout=2 * _EVERY_S)
-        if finished:
-            with contextlib.suppress(Exception):
-                self._sign(finished=True)
 
     def blame(self, failure: str) -> str:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""
@@ -112,27 +113,43 @@ class Watch:
 
     def reply_at_end(self) -> None:
         """Leave an answer for a rank that asks when this one has ended."""
-        with contextlib.suppress(Exception), self._lock:
-            self._reply(0)
+        if self._thread.is_alive() and self._lock.acquire(timeout=_PATIENCE_S):
+            try:
+                with contextlib.suppress(Exception):
+                    self._reply(0)
+            finally:
+                self._lock.release()
 
     def _reply(self, number: int) -> None:
-        self._store.set(f"answer/{number}/{self._rank}", self._answer())
+        # Tried once: who asked waits for some seconds only.
         self._answered = max(self._answered, number)
+        self._store.set(f"answer/{number}/{self._rank}", self._answer())
 
     def _run(self) -> None:
-        # The store may go before we do; then there is nobody left to read a sign.
-        with contextlib.suppress(Exception):
+        # The store may go before we do; then there is nobody left to read a sign. Its clients never connect
+        # again, and torch prints a trace at each of their calls.
+        with contextlib.suppress(DistNetworkError):
             while not self._stopped.wait(_EVERY_S):
-                self._sign()
-                with self._lock:
-                    asked = self._store.add("asked", 0)
-                    if asked > self._answered:
-                        self._reply(asked)
+                self._take_turn()
+            if self._finished:
+                self._take_turn()
 
-    def _sign(self, finished: bool = False) -> None:
+    def _take_turn(self) -> None:
+        """Sign and answer; what else fails is worth no more than this turn: silence would look like death."""
+        try:
+            self._sign()
+            with self._lock:
+                asked = self._store.add("asked", 0)
+                if asked > self._answered:
+                    self._reply(asked)
+        except Exception as error:
+            if isinstance(error, DistNetworkError):
+                raise
+
+    def _sign(self) -> None:
         with self._lock:
             self._count += 1
-            sign = Sign(self._count, self.steps, finished)
+            sign = Sign(self._count, self.steps, self._finished)
             self._store.set(f"sign/{self._rank}", msgspec.json.encode(sign).decode())
 
     def _read(self) -> list[Sign] | None:

@@ -52,17 +52,32 @@ def test_each_rank_has_the_environment_that_torchrun_gives(two: Lab, monkeypatch
     monkeypatch.setenv("RANK", "17")
     monkeypatch.setenv("MASTER_ADDR", "elsewhere")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK OMP_NUM_THREADS OWN GLOO_SOCKET_IFNAME"
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    names = (
+        "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE"
+    )
+    names += " ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE"
+    names += " OMP_NUM_THREADS OWN GLOO_SOCKET_IFNAME"
     shown = " ".join(f"${name}" for name in f"{names} TP_SOCKET_IFNAME MASTER_ADDR".split())
     results = two.run_all(["sh", "-c", f"echo {shown}"], timeout_s=30.0, env={"OWN": "x y"})
     assert [rank.stdout for rank in results] == [
-        f"{index} 2 0 1 {index} 1 x y eth0 eth0 {two.nodes[0].address}\n" for index in (0, 1)
+        f"{index} 2 0 1 {index} 2 {index} 2 default 0 0 False 1 x y eth0 eth0 {two.nodes[0].address}\n"
+        for index in (0, 1)
     ]
     assert [(rank.node, rank.returncode, rank.stderr) for rank in results] == [(n, 0, "") for n in two.nodes]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     asked = ["sh", "-c", "echo $OMP_NUM_THREADS $RANK $MASTER_PORT"]
     results = two.run_all(asked, timeout_s=30.0, env={"RANK": "5", "MASTER_PORT": "4"})
     assert [rank.stdout for rank in results] == ["3 5 4\n", "3 5 4\n"]
+
+
+def test_the_ranks_of_a_run_share_an_id_that_no_other_run_has(two: Lab) -> None:
+    first, second = (
+        [rank.stdout for rank in two.run_all(["sh", "-c", "echo $TORCHELASTIC_RUN_ID"], timeout_s=30.0)]
+        for _ in range(2)
+    )
+    assert len(set(first)) == len(set(second)) == 1
+    assert len({"\n", *first, *second}) == 3
 
 
 def test_the_port_to_meet_at_is_free(two: Lab) -> None:
@@ -235,6 +250,21 @@ dist.all_reduce(total)
 print(total.unique().tolist())
 dist.destroy_process_group()
 """
+
+WORLD = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print(dist.get_rank(), dist.get_world_size(), dist.is_torchelastic_launched())
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_for_torchrun_finds_its_world(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "world.py"
+    script.write_text(WORLD)
+    with Lab(nodes=2, rate_bps=1e9, name=name) as lab:
+        status, out, err = executed(lab, "--all", "--timeout", "60s", "--", sys.executable, str(script))
+    assert (status, out) == (0, ["[node0] 0 2 True", "[node1] 1 2 True"]), err
 
 
 def test_gloo_reduces_over_the_lab(two: Lab) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,13 @@ def refused(rank: int, world: int) -> dict[str, str]:
     found = {}
     wider = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4 + rank), nn.Linear(4 + rank, 2))
     found["shape"] = _refusal(wider, "ddp")
+    part_frozen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    part_frozen[1].requires_grad_(rank == 0)
+    found["frozen on one"] = _refusal(part_frozen, "ddp")
+    table = nn.Sequential(nn.Embedding(4 + rank, 2).requires_grad_(False), nn.Linear(2, 2))
+    found["frozen shape"] = _refusal(table, "ddp")
+    norm = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=rank == 0))
+    found["buffer"] = _refusal(norm, "ddp")
     more = nn.Sequential(*[nn.Linear(2, 2) for _ in range(2 + rank)])
     found["count"] = _refusal(more, "ddp")
     model = Plain()
@@ -52,13 +60,24 @@ def refused(rank: int, world: int) -> dict[str, str]:
     return found
 
 
+class Bufferless(nn.Module):
+    """Ranks hear of each other by gradients alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
 def _train_until(rank: int, fail_at: int, how: str) -> None:
-    model = Plain()
+    model = Bufferless() if "no buffers" in how else Plain()
     optimizer = sgd(model)
     hocket.distribute(model, optimizer, plan=sliced_plan(model), timeout_s=20)
     for step in range(1000):
         if rank == 1 and step == fail_at:
-            if how == "kill":
+            if how.startswith("kill") and "backward" not in how:
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raise":
                 raise ValueError("no more data")
@@ -70,6 +89,8 @@ def _train_until(rank: int, fail_at: int, how: str) -> None:
         if rank == 1 and step == fail_at + 1 and how == "kill in backward":
             loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         loss.backward()
+        if rank == 0 and step == fail_at and how.endswith("later"):
+            time.sleep(2.0)  # the other's end is known before anybody waits for it
         optimizer.step()
 
 

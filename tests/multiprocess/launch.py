@@ -85,7 +85,8 @@ def _main(arguments: Sequence[str]) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     result = getattr(importlib.import_module(module), function)(rank, world, **json.loads(given))
     (Path(folder) / f"{rank}.json").write_text(json.dumps(result))
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -196,6 +197,71 @@ def buffers_changed_after_a_step(rank: int) -> list[str]:
     return loop(rank, Twins(Statistics, adam), after=move)
 
 
+def buffers_changed_on_the_first_rank(rank: int) -> list[str]:
+    def move(_: int, model: nn.Module, __: Any) -> None:
+        if rank == 0:
+            plain(model).centre.add_(0.01)
+
+    return loop(rank, Twins(Statistics, adam), after=move)
+
+
+def buffers_changed_later_on_the_first_rank(rank: int) -> list[str]:
+    """It is the others' a step later, and nothing gets out of line."""
+    twins = Twins(Statistics, adam)
+
+    def move(step: int, model: nn.Module, _: Any) -> None:
+        if rank == 0 and step == 4 and model is twins.ours:
+            model.centre.add_(0.5)
+
+    loop(rank, twins, after=move)
+    with torch.no_grad():
+        twins.ours(batch(rank, 0)[0])  # has what was sent last put in place
+    same = [torch.zeros(8) for _ in range(2)]
+    dist.all_gather(same, twins.ours.centre)
+    return [] if torch.equal(*same) and torch.equal(same[0], torch.full((8,), 0.5)) else [f"{same}"]
+
+
+def the_job_ends_before_the_model(rank: int) -> list[str]:
+    """A script that destroys its groups goes on with the model."""
+    twins = Twins(Statistics, adam)
+    loop(rank, twins)
+    expected = copy.deepcopy(twins.ddp.module.state_dict())
+    del twins.ddp
+    dist.destroy_process_group()
+    model = twins.ours
+    with torch.no_grad():
+        model(batch(rank, 0)[0])
+    model.load_state_dict(model.state_dict())
+    model.hocket.detach()
+    trained = {name for name, _ in model.named_parameters()}
+    there, here = ({key: state[key] for key in sorted(trained)} for state in (expected, model.state_dict()))
+    return _differences("", there, here, 0.0)
+
+
+def saved_from_a_thread(rank: int) -> list[str]:
+    """Another thread may look at what is up to date, and may not bring it up to date under the training."""
+    twins = Twins(Layers, adam)
+    told: list[str] = []
+
+    def save() -> None:
+        try:
+            told.append(str(len(twins.ours.state_dict())))
+        except HocketError as error:
+            told.append(str(error))
+
+    def in_a_thread(step: int, model: nn.Module, _: Any) -> None:
+        if model is twins.ours and step >= 4:
+            if step == 6:
+                model.hocket.flush()
+            thread = threading.Thread(target=save)
+            thread.start()
+            thread.join(30)
+
+    found = loop(rank, twins, after=in_a_thread)
+    as_said = "another thread than the one that trains" in told[0] and told[2] == "7"
+    return found if as_said else [*found, *told]
+
+
 def best_state_loaded(rank: int) -> list[str]:
     twins = Twins(Statistics, adam)
     loop(rank, twins)
@@ -311,8 +377,9 @@ def a_world_of_one(rank: int, world: int) -> list[str]:
 CASES = (
     dropped_gradients, replaced_gradients, steps_without_gradients, kept_gradients, hooks_of_users,
     weights_set_before_a_step, weights_clamped_after_a_step, averages_by_hand, pickled_optimizers,
-    evaluation_in_inference_mode, buffers_changed_after_a_step, best_state_loaded, reads_on_new_paths,
-    recursion, compiled_by_the_user, an_aborted_backward_pass,
+    evaluation_in_inference_mode, buffers_changed_after_a_step, buffers_changed_on_the_first_rank,
+    buffers_changed_later_on_the_first_rank, saved_from_a_thread, best_state_loaded, reads_on_new_paths,
+    recursion, compiled_by_the_user, an_aborted_backward_pass, the_job_ends_before_the_model,
 )  # fmt: skip
 
 

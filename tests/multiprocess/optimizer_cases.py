@@ -91,6 +91,23 @@ def compiled_auto(rank: int, world: int) -> list[str]:
     return found
 
 
+def compiled_weights_clamped(rank: int, world: int) -> list[str]:
+    """After each step, by ways to parameters that do not lead over the model."""
+    twins = Twins(Plain, sgd, plan="caramel", compile=True)
+    held = [list(twins.ddp.parameters()), list(twins.ours.parameters())]
+    for step in range(14):
+        x, y = batch(rank, step)
+        for (model, optimizer, _), parameters in zip(twins.each(), held, strict=True):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            for p in parameters[:3]:
+                p.data.clamp_(-0.1, 0.1)
+            with torch.no_grad():
+                parameters[-1].mul_(0.9)
+    return twins.differences()
+
+
 def several_ranks(rank: int, world: int) -> list[str]:
     twins = Twins(Plain, sgd)
     train(twins, rank)

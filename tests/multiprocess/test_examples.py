@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,14 +52,31 @@ def test_one_process_needs_no_torchrun() -> None:
     assert losses(sys.executable, EXAMPLES / "gpt.py", *small).keys() == {1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cnn",
-        "resnet18_cifar",
-        "gpt",
-    ],
-)
+NAMES = ("cnn", "resnet18_cifar", "gpt")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rank_of_any_launcher_joins_the_others(name: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = str(unused.getsockname()[1])
+    meeting = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, EXAMPLES / f"{name}.py", "--ddp", "--steps", "1", "--batch-size", "2"]
+    ranks = [
+        subprocess.Popen(command, env={**meeting, "RANK": rank}, stdout=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    try:
+        outs = [rank.communicate(timeout=100)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    # The second of them would print, too, were it a world of its own.
+    assert [bool(LINE.search(out)) for out in outs] == [True, False]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_losses_are_those_of_ddp(name: str) -> None:
     expected = trained(name, "--steps", "12", "--ddp")
     assert list(expected) == list(range(1, 13))

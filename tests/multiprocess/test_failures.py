@@ -22,6 +22,11 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     assert "rank 0 has none, rank 1 has 2.weight" in first["count"]
     assert first["plan"].startswith("reduction of the plan 0 differs: rank 0 has layers.")
     assert "is missing (1 of 8 are); cover each parameter once" in first["incomplete"]
+    assert "1.weight (2, 2) float32, rank 1 has 1.weight (2, 2) float32, frozen" in first["frozen on one"]
+    assert "rank 0 has 0.weight (4, 2) float32, frozen, rank 1 has 0.weight (5, 2)" in first["frozen shape"]
+    assert first["buffer"].startswith(
+        "buffer 0 differs: rank 0 has 1.running_mean (2,) float32, rank 1 has none"
+    )
     assert first["name"].startswith("policy or plan file 'fastest' is unknown")
     assert "no parameter of the model requires a gradient" in first["frozen"]
     assert "already distributed" in first["twice"]
@@ -31,6 +36,7 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     ("how", "told"),
     [
         ("kill", "training stopped: rank 1 is gone"),
+        ("kill, no buffers, seen later", "training stopped: rank 1 is gone"),
         pytest.param("kill in backward", "training stopped: rank 1 is gone", marks=pytest.mark.slow),
         ("return", "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"),
     ],

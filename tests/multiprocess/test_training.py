@@ -30,6 +30,11 @@ def test_compiled_backward_passes_in_the_plans_order_are_bitwise_ddps() -> None:
     assert run(f"{OPTIMIZER_CASES}:compiled_auto") == [[], []]
 
 
+@pytest.mark.slow
+def test_parameters_of_compiled_models_may_be_changed_between_steps() -> None:
+    assert run(f"{OPTIMIZER_CASES}:compiled_weights_clamped") == [[], []]
+
+
 PARITY = [
     "accumulation",
     "accumulation_without_no_sync",
@@ -87,6 +92,11 @@ def test_one_process_trains_as_without_us() -> None:
 @pytest.mark.slow
 def test_a_group_of_some_ranks_trains_alone() -> None:
     assert run(f"{CASES}:another_group", world=3) == [[], [], []]
+
+
+@pytest.mark.slow
+def test_two_groups_train_side_by_side() -> None:
+    assert run(f"{CASES}:two_groups", world=4) == [[]] * 4
 
 
 @pytest.mark.slow

@@ -308,6 +308,17 @@ def another_group(rank: int, world: int) -> list[str]:
     return train(Twins(Plain, sgd, group=group), rank)
 
 
+def two_groups(rank: int, world: int) -> list[str]:
+    """Halves of the job train a model each, and what all of them do next is not disturbed."""
+    assert world == 4
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    found = train(Twins(Plain, sgd, group=halves[rank // 2]), rank)
+    everybody = dist.new_group([0, 1, 2, 3])
+    ones = torch.ones(1)
+    dist.all_reduce(ones, group=everybody)
+    return found if ones.item() == 4 else [*found, "others' groups are disturbed"]
+
+
 def auto(rank: int) -> list[str]:
     """The whole way from profile to trial to a plan in force."""
     twins = Twins(Plain, sgd, plan="auto")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hocket.bench.train import Ended, check_ended
 from hocket.errors import HocketError
 
 TINY = """
-import torch
+import os, sys, torch
 
 def factory(batch_size):
     print("printed by a user's file")
@@ -28,6 +29,12 @@ def factory(batch_size):
 
 def failing(batch_size):
     raise ValueError("no such data")
+
+def first(batch_size):
+    sys.stderr.write(f"threads: {len(os.listdir('/proc/self/task'))}\\n")
+    return factory(batch_size)
+
+second = third = first
 """
 
 
@@ -106,6 +113,16 @@ def test_ranks_that_a_launcher_started_take_turns_and_the_first_prints(tiny: Pat
     assert "round 3 of 3" in progress
     assert json.loads(out)["rate_bps"] is None
     check(json.loads(out), f"{tiny}:factory")
+
+
+@pytest.mark.slow
+def test_nothing_runs_on_beside_later_models(tiny: Path) -> None:
+    models = ",".join(f"{tiny}:{name}" for name in ("first", "second", "third"))
+    for status, _, errors in on_loopback("--model", models, "--batch-size", "8", "--blocks", "1"):
+        assert status == 0, errors
+        # Libraries start threads of their own with the first model.
+        _, second, third = (int(count) for count in re.findall(r"threads: (\d+)", errors))
+        assert third <= second
 
 
 @pytest.mark.slow

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from hocket.graph import Plan, Reduction, save_plan
 from tests.unit.cli.test_commands import hocket, refused
 
 
@@ -25,11 +28,26 @@ from tests.unit.cli.test_commands import hocket, refused
         (("--rate", "fast"), "bandwidth 'fast' is not a number with a unit"),
         (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
         (("--nodes", "1"), "1 nodes make no lab"),
-        (("--plan", "tac"), "policy 'tac' is unknown; "),
+        *(
+            (("--plan", name), "choose one of: auto, wfbp, ddp, horovod, caramel, bytescheduler, search")
+            for name in ("tac", "exact")
+        ),
+        (("--plan", "none.json"), "none.json: "),
     ],
 )
 def test_what_cannot_be_timed_is_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(hocket("bench", "train", *arguments))
+
+
+def test_a_plan_of_one_model_is_refused(tmp_path: Path) -> None:
+    parameters = (Reduction(parameters=("weight",)),)
+    plan = Plan(
+        policy="mine", model="toy", architecture="allreduce", reductions=parameters, compute_order=None
+    )
+    save_plan(plan, tmp_path / "plan.json")
+    said = refused(hocket("bench", "train", "--plan", str(tmp_path / "plan.json")))
+    assert "plan.json" in said
+    assert "give auto or a policy" in said
 
 
 def test_a_launcher_has_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,121 @@
+"""Ranks that talk to each other on connections of their own.
+
+Torch numbers the groups that a script makes, on each rank by itself: one that only some ranks make shifts the
+numbers of all that follow. These groups are named by rank 0, and torch knows nothing of them: they are there
+whatever the script makes or destroys, and their collectives never get in line with the script's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp
+
+T = TypeVar("T")
+
+_SPREAD_BYTES = 4 << 20
+
+
+class Group:
+    """Some ranks of the job, over gloo; ``name`` is this group's alone, in all of the job's time.
+
+    All of ``ranks`` make it, and issue the same collectives in the same order. None takes longer than
+    ``timeout``, which ends the group.
+    """
+
+    def __init__(self, ranks: Sequence[int], name: str, timeout: timedelta) -> None:
+        store = PrefixStore(name, dist.distributed_c10d._get_default_store())
+        self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
+        self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
+
+    def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> dist.Work:
+        """Start an AllReduce of ``tensor``, in place."""
+        work: dist.Work = self._gloo.allreduce([tensor], op)
+        return work
+
+    def broadcast(self, tensor: torch.Tensor) -> dist.Work:
+        """Start sending rank 0's ``tensor`` into everybody's."""
+        work: dist.Work = self._gloo.broadcast(tensor, 0)
+        return work
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's ``tensor``, all of one shape."""
+        tensors = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._gloo.allgather([tensors], [tensor]).wait()
+        return tensors
+
+    def meet(self) -> None:
+        """Return when all ranks are here."""
+        self._gloo.barrier().wait()
+
+
+def named(process_group: dist.ProcessGroup | None) -> str:
+    """A name that all ranks of ``process_group``, the default one for None, get, and nobody else ever."""
+    box = [f"hocket/{uuid.uuid4().hex}"]
+    dist.broadcast_object_list(box, group=process_group, group_src=0)
+    return box[0]
+
+
+def gathered(value: T, group: Group) -> list[T]:
+    """``value`` of every rank, in their order."""
+    mine = _packed(value)
+    lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
+    packed = group.gather(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
+    return [_unpacked(data[:length]) for data, length in zip(packed, lengths, strict=True)]
+
+
+def from_first(value: T, group: Group) -> T:
+    """Rank 0's ``value``."""
+    packed = _packed(value)
+    length = torch.tensor([len(packed)])
+    group.broadcast(length).wait()
+    if group.rank:
+        packed = torch.zeros(int(length), dtype=torch.uint8)
+    group.broadcast(packed).wait()
+    return _unpacked(packed) if group.rank else value
+
+
+def largest(values: Sequence[float], group: Group) -> list[float]:
+    """The largest over the ranks of each of ``values``."""
+    tensor = torch.tensor(values, dtype=torch.float64)
+    group.reduce(tensor, ReduceOp.MAX).wait()
+    result: list[float] = tensor.tolist()
+    return result
+
+
+def spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
+    """Rank 0's values into ``tensors`` of every rank, in place, a few megabytes at a time."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in kinds.values():
+        together: list[torch.Tensor] = []
+        for tensor in alike:
+            together.append(tensor)
+            if sum(each.nbytes for each in together) >= _SPREAD_BYTES:
+                _spread(together, group)
+                together = []
+        _spread(together, group)
+
+
+def _spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
+    if not tensors:
+        return
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    group.broadcast(flat).wait()
+    for tensor, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(piece.view(tensor.shape))
+
+
+def _packed(value: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+
+
+def _unpacked(data: torch.Tensor) -> Any:  # from ranks of one job, which run one script
+    return pickle.loads(data.numpy().tobytes())

@@ -1,0 +1,176 @@
+"""What limits a step, said of steps whose times are known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hocket.graph import Plan, Reduction
+from hocket.network import MeasuredReduction, Network
+from hocket.runtime import recorder as module
+from hocket.runtime.measured import explanation
+from hocket.runtime.recorder import Recorder
+from hocket.runtime.selection import Choice
+
+MB = 1_000_000
+# 10 ms for each of the two parameters' gradients, 1 ms of them a startup.
+NETWORK = Network(
+    bandwidth_bps=8 * MB / 9e-3,
+    num_workers=2,
+    reduction=MeasuredReduction(workers=2, a_s=1e-3, b_s_per_byte=9e-3 / MB),
+)
+WHOLE = Plan(
+    policy="whole",
+    model="m",
+    architecture="allreduce",
+    reductions=(Reduction(parameters=("a",)), Reduction(parameters=("b",))),
+    compute_order=None,
+)
+# b's in quarters, a's in two chunks, each of which starts up: 5 * 1 + 2 * 9 ms.
+PIECES = Plan(
+    policy="pieces",
+    model="m",
+    architecture="allreduce",
+    reductions=(
+        Reduction(parameters=("b",), slice=(0, 1, 4)),
+        Reduction(parameters=("a",), chunks=2),
+        Reduction(parameters=("b",), slice=(1, 2, 4)),
+        Reduction(parameters=("b",), slice=(2, 4, 4)),
+    ),
+    compute_order=None,
+)
+
+
+class Worker:
+    """A recorder of steps on a clock of its own; ``parameters`` of a megabyte each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        self.parameters = {name: torch.nn.Parameter(torch.zeros(MB // 4)) for name in ("a", "b")}
+        self.recorder = Recorder(self.parameters)
+
+    def step(self, *, own_s: float, wait_s: float, between_s: float, transfer_s: float) -> None:
+        """Half of ``own_s`` forward, half backward; two transfers in a row from the step's begin on."""
+        began = self.now
+        self.recorder.begin_step()
+        self.recorder.sent("b", began, began + transfer_s / 2)
+        self.recorder.sent("a", began + transfer_s / 2, began + transfer_s)
+        self.now += wait_s
+        self.recorder.spent("wait", ["a"], began)
+        self.recorder.reads("layer", list(self.parameters.values()))
+        self.now += own_s / 2
+        self.recorder.forward_ended()
+        for name in ("b", "a"):
+            self.now += own_s / 4
+            self.recorder.produced(self.parameters[name])
+        self.recorder.backward_ended()
+        self.now += between_s
+
+    def told(self, plan: Plan = WHOLE, network: Network | None = NETWORK, **times: float) -> list[str]:
+        for _ in range(6):
+            self.step(**{"own_s": 0.0, "wait_s": 0.0, "between_s": 0.0, "transfer_s": 0.0} | times)
+        return explanation(self.recorder, Choice(plan=plan, network=network), [], 6).splitlines()
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
+
+
+def limit(lines: list[str]) -> str:
+    (line,) = (line for line in lines if line.startswith("limit: "))
+    return line.removeprefix("limit: ")
+
+
+def test_computing_limits_a_step_that_does_nothing_else(worker: Worker) -> None:
+    lines = worker.told(own_s=0.098, between_s=0.002, transfer_s=0.020)
+    assert limit(lines) == "computing; this rank hardly ever waits"
+    assert lines[1] == (
+        "a step: 100.0 ms; computing 98.0 ms (updates 0.0 ms), code between steps 2.0 ms, waiting 0.0 ms,"
+        " transfers under way 20.0 ms (20.0 ms on the network as measured)"
+    )
+
+
+def test_time_between_steps_is_not_computing(worker: Worker) -> None:
+    lines = worker.told(own_s=0.030, between_s=0.070, transfer_s=0.020)
+    assert "computing 30.0 ms" in lines[1]
+    assert "code between steps 70.0 ms" in lines[1]
+    assert limit(lines) == (
+        "code between steps (data loading, validation and the like), then computing;"
+        " this rank hardly ever waits"
+    )
+
+
+def test_a_loader_that_takes_all_the_time_is_the_only_limit(worker: Worker) -> None:
+    lines = worker.told(own_s=0.004, between_s=0.096)
+    assert limit(lines).startswith("code between steps (data loading, validation and the like); ")
+
+
+def test_updates_after_the_backward_pass_are_computing(worker: Worker) -> None:
+    recorder = worker.recorder
+    for _ in range(3):
+        worker.step(own_s=0.060, wait_s=0.0, between_s=0.010, transfer_s=0.0)
+        began = worker.now
+        worker.now += 0.030
+        recorder.spent("update", ["a", "b"], began)
+    line = explanation(recorder, Choice(plan=WHOLE), [], 3).splitlines()[1]
+    assert "computing 90.0 ms (updates 30.0 ms), code between steps 10.0 ms" in line
+
+
+def test_the_network_limits_a_step_when_transfers_take_what_they_should(worker: Worker) -> None:
+    lines = worker.told(own_s=0.010, wait_s=0.012, transfer_s=0.022)
+    assert limit(lines) == "the network, which is hardly ever idle"
+
+
+def test_transfers_that_take_far_longer_wait_for_other_ranks(worker: Worker) -> None:
+    lines = worker.told(own_s=0.010, wait_s=0.040, transfer_s=0.050)
+    assert limit(lines) == (
+        "other ranks that are later, or a network that is slower than measured:"
+        " transfers take 2.5 times what it needs for them"
+    )
+
+
+@pytest.mark.parametrize("network", [None, Network(bandwidth_bps=8 * MB / 9e-3, num_workers=2)])
+def test_without_a_measured_network_nobody_can_tell(worker: Worker, network: Network | None) -> None:
+    lines = worker.told(network=network, own_s=0.010, wait_s=0.040, transfer_s=0.050)
+    assert limit(lines) == "the network, which is hardly ever idle, or other ranks that are later"
+    assert "as measured" not in lines[1]
+
+
+def test_slices_and_chunks_cost_a_startup_each(worker: Worker) -> None:
+    lines = worker.told(PIECES, own_s=0.010, wait_s=0.012, transfer_s=0.022)
+    assert lines[1].endswith("(23.0 ms on the network as measured)")
+
+
+def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) -> None:
+    lines = worker.told(own_s=0.010, wait_s=0.010, transfer_s=0.020)
+    begun = list(worker.recorder.begins)
+    worker.recorder.sent("late", begun[0] - 1.0, begun[0] + 0.001)
+    worker.recorder.sent("early", begun[-1] - 0.001, begun[-1] + 1.0)
+    again = explanation(worker.recorder, Choice(plan=WHOLE, network=NETWORK), [], 6).splitlines()
+    assert again[1] == lines[1]
+
+
+def test_between_idle_networks_and_processors_it_is_what_is_exposed(worker: Worker) -> None:
+    lines = worker.told(own_s=0.020, wait_s=0.010, transfer_s=0.022)
+    assert limit(lines) == "transfers ready last and read first"
+    assert lines[-1] == "longest waits, a step: a 10.0 ms"
+    lines = worker.told(network=None, own_s=0.020, wait_s=0.010, transfer_s=0.022)
+    assert limit(lines) == "transfers ready last and read first, or other ranks that are later"
+
+
+def test_a_later_rank_is_the_limit_also_where_the_network_rests(worker: Worker) -> None:
+    lines = worker.told(own_s=0.030, wait_s=0.070, transfer_s=0.080)
+    assert limit(lines).startswith("other ranks that are later")
+
+
+def test_the_step_graph_keeps_the_time_between_steps(worker: Worker) -> None:
+    worker.told(own_s=0.040, between_s=0.060)
+    graph = worker.recorder.graph("m", 1)
+    assert graph is not None
+    durations_s = dict(zip(graph.operation_names, graph.oracle_s.tolist(), strict=True))
+    assert durations_s["backward between steps"] == pytest.approx(0.060)
+    assert sum(durations_s.values()) == pytest.approx(0.100)
