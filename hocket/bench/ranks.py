@@ -5,7 +5,7 @@ each round begins with another variant. So a machine that slows down, or a netwo
 all of them alike, and figures of one round can be compared. A block begins with steps that are not timed:
 what runs on into the next step, as hocket's transfers do, does so before the first timed step as after the
 last, and training has thousands of steps for one start and one end. A block is timed up to three times as
-long as other virtual machines have more than 3% of the processors' time; what they had least of counts,
+long as other virtual machines have more than a tenth of the processors' time; what they had least of counts,
 whichever variant it is. A time is that of the slowest rank.
 """
 
@@ -58,7 +58,7 @@ from hocket.profiler import Setup
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
 _LEAD_STEPS = 3
 _SIZING_STEPS = 4
-_MOST_STOLEN = 0.03
+_MOST_STOLEN = 0.1
 _TRIES = 3
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+LANES = 2
+
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
@@ -37,13 +39,15 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
     of its parameters in the next step does. ``slice``: (first, end, n) for the slices ``first`` to
     ``end`` - 1 of n equal ones of one parameter that stands alone; they travel in the order of their numbers,
-    and other reductions between them.
+    and other reductions between them. ``lane``: a reduction that waits for its gradients holds up only what
+    comes after it in its own lane; simulations have them all in one.
     """
 
     parameters: Batch
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
     window: Literal["backward", "forward"] = "backward"
     slice: tuple[int, int, int] | None = None
+    lane: Annotated[int, msgspec.Meta(ge=0, lt=LANES)] = 0
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):

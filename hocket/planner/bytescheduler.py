@@ -11,6 +11,7 @@ Differs from the paper
   comes.
 * Small gradients that become ready one after the other share a transfer, up to half a partition; and as
   the order is known, slices of one gradient between which nothing urgent comes do, up to ``most_bytes``.
+* What the queue would send the moment it is ready has a lane of its own, so that others go on if it is late.
 * The partition is where a transfer's constant cost is a tenth of it, and 1 MiB at least, not tuned by
   trial; ``partition_bytes`` sets it. The credit is the runtime's.
 """
@@ -35,6 +36,7 @@ _CONSTANT_SHARE = 0.1
 # Below the least, what a transfer costs the processors is more than what an urgent one gains.
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 16 << 20
 _STEPS = 4  # after the first few, steps repeat
+_PROMPT = 0.05  # of a step; what is ready by so much earlier is not late
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class _Piece:
     gradients: tuple[int, ...]
     slice: tuple[int, int] | None
     cost_s: float
+
+
+@dataclass(frozen=True)
+class _Issued:
+    """When a piece (its index) was ready, and when it went."""
+
+    piece: int
+    ready_s: float
+    start_s: float
 
 
 def partition_of(network: Network) -> int:
@@ -71,11 +82,12 @@ def bytescheduler(
     if ordered:
         operations = compute_order(graph, control_edges(graph, best_order(graph)))
     pieces = _pieces(graph, network, operations, partition)
+    rhythm = _rhythm(graph, operations.tolist(), pieces)
     return Plan(
         policy="bytescheduler",
         model=graph.model,
         architecture="allreduce",
-        reductions=_reductions(graph, pieces, _rhythm(graph, operations.tolist(), pieces), most_bytes),
+        reductions=_reductions(graph, pieces, rhythm, most_bytes),
         compute_order=tuple(graph.operation_names[i] for i in operations) if ordered else None,
         issue="listed",
     )
@@ -111,13 +123,15 @@ def _pieces(graph: StepGraph, network: Network, operations: Indices, partition: 
 
 
 def _reductions(
-    graph: StepGraph, pieces: list[_Piece], order: list[int], most_bytes: int
+    graph: StepGraph, pieces: list[_Piece], rhythm: list[_Issued], most_bytes: int
 ) -> tuple[Reduction, ...]:
-    """The transfers of ``pieces`` in ``order``, slices in a row together as far as they may be."""
+    """The transfers of ``pieces`` as they are issued, slices in a row together as far as they may be."""
+    lanes = _lanes(rhythm)
     runs: list[list[int]] = []
-    for k in order:
+    for k in lanes:
         cut, gradients = pieces[k].slice, pieces[k].gradients
-        if runs and cut is not None and runs[-1][-1] == k - 1 and pieces[k - 1].gradients == gradients:
+        follows = runs and runs[-1][-1] == k - 1 and lanes[k - 1] == lanes[k]
+        if follows and cut is not None and pieces[k - 1].gradients == gradients:
             run_bytes = (len(runs[-1]) + 1) * int(graph.parameter_bytes[gradients[0]]) / cut[1]
             if run_bytes <= most_bytes:
                 runs[-1].append(k)
@@ -128,9 +142,26 @@ def _reductions(
             parameters=tuple(graph.parameter_names[g] for g in pieces[run[0]].gradients),
             window="forward",
             slice=_slices(pieces[run[0]], len(run)),
+            lane=lanes[run[0]],
         )
         for run in runs
     )
+
+
+def _lanes(rhythm: list[_Issued]) -> dict[int, int]:
+    """The lane of each piece, in the order of ``rhythm``.
+
+    What goes the moment it is ready, before what was ready earlier, goes in the second lane: were it a little
+    late, the network would wait for it.
+    """
+    lanes: dict[int, int] = {}
+    step_s = rhythm[-1].start_s - rhythm[0].start_s if rhythm else 0.0
+    earliest_s = np.inf  # of what is issued later
+    for issued in reversed(rhythm):
+        urgent = issued.start_s - issued.ready_s < _PROMPT * step_s
+        lanes[issued.piece] = int(urgent and earliest_s < issued.ready_s)
+        earliest_s = min(earliest_s, issued.ready_s)
+    return dict(reversed(lanes.items()))
 
 
 def _slices(first: _Piece, number: int) -> tuple[int, int, int] | None:
@@ -141,8 +172,8 @@ def _slices(first: _Piece, number: int) -> tuple[int, int, int] | None:
     return k, k + number, count
 
 
-def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> list[int]:
-    """The order in which a step's ``pieces`` (indices) go when processor and network wait for each other."""
+def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> list[_Issued]:
+    """A step's ``pieces`` as they go when processor and network wait for each other."""
     seconds = graph.oracle_s.tolist()
     update_s = _update_seconds(graph)
     makers = graph.produces.transpose(graph.num_parameters)
@@ -159,9 +190,10 @@ def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> li
     now = free_s = 0.0
     waiting: list[tuple[int, int]] = []  # urgency, piece
     coming: list[tuple[float, int]] = []  # ready, piece; in the order of time
+    ready_s = [0.0] * len(pieces)
     arrived_s = dict.fromkeys(range(len(pieces)), 0.0)
     of_step = [0] * len(pieces)
-    issued: list[tuple[int, int]] = []  # of which step, piece
+    issued: list[tuple[int, _Issued]] = []  # of which step
 
     def arrive(g: int) -> None:
         """Wait for the gradient ``g``; what is ready meanwhile is known, as nobody computes."""
@@ -173,9 +205,9 @@ def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> li
                     free_s = max(free_s, ready) if not waiting else free_s
                     heapq.heappush(waiting, (urgency[k], k))
                 _, k = heapq.heappop(waiting)
+                issued.append((of_step[k], _Issued(k, ready_s[k], max(free_s, ready_s[k]))))
                 free_s += pieces[k].cost_s
                 arrived_s[k] = free_s
-                issued.append((of_step[k], k))
             now = max(now, arrived_s[wanted])
 
     for step in range(_STEPS):
@@ -196,10 +228,11 @@ def _rhythm(graph: StepGraph, operations: list[int], pieces: list[_Piece]) -> li
                     if missing[k] == 0:
                         del arrived_s[k]
                         of_step[k] = step
+                        ready_s[k] = now
                         coming.append((now, k))
     for g in pieces_of:
         arrive(g)
-    return [k for step, k in issued if step == _STEPS - 1]
+    return [each for step, each in issued if step == _STEPS - 1]
 
 
 def _update_seconds(graph: StepGraph) -> list[float]:

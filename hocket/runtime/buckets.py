@@ -58,11 +58,12 @@ class Bucket:
 
 @dataclass(eq=False, frozen=True)
 class Transfer:
-    """One AllReduce on the wire: a piece of a bucket, and its name in timelines."""
+    """One AllReduce on the wire: a piece of a bucket, its name in timelines, and its lane."""
 
     bucket: Bucket
     tensor: torch.Tensor
     name: str
+    lane: int
 
 
 @dataclass(eq=False, frozen=True)
@@ -89,7 +90,7 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
             for names in _alike(reduction.parameters, parameters):
                 bucket = _bucket(names, parameters, forward)
                 buckets.append(bucket)
-                transfers += _pieces(bucket, reduction.chunks)
+                transfers += _pieces(bucket, reduction.chunks, reduction.lane)
             continue
         (name,), (first, end, count) = reduction.parameters, reduction.slice
         if name not in sliced:
@@ -99,7 +100,8 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
         start, elements = slices[0].storage_offset(), sum(piece.numel() for piece in slices)
         if elements:
             shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
-            transfers.append(Transfer(sliced[name], sliced[name].flat.narrow(0, start, elements), shown))
+            piece = sliced[name].flat.narrow(0, start, elements)
+            transfers.append(Transfer(sliced[name], piece, shown, reduction.lane))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 
@@ -137,10 +139,10 @@ def _is_dense(parameter: torch.Tensor) -> bool:
     return True
 
 
-def _pieces(bucket: Bucket, chunks: int) -> list[Transfer]:
+def _pieces(bucket: Bucket, chunks: int, lane: int) -> list[Transfer]:
     name = batch_name(bucket.names)
     tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
     return [
-        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
+        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}", lane)
         for k, tensor in enumerate(tensors)
     ]

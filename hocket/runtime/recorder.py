@@ -36,7 +36,7 @@ BETWEEN_STEPS: Key = ("backward", "between steps")
 class Recorder:
     """Records one rank's steps; ``parameters``: the trained ones by name.
 
-    Everything but :meth:`sent` is called from the training thread.
+    Everything but :meth:`moved` is called from the training thread.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
@@ -108,9 +108,9 @@ class Recorder:
                 share = (now - started) * size / max(sum(sizes), 1)
                 self._step[key] = self._step.get(key, 0.0) + share
 
-    def sent(self, name: str, started: float, ended: float) -> None:
+    def moved(self, kind: Kind, name: str, started: float, ended: float) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""
-        self.spans.append(("reduce", name, started, ended))
+        self.spans.append((kind, name, started, ended))
 
     def graph(self, model: str, batch_size: int) -> StepGraph | None:
         """The steps of the usual form since :meth:`forget`, a sample each; None without any."""

@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -31,7 +31,7 @@ _OF_GLOO = ("gloo", "connection", "timed out", "timeout")
 
 
 class Rounds:
-    """The buckets of the plan in force, on ``group``, which is for them alone.
+    """The buckets of the plan in force, on ``groups``, one a lane, which are for them alone.
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
     something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
@@ -41,19 +41,19 @@ class Rounds:
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
-        group: Group,
+        groups: Sequence[Group],
         recorder: Recorder,
         watch: Watch,
         timeout_s: float,
     ) -> None:
-        self.channel = Channel(group, timeout_s, recorder.sent)
+        self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
         self.barriers: dict[str, None] = {}
         self.unsettled: dict[Bucket, None] = {}
         self._layout: Layout | None = None
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
-        self._scale = 1.0 / group.size
+        self._scale = 1.0 / groups[0].size
         self._sent: set[Bucket] = set()
         self.thread = threading.get_ident()
 

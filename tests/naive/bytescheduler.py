@@ -14,8 +14,8 @@ def order(
     operations: Sequence[int],
     pieces: Sequence[tuple[set[int], float]],
     update_s: Sequence[float],
-) -> list[int]:
-    """In which order pieces (gradients, seconds on the network) of the last step start on the network."""
+) -> list[tuple[int, float, float]]:
+    """The last step's pieces (gradients, seconds on the network) as they start: which, ready, sent."""
     program: list[tuple[str, int, int]] = []
     for step in range(STEPS):
         read: set[int] = set()
@@ -34,7 +34,8 @@ def order(
     state = ["arrived"] * len(pieces)
     made: list[set[tuple[int, int]]] = [set() for _ in pieces]
     round_of = [0] * len(pieces)
-    started: list[tuple[int, int]] = []
+    ready_at = [0.0] * len(pieces)
+    started: list[tuple[int, tuple[int, float, float]]] = []
     clock, place = 0.0, 0
     computing: tuple[float, int, int] | None = None
     sending: tuple[float, int] | None = None
@@ -52,6 +53,7 @@ def order(
                         made[k].add((g, i))
                 if gradients and made[k] == {(g, i) for g in gradients for i in makers[g]}:
                     made[k], state[k], round_of[k] = set(), "ready", step
+                    ready_at[k] = clock
         elif computing and computing[0] <= clock:
             computing = None
         if not computing and place < len(program):
@@ -68,7 +70,7 @@ def order(
             if ready:
                 k = min(ready, key=lambda k: (urgency[k], k))
                 state[k] = "sent"
-                started.append((round_of[k], k))
+                started.append((round_of[k], (k, ready_at[k], clock)))
                 sending = clock + pieces[k][1], k
         clock = min([t[0] for t in (computing, sending) if t], default=clock)
-    return [k for step, k in started if step == STEPS - 1]
+    return [each for step, each in started if step == STEPS - 1]

@@ -27,7 +27,14 @@ def test_the_order_is_the_queues(graph: StepGraph, partition: int) -> None:
     pieces = planner._pieces(graph, NETWORK, operations, partition)
     alike = [(set(piece.gradients), piece.cost_s) for piece in pieces]
     expected = naive.order(graph, operations.tolist(), alike, planner._update_seconds(graph))
-    assert planner._rhythm(graph, operations.tolist(), pieces) == expected
+    rhythm = planner._rhythm(graph, operations.tolist(), pieces)
+    assert [(each.piece, each.ready_s, each.start_s) for each in rhythm] == expected
+    lanes = planner._lanes(rhythm)
+    assert list(lanes) == [k for k, _, _ in expected]
+    for place, (k, ready_s, start_s) in enumerate(expected):
+        overtakes = any(other < ready_s for _, other, _ in expected[place + 1 :])
+        prompt = start_s - ready_s < 0.05 * (expected[-1][2] - expected[0][2])
+        assert lanes[k] == int(overtakes and prompt)
 
 
 @given(shared_steps(), st.sampled_from([125, 250, 1000]), st.sampled_from([0, 500, 4000]), st.booleans())

@@ -56,8 +56,8 @@ class Worker:
         """Half of ``own_s`` forward, half backward; two transfers in a row from the step's begin on."""
         began = self.now
         self.recorder.begin_step()
-        self.recorder.sent("b", began, began + transfer_s / 2)
-        self.recorder.sent("a", began + transfer_s / 2, began + transfer_s)
+        self.recorder.moved("reduce", "b", began, began + transfer_s / 2)
+        self.recorder.moved("reduce", "a", began + transfer_s / 2, began + transfer_s)
         self.now += wait_s
         self.recorder.spent("wait", ["a"], began)
         self.recorder.reads("layer", list(self.parameters.values()))
@@ -148,8 +148,8 @@ def test_slices_and_chunks_cost_a_startup_each(worker: Worker) -> None:
 def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) -> None:
     lines = worker.told(own_s=0.010, wait_s=0.010, transfer_s=0.020)
     begun = list(worker.recorder.begins)
-    worker.recorder.sent("late", begun[0] - 1.0, begun[0] + 0.001)
-    worker.recorder.sent("early", begun[-1] - 0.001, begun[-1] + 1.0)
+    worker.recorder.moved("reduce", "late", begun[0] - 1.0, begun[0] + 0.001)
+    worker.recorder.moved("reduce", "early", begun[-1] - 0.001, begun[-1] + 1.0)
     again = explanation(worker.recorder, Choice(plan=WHOLE, network=NETWORK), [], 6).splitlines()
     assert again[1] == lines[1]
 
