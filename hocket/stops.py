@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 import weakref
@@ -74,18 +75,26 @@ def uninterrupted() -> Iterator[None]:
     Off the main thread only for the commands that are started: Python raises nothing there.
     """
     held = _STOPS | {signal.SIGALRM}
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     came: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        # A thread that does not block a stop may take it, and Python's handler then runs in this one.
-        for number in held:
-            handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    restore: list[Callable[[], object]] = []
+    stop: BaseException | None = None
     try:
+        earlier = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        restore.append(functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, earlier))
+        if threading.current_thread() is threading.main_thread():
+            # A thread that does not block a stop may take it, and Python's handler then runs in this one.
+            for number in held:
+                handler = signal.signal(number, lambda number, _: came.append(number))
+                restore.append(functools.partial(signal.signal, number, handler))
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-        for stop in came:
-            signal.raise_signal(stop)
+        while restore:
+            try:
+                restore[-1]()
+                restore.pop()
+            except BaseException as error:  # one that comes as soon as it may
+                stop = error
+        if stop is not None:
+            raise stop
+        for again in came:
+            signal.raise_signal(again)
