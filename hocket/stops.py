@@ -43,7 +43,7 @@ class _Unwinding:
 
     def _raise(self, frame: FrameType | None) -> None:
         while frame is not None:
-            if frame.f_globals.get("__name__", "").startswith("llvmlite"):
+            if str(frame.f_globals.get("__name__")).startswith("llvmlite"):
                 return
             frame = frame.f_back
         raise self._exception()
