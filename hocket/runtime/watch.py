@@ -60,8 +60,9 @@ class Watch:
         """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
         self._finished = finished
         self._stopped.set()
-        # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well.
-        self._thread.join(timeout=2 * _EVERY_S)
+        # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well. One
+        # that answers late is waited for: a thread that is in torch when the interpreter ends aborts it.
+        self._thread.join(timeout=_PATIENCE_S)
 
     def blame(self, failure: str) -> str:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""

@@ -143,6 +143,8 @@ def test_a_standard_output_that_takes_nothing(redirection: str, json_flag: str) 
     assert ran.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # it compiles everything
 def test_it_runs_where_nothing_can_be_cached() -> None:
     # Numba finds no place for its cache when neither the package's folder nor a home can be written.
     code = (
@@ -151,7 +153,7 @@ def test_it_runs_where_nothing_can_be_cached() -> None:
         "from hocket.__main__ import entry; entry()"
     )
     command = [sys.executable, "-c", code, STEP]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["policy"] == "tac"
 
