@@ -96,8 +96,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     for reduction in fields.get("reductions", ()):
         if reduction["slice"] is None:
             del reduction["slice"]
-        if reduction["lane"] == 0:
-            del reduction["lane"]
     if plan.issue is None:
         del fields["issue"]
     if plan.barrier == "step":

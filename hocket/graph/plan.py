@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-LANES = 2
-
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
@@ -39,15 +37,13 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
     of its parameters in the next step does. ``slice``: (first, end, n) for the slices ``first`` to
     ``end`` - 1 of n equal ones of one parameter that stands alone; they travel in the order of their numbers,
-    and other reductions between them. ``lane``: a reduction that waits for its gradients holds up only what
-    comes after it in its own lane; simulations have them all in one.
+    and other reductions between them.
     """
 
     parameters: Batch
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
     window: Literal["backward", "forward"] = "backward"
     slice: tuple[int, int, int] | None = None
-    lane: Annotated[int, msgspec.Meta(ge=0, lt=LANES)] = 0
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +61,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule for one step.
 
     ``pulls`` are sent in the listed order. ``issue`` says how gradients leave: "listed" keeps the order of
-    ``pushes`` or ``reductions`` strictly; "ready" sends what is ready, the first listed push first, and
-    reductions as they become ready on all workers. None is "ready" for pushes and "listed" for reductions.
-    ``compute_order`` is kept strictly; None lets a processor take any ready operation, the first in the step
+    ``pushes`` or ``reductions`` strictly; with "ready" the first listed one of those that are ready goes
+    next, reductions of an older step before those of a newer one. None is "ready" for pushes and "listed"
+    for reductions. ``compute_order`` is kept strictly; None lets a processor take any ready operation, the first in the step
     file first. ``barrier``: with "step" a parameter server's next step starts when this one has ended
     everywhere; with "parameter" each parameter is pulled again as soon as it is updated.
     """

@@ -41,7 +41,7 @@ def check_same_plan(plan: Plan, group: Group) -> None:
         Naming the first reduction that differs, and the ranks.
     """
     reductions = [
-        f"{', '.join(r.parameters)} (chunks {r.chunks}, window {r.window}, slice {r.slice}, lane {r.lane})"
+        f"{', '.join(r.parameters)} (chunks {r.chunks}, window {r.window}, slice {r.slice})"
         for r in plan.reductions
     ]
     order = [] if plan.compute_order is None else list(plan.compute_order)

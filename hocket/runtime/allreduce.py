@@ -1,27 +1,27 @@
 """The network's side: transfers in the plan's order, a few on the way at once, beside the training thread.
 
-Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's credit (Peng et al.
-2019): a transfer that is urgent waits for the few before it at most, and the network never waits for a
-thread to wake.
+Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's queue and credit (Peng et
+al. 2019): of the transfers that are ready the most urgent goes first, it waits for the few before it at most,
+and the network never waits for a thread to wake.
 
 Differs from the papers
 -----------------------
-* The order is fixed by the plan and the same on every rank and in every step: AllReduces that ranks issue in
-  different orders sum up the wrong tensors or wait for each other for ever. What is urgent the moment it is
-  there has a lane, and so a group, of its own: where it is later than planned, the others go on.
+* AllReduces that ranks issue in different orders sum up the wrong tensors or wait for each other for ever. So
+  either the plan lists the order, or rank 0 chooses each transfer when one may go and tells the others: one
+  small message, where Horovod and ByteScheduler gather from all ranks what is ready. The others are about as
+  far as rank 0, and a transfer that is chosen early waits for the last of them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 
-from hocket.runtime.buckets import Bucket, State, Transfer
+from hocket.runtime.buckets import Bucket, Layout, State, Transfer
 from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
@@ -34,37 +34,40 @@ class TransferError(Exception):
 
 
 class Channel:
-    """Reduces what is filled, on ``groups`` that nobody else uses, one for each lane.
+    """Reduces what is filled on ``group``; ``choices`` carries rank 0's. Nobody else uses either of them.
 
-    Of each lane ``CREDIT`` threads take the next transfer of its order, start it once its bucket is filled,
-    and wait for its end. ``sent`` is called, from those threads, with a transfer's name, start and end.
+    ``CREDIT`` threads take the next transfer, start it once its bucket is filled, and wait for its end.
+    ``sent`` is called, from those threads, with a transfer's name, start and end.
     """
 
-    def __init__(self, groups: Sequence[Group], timeout_s: float, sent: Sent) -> None:
-        self._groups = groups
+    def __init__(self, group: Group, choices: Group, timeout_s: float, sent: Sent) -> None:
+        self._group, self._choices = group, choices
         self._timeout_s = timeout_s
         self._sent = sent
         self._changed = threading.Condition()
+        # Held while one is chosen and started: transfers start in one order, whichever thread starts them.
+        self._issue = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._lanes: list[_Lane] = []
-        self._pieces: Counter[int] = Counter()
+        self._order: tuple[Transfer, ...] = ()
+        self._listed = True
+        self._places: dict[int, list[int]] = {}
+        self._started = 0
+        self._filled: dict[int, int] = {}  # places in the order that wait for their turn, with their round
         self._under_way = 0
         self._stopping = False
         self.error: BaseException | None = None
 
-    def start(self, order: Sequence[Transfer]) -> None:
-        """Send along ``order``, over and over, until :meth:`stop`."""
+    def start(self, layout: Layout) -> None:
+        """Send along ``layout``, over and over, until :meth:`stop`."""
         assert not self._threads
         self._stopping = False
-        self._pieces = Counter(id(transfer.bucket) for transfer in order)
-        lanes = [
-            _Lane(group, [transfer for transfer in order if transfer.lane == k])
-            for k, group in enumerate(self._groups)
-        ]
-        self._lanes = [lane for lane in lanes if lane.order]
+        self._order, self._listed = layout.transfers, layout.plan.issue != "ready"
+        self._places = {}
+        for place, transfer in enumerate(self._order):
+            self._places.setdefault(id(transfer.bucket), []).append(place)
+        self._started = 0
         self._threads = [
-            threading.Thread(target=self._run, args=[lane], name=f"hocket-transfers-{k}", daemon=True)
-            for lane in self._lanes
+            threading.Thread(target=self._run, name=f"hocket-transfers-{k}", daemon=True)
             for k in range(CREDIT)
         ]
         for thread in self._threads:
@@ -74,21 +77,23 @@ class Channel:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.error is not None or not (self._under_way or any(map(_due, self._lanes))),
-                self._timeout_s,
+                lambda: self.error is not None or not (self._under_way or self._may_go()), self._timeout_s
             )
             self._stopping = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=self._timeout_s)
-        self._threads, self._lanes = [], []
+        self._threads = []
 
     def send(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""
         with self._changed:
             bucket.state = State.SENT
-            bucket.missing = self._pieces[id(bucket)]
+            places = self._places.get(id(bucket), ())
+            bucket.missing = len(places)
             bucket.rounds += 1
+            for place in places:
+                self._filled[place] = bucket.rounds
             self._changed.notify_all()
 
     def wait(self, bucket: Bucket) -> None:
@@ -112,9 +117,9 @@ class Channel:
         """Whether a bucket that was sent could be used without waiting."""
         return bucket.missing == 0
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self) -> None:
         try:
-            while (taken := self._take(lane)) is not None:
+            while (taken := self._take()) is not None:
                 transfer, work, started = taken
                 work.wait()
                 self._sent(transfer.name, started, time.perf_counter())
@@ -127,32 +132,48 @@ class Channel:
                 self.error = self.error or error
                 self._changed.notify_all()
 
-    def _take(self, lane: _Lane) -> tuple[Transfer, dist.Work, float] | None:
-        """Start the next transfer of the lane once it is filled; None when there will be none."""
-        # The lock makes ranks agree: transfers start in the order, whichever thread starts them.
-        with lane.issue:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self.error is not None or _due(lane))
-                if self._stopping or self.error is not None:
-                    return None
-                transfer = lane.order[lane.next % len(lane.order)]
-                lane.next += 1
-                self._under_way += 1
+    def _take(self) -> tuple[Transfer, dist.Work, float] | None:
+        """Start the next transfer; None when there will be none."""
+        with self._issue:
+            place = self._next()
+            if place is None:
+                return None
             started = time.perf_counter()
-            return transfer, lane.group.reduce(transfer.tensor), started
+            return self._order[place], self._group.reduce(self._order[place].tensor), started
 
+    def _next(self) -> int | None:
+        """The place of the next transfer, which is filled and counts as under way from now on."""
+        # A message of rank 0's waits in the network for as long as nothing is filled here: no wait for it can
+        # be longer than one for a transfer.
+        if not self._until(lambda: bool(self._filled)):
+            return None
+        if self._listed:
+            place = self._started % len(self._order)
+        elif self._choices.rank == 0:
+            with self._changed:
+                # All of a round before the next one: others may wait for it, and have nothing else to send.
+                place = min(self._filled, key=lambda k: (self._filled[k], k))
+            self._choices.broadcast(torch.tensor(place)).wait()
+        else:
+            choice = torch.tensor(0)
+            self._choices.broadcast(choice).wait()
+            place = int(choice)
+        if not self._until(lambda: place in self._filled):
+            return None
+        with self._changed:
+            del self._filled[place]
+            self._started += 1
+            self._under_way += 1
+        return place
 
-@dataclass
-class _Lane:
-    """Transfers that keep their order; ``next`` counts those that were started."""
+    def _until(self, due: Callable[[], bool]) -> bool:
+        """Wait for ``due``; False when there is nothing to wait for any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self.error is not None or due())
+            return not self._stopping and self.error is None
 
-    group: Group
-    order: Sequence[Transfer]
-    next: int = 0
-    issue: threading.Lock = field(default_factory=threading.Lock)
-
-
-def _due(lane: _Lane) -> bool:
-    """Whether the next transfer of the lane is filled."""
-    turn, place = divmod(lane.next, len(lane.order))
-    return lane.order[place].bucket.rounds > turn
+    def _may_go(self) -> bool:
+        """Whether something is filled whose turn has come or can come."""
+        if not self._listed:
+            return bool(self._filled)
+        return bool(self._order) and self._started % len(self._order) in self._filled

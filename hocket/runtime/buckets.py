@@ -58,12 +58,11 @@ class Bucket:
 
 @dataclass(eq=False, frozen=True)
 class Transfer:
-    """One AllReduce on the wire: a piece of a bucket, its name in timelines, and its lane."""
+    """One AllReduce on the wire: a piece of a bucket, and its name in timelines."""
 
     bucket: Bucket
     tensor: torch.Tensor
     name: str
-    lane: int
 
 
 @dataclass(eq=False, frozen=True)
@@ -90,7 +89,7 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
             for names in _alike(reduction.parameters, parameters):
                 bucket = _bucket(names, parameters, forward)
                 buckets.append(bucket)
-                transfers += _pieces(bucket, reduction.chunks, reduction.lane)
+                transfers += _pieces(bucket, reduction.chunks)
             continue
         (name,), (first, end, count) = reduction.parameters, reduction.slice
         if name not in sliced:
@@ -101,7 +100,7 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
         if elements:
             shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
             piece = sliced[name].flat.narrow(0, start, elements)
-            transfers.append(Transfer(sliced[name], piece, shown, reduction.lane))
+            transfers.append(Transfer(sliced[name], piece, shown))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 
@@ -139,10 +138,10 @@ def _is_dense(parameter: torch.Tensor) -> bool:
     return True
 
 
-def _pieces(bucket: Bucket, chunks: int, lane: int) -> list[Transfer]:
+def _pieces(bucket: Bucket, chunks: int) -> list[Transfer]:
     name = batch_name(bucket.names)
     tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
     return [
-        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}", lane)
+        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
         for k, tensor in enumerate(tensors)
     ]

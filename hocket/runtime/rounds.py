@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -31,7 +31,7 @@ _OF_GLOO = ("gloo", "connection", "timed out", "timeout")
 
 
 class Rounds:
-    """The buckets of the plan in force, on ``groups``, one a lane, which are for them alone.
+    """The buckets of the plan in force, on ``group``, with ``choices`` for their order, both for them alone.
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
     something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
@@ -41,19 +41,20 @@ class Rounds:
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
-        groups: Sequence[Group],
+        group: Group,
+        choices: Group,
         recorder: Recorder,
         watch: Watch,
         timeout_s: float,
     ) -> None:
-        self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
+        self.channel = Channel(group, choices, timeout_s, functools.partial(recorder.moved, "reduce"))
         self.barriers: dict[str, None] = {}
         self.unsettled: dict[Bucket, None] = {}
         self._layout: Layout | None = None
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
-        self._scale = 1.0 / groups[0].size
+        self._scale = 1.0 / group.size
         self._sent: set[Bucket] = set()
         self.thread = threading.get_ident()
 
@@ -67,7 +68,7 @@ class Rounds:
         self._layout = layout
         for bucket in layout.buckets:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
-        self.channel.start(layout.transfers)
+        self.channel.start(layout)
 
     # A round begins.
 

@@ -46,7 +46,6 @@ class Program(NamedTuple):
     num_global_lanes: int  # G
     num_receivers: int  # of all worker-server pairs, or 0
     num_servers: int  # M, whose channels there are; 0: none
-    first_come: bool  # global lanes take nodes as they become ready, not the least first
     next_ptr: Ints  # (N + 1,) cuts next_idx: the nodes that wait for each node
     next_idx: Ints
     lane: Ints  # (N,) worker 0's lane; worker w's is lane + w * lane_step
@@ -132,7 +131,7 @@ def run(
         program.lane,
         program.lane_step,
     )
-    first_come, work = program.first_come, program.work
+    work = program.work
     num_steps, num_workers = samples.shape
     u = program.num_globals
     num_locals = len(lane_of) - u
@@ -159,7 +158,7 @@ def run(
 
     waits = _initial_waits(program, num_workers, num_steps)
     ready, ended = np.empty(len(waits), np.int64), np.empty(len(waits), np.int64)  # at this instant
-    num_ready = num_ended = num_touched = completed = arrivals = 0
+    num_ready = num_ended = num_touched = completed = 0
     for item in range(len(waits)):
         if waits[item] == 0:
             ready[num_ready] = item
@@ -176,8 +175,7 @@ def run(
                 step, place = item // size, item % size
                 if place < u:
                     lane = lane_of[place]
-                    key = arrivals if first_come else step * u + place
-                    arrivals += 1
+                    key = step * u + place
                 else:
                     worker, local = (place - u) // num_locals, (place - u) % num_locals
                     lane = lane_of[u + local]

@@ -151,7 +151,7 @@ def assemble_reduced(
     preference = np.zeros(num_nodes - u, np.int64)
     # Of one step, updates come after everything that leads to a gradient.
     preference[:n] = rank + np.where(update, n, 0)
-    program = Program(u, 1, 0, 0, not listed, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
+    program = Program(u, 1, 0, 0, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
     return program, preference
 
 

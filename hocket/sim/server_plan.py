@@ -160,9 +160,7 @@ def assemble_server(
             sources, targets, pulled, first_op, rank, pulls[0], num_pulls
         )
         preference[of_pushes] = np.arange(num_pushes)
-    program = Program(
-        u, num_servers, num_receivers, num_servers, False, next_ptr, next_idx, lane, lane_step, work
-    )
+    program = Program(u, num_servers, num_receivers, num_servers, next_ptr, next_idx, lane, lane_step, work)
     return program, preference[u:].copy(), pulls, pushes
 
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
-_PARTITIONS = (0.25, 1.0, 4.0)  # of the planner's own choice
-_RUN = 4.0  # slices in a row travel together up to this; also of that choice
+_PARTITIONS = (1.0, 2.0, 4.0)  # of the planner's own choice
 _TRIED = 2
 _ALIKE = 1.02
 _ITERATIONS = 4
@@ -134,7 +133,7 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
     for factor in _PARTITIONS:
         size = round(factor * partition)
         for ordered in (False, True) if free else (False,):
-            made = bytescheduler(graph, network, size, most_bytes=round(_RUN * partition), ordered=ordered)
+            made = bytescheduler(graph, network, size, ordered=ordered)
             name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
             plans.append(msgspec.structs.replace(made, policy=name))
     seconds = {

@@ -21,10 +21,6 @@ from tests.naive.max_min import rates
 Name = tuple[str | int, ...]
 
 
-class TiedError(Exception):
-    """Two reductions became ready at one instant: which of them goes first is left open."""
-
-
 @dataclass
 class Item:
     """What occupies ``lane`` for ``work`` seconds, or bits if its lane is a channel, once ``needs`` ended.
@@ -39,13 +35,10 @@ class Item:
     needs: set[Name]
 
 
-def ends(
-    items: Sequence[Item], network: Network, topology: Topology | None = None, first_come: bool = False
-) -> dict[Name, float]:
+def ends(items: Sequence[Item], network: Network, topology: Topology | None = None) -> dict[Name, float]:
     """When each item ends. Lanes named "pull" and "push" are channels: (direction, worker, server).
 
-    ``topology``: links other than the network's equal ones. With ``first_come`` the lane "network" takes
-    first what could start first, and has no answer to a tie.
+    ``topology``: links other than the network's equal ones.
     """
     waiting: dict[Name, list[Item]] = {}
     for item in sorted(items, key=lambda item: item.rank):
@@ -56,22 +49,13 @@ def ends(
     starting: dict[Name, tuple[Item, float]] = {}  # channel -> item, when its bytes start to move
     bits: dict[Name, float] = {}  # channel that moves bytes -> bits left
     moved: dict[Name, Item] = {}
-    could_start: dict[Name, float] = {}
     now = 0.0
     while True:
         # Start whatever can start.
         for lane, queue in waiting.items():
-            ready = (
-                [item for item in queue if item.needs <= done] if first_come and lane[0] == "network" else []
-            )
-            for item in ready:
-                could_start.setdefault(item.name, now)
             if lane in running or lane in starting or lane in bits:
                 continue
-            ready.sort(key=lambda item: could_start[item.name])
-            if len(ready) > 1 and could_start[ready[1].name] <= could_start[ready[0].name] + SAME:
-                raise TiedError
-            chosen = ready[0] if ready else next((item for item in queue if item.needs <= done), None)
+            chosen = next((item for item in queue if item.needs <= done), None)
             if chosen is None:
                 continue
             queue.remove(chosen)
@@ -207,7 +191,7 @@ def reduction_steps(
                             needs |= arrived(k - 1, p) if p in trained else set()
                 work = float(graph.durations_s[i, samples[k][worker]]) / speeds[worker]
                 items.append(Item(operation(k, worker, i), ("worker", worker), rank, work, needs))
-    end = ends(items, network, first_come=plan.issue == "ready")
+    end = ends(items, network)
     return [
         max(end[operation(k, worker, i)] for worker in workers for i in main) for k in range(len(samples))
     ]

@@ -1,0 +1,176 @@
+"""Which transfer goes next: the plan's order, or rank 0's choice, and nothing before its bucket is filled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import Queue
+from typing import Any, cast
+
+import pytest
+import torch
+
+from hocket.graph import Plan, Reduction
+from hocket.runtime.allreduce import CREDIT, Channel, TransferError
+from hocket.runtime.buckets import Layout, lay_out
+from hocket.runtime.group import Group
+
+LIMIT_S = 20.0
+NAMES = ("a", "b", "c", "d", "e")
+
+
+@dataclass
+class Work:
+    """A transfer that ends when somebody says so."""
+
+    ended: threading.Event = field(default_factory=threading.Event)
+    failure: str = ""
+
+    def wait(self) -> None:
+        assert self.ended.wait(LIMIT_S)
+        if self.failure:
+            raise RuntimeError(self.failure)
+
+
+@dataclass
+class Network:
+    """Stands in for both groups: what was started, what rank 0 said, and what it is to have said."""
+
+    rank: int
+    started: Queue[tuple[str, Work]] = field(default_factory=Queue)
+    said: list[int] = field(default_factory=list)
+    to_hear: Queue[int] = field(default_factory=Queue)
+    name_of: Callable[[torch.Tensor], str] = lambda _: ""
+
+    def reduce(self, tensor: torch.Tensor) -> Work:
+        work = Work()
+        self.started.put((self.name_of(tensor), work))
+        return work
+
+    def broadcast(self, tensor: torch.Tensor) -> Work:
+        if self.rank == 0:
+            self.said.append(int(tensor))
+        else:
+            tensor.fill_(self.to_hear.get(timeout=LIMIT_S))
+        work = Work()
+        work.ended.set()
+        return work
+
+    def next(self) -> tuple[str, Work]:
+        return self.started.get(timeout=LIMIT_S)
+
+    def quiet(self) -> bool:
+        """Whether nothing more is started, as far as a moment shows."""
+        threading.Event().wait(0.05)
+        return self.started.empty()
+
+
+@contextmanager
+def sending(issue: str, rank: int = 0) -> Iterator[tuple[Network, Channel, Layout]]:
+    plan = Plan(
+        policy="test",
+        model="test",
+        architecture="allreduce",
+        reductions=tuple(Reduction(parameters=(name,), window="forward") for name in NAMES),
+        compute_order=None,
+        issue=cast(Any, issue),
+    )
+    layout = lay_out(plan, {name: torch.nn.Parameter(torch.zeros(3)) for name in NAMES})
+    network = Network(rank)
+    by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
+    network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
+    channel = Channel(cast(Group, network), cast(Group, network), LIMIT_S, lambda *_: None)
+    channel.start(layout)
+    yield network, channel, layout
+    channel.stop()
+
+
+def fill(channel: Channel, layout: Layout, names: Sequence[str]) -> None:
+    for bucket in layout.buckets:
+        if bucket.names[0] in names:
+            channel.send(bucket)
+
+
+def test_a_listed_order_waits_for_its_next() -> None:
+    with sending("listed") as (network, channel, layout):
+        fill(channel, layout, "bcde")
+        assert network.quiet()
+        fill(channel, layout, "a")
+        for name in NAMES:
+            sent, work = network.next()
+            assert sent == name
+            work.ended.set()
+
+
+def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
+    with sending("ready") as (network, channel, layout):
+        fill(channel, layout, "e")
+        fill(channel, layout, "d")
+        under_way = [network.next() for _ in range(CREDIT)]
+        assert {name for name, _ in under_way} == {"d", "e"}
+        fill(channel, layout, "cab")
+        assert network.quiet()
+        for _, work in under_way:
+            work.ended.set()
+        order = []
+        for _ in range(3):
+            name, work = network.next()
+            order.append(name)
+            work.ended.set()
+        assert order == ["a", "b", "c"]
+        assert network.said[-3:] == [0, 1, 2]
+        for bucket in layout.buckets:
+            channel.wait(bucket)
+            assert channel.arrived(bucket)
+
+
+def test_a_round_goes_whole_before_the_next_one() -> None:
+    with sending("ready") as (network, channel, layout):
+        fill(channel, layout, "ab")
+        works = [network.next()[1] for _ in range(CREDIT)]
+        fill(channel, layout, "e")
+        for work in works:
+            work.ended.set()
+        _, last = network.next()
+        busy = []
+        fill(channel, layout, "d")
+        busy.append(network.next()[1])
+        # A second round of the first two, while "c" is of the first one.
+        fill(channel, layout, "ab")
+        fill(channel, layout, "c")
+        last.ended.set()
+        name, work = network.next()
+        assert name == "c"
+        for each in (*busy, work):
+            each.ended.set()
+        for _ in range(2):
+            network.next()[1].ended.set()
+
+
+def test_other_ranks_follow_and_wait_until_it_is_filled() -> None:
+    with sending("ready", rank=1) as (network, channel, layout):
+        fill(channel, layout, "ae")
+        network.to_hear.put(3)
+        assert network.quiet()
+        fill(channel, layout, "d")
+        name, work = network.next()
+        assert name == "d"
+        work.ended.set()
+        for place, name in ((4, "e"), (0, "a")):
+            network.to_hear.put(place)
+            sent, work = network.next()
+            assert sent == name
+            work.ended.set()
+
+
+def test_a_transfer_that_fails_fails_who_waits() -> None:
+    with sending("ready") as (network, channel, layout):
+        fill(channel, layout, "a")
+        _, work = network.next()
+        work.failure = "closed"
+        work.ended.set()
+        with pytest.raises(TransferError, match="closed"):
+            channel.wait(layout.buckets[0])
+        assert not channel.arrived(layout.buckets[0])
