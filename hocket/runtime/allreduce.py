@@ -52,6 +52,7 @@ class Channel:
         self._listed = True
         self._places: dict[int, list[int]] = {}
         self._started = 0
+        self._message: tuple[torch.Tensor, dist.Work] | None = None  # rank 0's last choice on its way
         self._filled: dict[int, int] = {}  # places in the order that wait for their turn, with their round
         self._under_way = 0
         self._stopping = False
@@ -143,28 +144,48 @@ class Channel:
 
     def _next(self) -> int | None:
         """The place of the next transfer, which is filled and counts as under way from now on."""
-        # A message of rank 0's waits in the network for as long as nothing is filled here: no wait for it can
-        # be longer than one for a transfer.
         if not self._until(lambda: bool(self._filled)):
             return None
         if self._listed:
             place = self._started % len(self._order)
-        elif self._choices.rank == 0:
-            with self._changed:
-                # All of a round before the next one: others may wait for it, and have nothing else to send.
-                place = min(self._filled, key=lambda k: (self._filled[k], k))
-            self._choices.broadcast(torch.tensor(place)).wait()
         else:
-            choice = torch.tensor(0)
-            self._choices.broadcast(choice).wait()
-            place = int(choice)
+            place = self._chosen() if self._choices.rank == 0 else self._told()
         if not self._until(lambda: place in self._filled):
             return None
         with self._changed:
             del self._filled[place]
             self._started += 1
             self._under_way += 1
+            more = bool(self._filled)
+        if more and not self._listed and self._choices.rank > 0:
+            self._listen()
         return place
+
+    def _chosen(self) -> int:
+        """Rank 0: choose among what is filled, and have the others know."""
+        with self._changed:
+            # All of a round before the next one: others may wait for it, and have nothing else to send.
+            place = min(self._filled, key=lambda k: (self._filled[k], k))
+        if self._message is not None:
+            self._message[1].wait()
+        choice = torch.tensor(place)
+        self._message = choice, self._choices.broadcast(choice)
+        return place
+
+    def _told(self) -> int:
+        """Other ranks: what rank 0 has chosen."""
+        if self._message is None:
+            self._listen()
+        assert self._message is not None
+        choice, coming = self._message
+        coming.wait()
+        self._message = None
+        return int(choice)
+
+    def _listen(self) -> None:
+        """Have the next choice come without another trip; only while it is certain that there will be one."""
+        choice = torch.tensor(0)
+        self._message = choice, self._choices.broadcast(choice)
 
     def _until(self, due: Callable[[], bool]) -> bool:
         """Wait for ``due``; False when there is nothing to wait for any more."""

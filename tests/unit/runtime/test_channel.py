@@ -35,6 +35,17 @@ class Work:
 
 
 @dataclass
+class Heard:
+    """A choice of rank 0's that comes when somebody waits for it."""
+
+    tensor: torch.Tensor
+    told: Queue[int]
+
+    def wait(self) -> None:
+        self.tensor.fill_(self.told.get(timeout=LIMIT_S))
+
+
+@dataclass
 class Network:
     """Stands in for both groups: what was started, what rank 0 said, and what it is to have said."""
 
@@ -49,11 +60,10 @@ class Network:
         self.started.put((self.name_of(tensor), work))
         return work
 
-    def broadcast(self, tensor: torch.Tensor) -> Work:
-        if self.rank == 0:
-            self.said.append(int(tensor))
-        else:
-            tensor.fill_(self.to_hear.get(timeout=LIMIT_S))
+    def broadcast(self, tensor: torch.Tensor) -> Work | Heard:
+        if self.rank > 0:
+            return Heard(tensor, self.to_hear)
+        self.said.append(int(tensor))
         work = Work()
         work.ended.set()
         return work
