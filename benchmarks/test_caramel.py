@@ -119,7 +119,7 @@ def test_contributions(benchmark, pattern: Pattern | None, split: str) -> None: 
     """Each stage on top of those before (Figs. 11, 12), from Horovod unfused on a ring.
 
     Horovod runs any ready operation first, Caramel without its order stage the program's: a line apart.
-    The last line sends the whole plan's reductions as they become ready, whatever pass they are for.
+    The last line sends, of the whole plan's reductions, the first listed of those that are ready.
     """
     stages = {"depth and pattern": "depth", "batching": "batching", "order": "order", "windows": "windows"}
     for model, workers in [*((model, 8) for model in MODELS), ("vgg16", 16)]:

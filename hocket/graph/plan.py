@@ -63,9 +63,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``pulls`` are sent in the listed order. ``issue`` says how gradients leave: "listed" keeps the order of
     ``pushes`` or ``reductions`` strictly; with "ready" the first listed one of those that are ready goes
     next, reductions of an older step before those of a newer one. None is "ready" for pushes and "listed"
-    for reductions. ``compute_order`` is kept strictly; None lets a processor take any ready operation, the first in the step
-    file first. ``barrier``: with "step" a parameter server's next step starts when this one has ended
-    everywhere; with "parameter" each parameter is pulled again as soon as it is updated.
+    for reductions. ``compute_order`` is kept strictly; None lets a processor take any ready operation, the
+    first in the step file first. ``barrier``: with "step" a parameter server's next step starts when this one
+    has ended everywhere; with "parameter" each parameter is pulled again as soon as it is updated.
     """
 
     policy: str

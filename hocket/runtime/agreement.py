@@ -46,6 +46,7 @@ def check_same_plan(plan: Plan, group: Group) -> None:
     ]
     order = [] if plan.compute_order is None else list(plan.compute_order)
     _check_same("reduction of the plan", reductions, group)
+    _check_same("issue of the plan,", [plan.issue or "listed"], group)
     _check_same("operation of the plan's order", order, group)
 
 

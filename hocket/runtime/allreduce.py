@@ -1,4 +1,4 @@
-"""The network's side: transfers in the plan's order, a few on the way at once, beside the training thread.
+"""The network's side: transfers in one order on all ranks, a few on the way, beside the training thread.
 
 Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's queue and credit (Peng et
 al. 2019): of the transfers that are ready the most urgent goes first, it waits for the few before it at most,
@@ -7,15 +7,17 @@ and the network never waits for a thread to wake.
 Differs from the papers
 -----------------------
 * AllReduces that ranks issue in different orders sum up the wrong tensors or wait for each other for ever. So
-  either the plan lists the order, or rank 0 chooses each transfer when one may go and tells the others: one
-  small message, where Horovod and ByteScheduler gather from all ranks what is ready. The others are about as
-  far as rank 0, and a transfer that is chosen early waits for the last of them.
+  either the plan lists the order, or rank 0 chooses and tells the others: one small message, where Horovod
+  and ByteScheduler gather from all ranks what is ready. The others are about as far as rank 0, and a
+  transfer that is chosen early waits for the last of them.
+* One transfer is chosen ahead, so that the message, which queues behind data, holds nobody up.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -25,6 +27,8 @@ from hocket.runtime.buckets import Bucket, Layout, State, Transfer
 from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
+_AHEAD = 1  # chosen and not on the way yet
+_PATIENCE_S = 2.0
 
 Sent = Callable[[str, float, float], None]
 
@@ -36,8 +40,9 @@ class TransferError(Exception):
 class Channel:
     """Reduces what is filled on ``group``; ``choices`` carries rank 0's. Nobody else uses either of them.
 
-    ``CREDIT`` threads take the next transfer, start it once its bucket is filled, and wait for its end.
-    ``sent`` is called, from those threads, with a transfer's name, start and end.
+    ``CREDIT`` threads take the next transfer, start it once its bucket is filled, and wait for its end; where
+    the plan does not list the order, one more chooses, or hears what was chosen. ``sent`` is called, from
+    those threads, with a transfer's name, start and end.
     """
 
     def __init__(self, group: Group, choices: Group, timeout_s: float, sent: Sent) -> None:
@@ -45,15 +50,15 @@ class Channel:
         self._timeout_s = timeout_s
         self._sent = sent
         self._changed = threading.Condition()
-        # Held while one is chosen and started: transfers start in one order, whichever thread starts them.
+        # Held while one is taken and started: transfers start in one order, whichever thread starts them.
         self._issue = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._order: tuple[Transfer, ...] = ()
         self._listed = True
         self._places: dict[int, list[int]] = {}
-        self._started = 0
-        self._message: tuple[torch.Tensor, dist.Work] | None = None  # rank 0's last choice on its way
-        self._filled: dict[int, int] = {}  # places in the order that wait for their turn, with their round
+        # Places in the order: whose turn it is next, and, with their round, those that are filled and wait.
+        self._next: deque[int] = deque()
+        self._filled: dict[int, int] = {}
         self._under_way = 0
         self._stopping = False
         self.error: BaseException | None = None
@@ -66,10 +71,13 @@ class Channel:
         self._places = {}
         for place, transfer in enumerate(self._order):
             self._places.setdefault(id(transfer.bucket), []).append(place)
-        self._started = 0
+        self._next = deque(range(len(self._order)) if self._listed else ())
+        work = [self._transfer] * CREDIT + ([] if self._listed else [self._choose])
         self._threads = [
-            threading.Thread(target=self._run, name=f"hocket-transfers-{k}", daemon=True)
-            for k in range(CREDIT)
+            threading.Thread(
+                target=self._run, args=[each], name=f"hocket-{each.__name__[1:]}-{k}", daemon=True
+            )
+            for k, each in enumerate(work)
         ]
         for thread in self._threads:
             thread.start()
@@ -82,8 +90,11 @@ class Channel:
             )
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in self._threads[:CREDIT]:
             thread.join(timeout=self._timeout_s)
+        for thread in self._threads[CREDIT:]:
+            # Where the backward pass ended halfway it may wait for a choice that never comes.
+            thread.join(timeout=_PATIENCE_S)
         self._threads = []
 
     def send(self, bucket: Bucket) -> None:
@@ -118,83 +129,72 @@ class Channel:
         """Whether a bucket that was sent could be used without waiting."""
         return bucket.missing == 0
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
-            while (taken := self._take()) is not None:
-                transfer, work, started = taken
-                work.wait()
-                self._sent(transfer.name, started, time.perf_counter())
-                with self._changed:
-                    transfer.bucket.missing -= 1
-                    self._under_way -= 1
-                    self._changed.notify_all()
+            work()
         except Exception as error:
             with self._changed:
                 self.error = self.error or error
                 self._changed.notify_all()
 
+    def _transfer(self) -> None:
+        while (taken := self._take()) is not None:
+            transfer, work, started = taken
+            work.wait()
+            self._sent(transfer.name, started, time.perf_counter())
+            with self._changed:
+                transfer.bucket.missing -= 1
+                self._under_way -= 1
+                self._changed.notify_all()
+
     def _take(self) -> tuple[Transfer, dist.Work, float] | None:
         """Start the next transfer; None when there will be none."""
         with self._issue:
-            place = self._next()
-            if place is None:
-                return None
+            with self._changed:
+                if not self._until(lambda: bool(self._next) and self._next[0] in self._filled):
+                    return None
+                place = self._next.popleft()
+                if self._listed:
+                    self._next.append(place)
+                del self._filled[place]
+                self._under_way += 1
+                self._changed.notify_all()
             started = time.perf_counter()
             return self._order[place], self._group.reduce(self._order[place].tensor), started
 
-    def _next(self) -> int | None:
-        """The place of the next transfer, which is filled and counts as under way from now on."""
-        if not self._until(lambda: bool(self._filled)):
-            return None
-        if self._listed:
-            place = self._started % len(self._order)
-        else:
-            place = self._chosen() if self._choices.rank == 0 else self._told()
-        if not self._until(lambda: place in self._filled):
-            return None
-        with self._changed:
-            del self._filled[place]
-            self._started += 1
-            self._under_way += 1
-            more = bool(self._filled)
-        if more and not self._listed and self._choices.rank > 0:
-            self._listen()
-        return place
+    def _choose(self) -> None:
+        """On rank 0 choose what goes next, on others hear it, whenever something is filled that may be it."""
+        leads = self._choices.rank == 0
+        said: tuple[torch.Tensor, dist.Work] | None = None
+        while True:
+            with self._changed:
+                if not self._until(lambda: bool(self._open()) and not (leads and len(self._next) >= _AHEAD)):
+                    return
+                # All of a round before the next one: others may wait for it, and have nothing else to send.
+                choice = torch.tensor(min(self._open(), key=lambda place: (self._filled[place], place)))
+                if leads:
+                    self._next.append(int(choice))
+                    self._changed.notify_all()
+            if leads:
+                if said is not None:
+                    said[1].wait()
+                said = choice, self._choices.broadcast(choice)
+                continue
+            # As long as something is filled that was not chosen, rank 0 is going to choose.
+            self._choices.broadcast(choice).wait()
+            with self._changed:
+                self._next.append(int(choice))
+                self._changed.notify_all()
 
-    def _chosen(self) -> int:
-        """Rank 0: choose among what is filled, and have the others know."""
-        with self._changed:
-            # All of a round before the next one: others may wait for it, and have nothing else to send.
-            place = min(self._filled, key=lambda k: (self._filled[k], k))
-        if self._message is not None:
-            self._message[1].wait()
-        choice = torch.tensor(place)
-        self._message = choice, self._choices.broadcast(choice)
-        return place
-
-    def _told(self) -> int:
-        """Other ranks: what rank 0 has chosen."""
-        if self._message is None:
-            self._listen()
-        assert self._message is not None
-        choice, coming = self._message
-        coming.wait()
-        self._message = None
-        return int(choice)
-
-    def _listen(self) -> None:
-        """Have the next choice come without another trip; only while it is certain that there will be one."""
-        choice = torch.tensor(0)
-        self._message = choice, self._choices.broadcast(choice)
+    def _open(self) -> set[int]:
+        """Places that are filled and were not chosen."""
+        return self._filled.keys() - self._next
 
     def _until(self, due: Callable[[], bool]) -> bool:
-        """Wait for ``due``; False when there is nothing to wait for any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self.error is not None or due())
-            return not self._stopping and self.error is None
+        """Wait, in the lock, for ``due``; False when there is nothing to wait for any more."""
+        self._changed.wait_for(lambda: self._stopping or self.error is not None or due())
+        return not self._stopping and self.error is None
 
     def _may_go(self) -> bool:
         """Whether something is filled whose turn has come or can come."""
-        if not self._listed:
-            return bool(self._filled)
-        return bool(self._order) and self._started % len(self._order) in self._filled
+        return self._next[0] in self._filled if self._next else bool(self._filled)

@@ -48,6 +48,8 @@ def refused(rank: int, world: int) -> dict[str, str]:
     found["plan"] = _refusal(model, plan)
     part = sliced_plan(model)
     part = msgspec.structs.replace(part, reductions=part.reductions[1:])
+    same = sliced_plan(model, "ready" if rank else "listed")
+    found["issue"] = _refusal(model, same)
     found["incomplete"] = _refusal(model, part)
     found["name"] = _refusal(model, "fastest")
     found["frozen"] = _refusal(nn.Linear(2, 2).requires_grad_(False), "ddp")
@@ -71,23 +73,31 @@ class Bufferless(nn.Module):
         return self.layers(x)
 
 
+def _raise(_: torch.Tensor) -> None:
+    raise ValueError("no gradient today")
+
+
 def _train_until(rank: int, fail_at: int, how: str) -> None:
     model = Bufferless() if "no buffers" in how else Plain()
     optimizer = sgd(model)
-    hocket.distribute(model, optimizer, plan=sliced_plan(model), timeout_s=20)
+    issue = "ready" if how.endswith("ready") else "listed"
+    hocket.distribute(model, optimizer, plan=sliced_plan(model, issue), timeout_s=20)
     for step in range(1000):
         if rank == 1 and step == fail_at:
             if how.startswith("kill") and "backward" not in how:
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raise":
                 raise ValueError("no more data")
-            if how == "return":
+            if how.startswith("return"):
                 return
         x, y = batch(rank, step)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         if rank == 1 and step == fail_at + 1 and how == "kill in backward":
             loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        if rank == 1 and step == fail_at + 1 and how.startswith("raise halfway"):
+            halfway = list(model.parameters())[2]  # gradients of later layers are on their way
+            halfway.register_hook(_raise)
         loss.backward()
         if rank == 0 and step == fail_at and how.endswith("later"):
             time.sleep(2.0)  # the other's end is known before anybody waits for it

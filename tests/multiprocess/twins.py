@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from hocket.graph import Plan, Reduction
 Optimizer = torch.optim.Optimizer
 
 
-def sliced_plan(model: nn.Module) -> Plan:
+def sliced_plan(model: nn.Module, issue: Literal["listed", "ready"] = "listed") -> Plan:
     """Each gradient by itself in an order of no use, large ones in slices, all into the next forward pass."""
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     sizes = {name: p.numel() for name, p in model.named_parameters()}
@@ -30,6 +30,7 @@ def sliced_plan(model: nn.Module) -> Plan:
         architecture="allreduce",
         reductions=tuple(reductions),
         compute_order=None,
+        issue=issue,
     )
 
 
@@ -51,7 +52,7 @@ class Twins:
         self.ours = copy.deepcopy(model)
         self.ddp = DistributedDataParallel(model, process_group=group, find_unused_parameters=unused)
         self.optimizers = optimize(model), optimize(self.ours)
-        plan = sliced_plan(self.ours) if plan is None else plan
+        plan = sliced_plan(self.ours, "ready") if plan is None else plan
         returned = hocket.distribute(self.ours, self.optimizers[1], plan=plan, process_group=group, **options)
         assert returned[0] is self.ours
         assert returned[1] is self.optimizers[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,6 +72,12 @@ class Network:
     def next(self) -> tuple[str, Work]:
         return self.started.get(timeout=LIMIT_S)
 
+    def wait_until_said(self, number: int) -> None:
+        end = time.monotonic() + LIMIT_S
+        while len(self.said) < number:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
     def quiet(self) -> bool:
         """Whether nothing more is started, as far as a moment shows."""
         threading.Event().wait(0.05)
@@ -98,9 +105,9 @@ def sending(issue: str, rank: int = 0) -> Iterator[tuple[Network, Channel, Layou
 
 
 def fill(channel: Channel, layout: Layout, names: Sequence[str]) -> None:
-    for bucket in layout.buckets:
-        if bucket.names[0] in names:
-            channel.send(bucket)
+    of = {bucket.names[0]: bucket for bucket in layout.buckets}
+    for name in names:
+        channel.send(of[name])
 
 
 def test_a_listed_order_waits_for_its_next() -> None:
@@ -116,21 +123,23 @@ def test_a_listed_order_waits_for_its_next() -> None:
 
 def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
     with sending("ready") as (network, channel, layout):
-        fill(channel, layout, "e")
-        fill(channel, layout, "d")
-        under_way = [network.next() for _ in range(CREDIT)]
-        assert {name for name, _ in under_way} == {"d", "e"}
-        fill(channel, layout, "cab")
+        fill(channel, layout, "de")
+        under_way = [network.next()[1] for _ in range(CREDIT)]
+        fill(channel, layout, "c")
+        network.wait_until_said(3)
+        fill(channel, layout, "ba")
         assert network.quiet()
-        for _, work in under_way:
+        for work in under_way:
             work.ended.set()
         order = []
         for _ in range(3):
             name, work = network.next()
             order.append(name)
             work.ended.set()
-        assert order == ["a", "b", "c"]
-        assert network.said[-3:] == [0, 1, 2]
+        # The third was chosen ahead, when there was no other.
+        assert order == ["c", "a", "b"]
+        network.wait_until_said(5)
+        assert network.said[2:] == [2, 0, 1]
         for bucket in layout.buckets:
             channel.wait(bucket)
             assert channel.arrived(bucket)
@@ -138,25 +147,35 @@ def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
 
 def test_a_round_goes_whole_before_the_next_one() -> None:
     with sending("ready") as (network, channel, layout):
-        fill(channel, layout, "ab")
-        works = [network.next()[1] for _ in range(CREDIT)]
-        fill(channel, layout, "e")
-        for work in works:
-            work.ended.set()
-        _, last = network.next()
-        busy = []
-        fill(channel, layout, "d")
-        busy.append(network.next()[1])
-        # A second round of the first two, while "c" is of the first one.
-        fill(channel, layout, "ab")
+        fill(channel, layout, "a")
+        network.next()[1].ended.set()
+        channel.wait(layout.buckets[0])
+        fill(channel, layout, "de")
+        under_way = [network.next()[1] for _ in range(CREDIT)]
         fill(channel, layout, "c")
-        last.ended.set()
-        name, work = network.next()
-        assert name == "c"
-        for each in (*busy, work):
-            each.ended.set()
-        for _ in range(2):
-            network.next()[1].ended.set()
+        network.wait_until_said(4)
+        # The second round of the first, while "b" is of the first round.
+        fill(channel, layout, "ab")
+        for work in under_way:
+            work.ended.set()
+        order = []
+        for _ in range(3):
+            name, work = network.next()
+            order.append(name)
+            work.ended.set()
+        assert order == ["c", "b", "a"]
+
+
+def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
+    with sending("ready", rank=1) as (network, channel, layout):
+        fill(channel, layout, "ae")
+        network.to_hear.put(3)  # which is never filled
+        network.to_hear.put(4)
+        assert network.quiet()
+        began = time.monotonic()
+        channel.stop()
+        assert time.monotonic() - began < LIMIT_S / 2
+        network.to_hear.put(0)
 
 
 def test_other_ranks_follow_and_wait_until_it_is_filled() -> None:
