@@ -11,14 +11,18 @@ Differs from the papers
   and ByteScheduler gather from all ranks what is ready. The others are about as far as rank 0, and a
   transfer that is chosen early waits for the last of them.
 * One transfer is chosen ahead, so that the message, which queues behind data, holds nobody up.
+* What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
+  else is started before it has arrived. Slices would have to be much smaller for as little delay.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -37,29 +41,49 @@ class TransferError(Exception):
     """A transfer that failed or did not end; whose fault it is, nobody knows yet."""
 
 
-class Channel:
-    """Reduces what is filled on ``group``; ``choices`` carries rank 0's. Nobody else uses either of them.
+@dataclass(frozen=True)
+class Groups:
+    """What a channel alone talks on: transfers, those that are waited for, and rank 0's choices."""
 
-    ``CREDIT`` threads take the next transfer, start it once its bucket is filled, and wait for its end; where
-    the plan does not list the order, one more chooses, or hears what was chosen. ``sent`` is called, from
-    those threads, with a transfer's name, start and end.
+    transfers: Group
+    urgent: Group
+    choices: Group
+
+
+@dataclass(eq=False)
+class _Lane:
+    """Transfers that start in one order on all ranks.
+
+    ``next``: places whose turn it is, the first one first; ``issue`` is held while one is taken and started.
     """
 
-    def __init__(self, group: Group, choices: Group, timeout_s: float, sent: Sent) -> None:
-        self._group, self._choices = group, choices
+    group: Group
+    next: deque[int] = field(default_factory=deque)
+    under_way: int = 0
+    issue: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Channel:
+    """Reduces what is filled.
+
+    ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
+    end; where the plan does not list the order, one more chooses, or hears what was chosen. ``sent`` is
+    called, from those threads, with a transfer's name, start and end.
+    """
+
+    def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
+        self._usual, self._urgent = _Lane(groups.transfers), _Lane(groups.urgent)
+        self._choices = groups.choices
         self._timeout_s = timeout_s
         self._sent = sent
         self._changed = threading.Condition()
-        # Held while one is taken and started: transfers start in one order, whichever thread starts them.
-        self._issue = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._order: tuple[Transfer, ...] = ()
         self._listed = True
         self._places: dict[int, list[int]] = {}
-        # Places in the order: whose turn it is next, and, with their round, those that are filled and wait.
-        self._next: deque[int] = deque()
+        # Places in the order: those that are filled and wait, with their round; those that rank 0 waits for.
         self._filled: dict[int, int] = {}
-        self._under_way = 0
+        self._wanted: frozenset[int] = frozenset()
         self._stopping = False
         self.error: BaseException | None = None
 
@@ -71,14 +95,18 @@ class Channel:
         self._places = {}
         for place, transfer in enumerate(self._order):
             self._places.setdefault(id(transfer.bucket), []).append(place)
-        self._next = deque(range(len(self._order)) if self._listed else ())
-        work = [self._transfer] * CREDIT + ([] if self._listed else [self._choose])
+        self._usual.next = deque(range(len(self._order)) if self._listed else ())
+        self._urgent.next = deque()
+        lanes = [self._usual] if self._listed else [self._usual, self._urgent]
+        work = [functools.partial(self._transfer, lane) for lane in lanes for _ in range(CREDIT)]
         self._threads = [
-            threading.Thread(
-                target=self._run, args=[each], name=f"hocket-{each.__name__[1:]}-{k}", daemon=True
-            )
+            threading.Thread(target=self._run, args=[each], name=f"hocket-transfers-{k}", daemon=True)
             for k, each in enumerate(work)
         ]
+        if not self._listed:
+            self._threads.append(
+                threading.Thread(target=self._run, args=[self._choose], name="hocket-choices", daemon=True)
+            )
         for thread in self._threads:
             thread.start()
 
@@ -86,15 +114,13 @@ class Channel:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.error is not None or not (self._under_way or self._may_go()), self._timeout_s
+                lambda: self.error is not None or not (self._under_way() or self._may_go()), self._timeout_s
             )
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads[:CREDIT]:
-            thread.join(timeout=self._timeout_s)
-        for thread in self._threads[CREDIT:]:
-            # Where the backward pass ended halfway it may wait for a choice that never comes.
-            thread.join(timeout=_PATIENCE_S)
+        for thread in self._threads:
+            # Where a backward pass ended halfway, one may wait for a choice that never comes.
+            thread.join(timeout=_PATIENCE_S if thread.name == "hocket-choices" else self._timeout_s)
         self._threads = []
 
     def send(self, bucket: Bucket) -> None:
@@ -117,9 +143,12 @@ class Channel:
             When a transfer failed or did not end in time.
         """
         with self._changed:
+            self._wanted = frozenset(self._places.get(id(bucket), ()))
+            self._changed.notify_all()
             done = self._changed.wait_for(
                 lambda: self.error is not None or not bucket.missing, timeout=self._timeout_s
             )
+            self._wanted = frozenset()
         if self.error is not None:
             raise TransferError(str(self.error) or repr(self.error)) from self.error
         if not done:
@@ -137,64 +166,90 @@ class Channel:
                 self.error = self.error or error
                 self._changed.notify_all()
 
-    def _transfer(self) -> None:
-        while (taken := self._take()) is not None:
+    def _transfer(self, lane: _Lane) -> None:
+        while (taken := self._take(lane)) is not None:
             transfer, work, started = taken
             work.wait()
             self._sent(transfer.name, started, time.perf_counter())
             with self._changed:
                 transfer.bucket.missing -= 1
-                self._under_way -= 1
+                lane.under_way -= 1
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[Transfer, dist.Work, float] | None:
-        """Start the next transfer; None when there will be none."""
-        with self._issue:
+    def _take(self, lane: _Lane) -> tuple[Transfer, dist.Work, float] | None:
+        """Start the next transfer of ``lane``; None when there will be none."""
+        with lane.issue:
             with self._changed:
-                if not self._until(lambda: bool(self._next) and self._next[0] in self._filled):
+                if not self._until(
+                    lambda: bool(lane.next) and lane.next[0] in self._filled and not self._held(lane)
+                ):
                     return None
-                place = self._next.popleft()
+                place = lane.next.popleft()
                 if self._listed:
-                    self._next.append(place)
+                    lane.next.append(place)
                 del self._filled[place]
-                self._under_way += 1
+                lane.under_way += 1
                 self._changed.notify_all()
             started = time.perf_counter()
-            return self._order[place], self._group.reduce(self._order[place].tensor), started
+            return self._order[place], lane.group.reduce(self._order[place].tensor), started
+
+    def _held(self, lane: _Lane) -> bool:
+        """Whether rank 0 leaves the network to what it waits for."""
+        return lane is self._usual and self._leads and bool(self._urgent.next or self._urgent.under_way)
 
     def _choose(self) -> None:
         """On rank 0 choose what goes next, on others hear it, whenever something is filled that may be it."""
-        leads = self._choices.rank == 0
         said: tuple[torch.Tensor, dist.Work] | None = None
         while True:
             with self._changed:
-                if not self._until(lambda: bool(self._open()) and not (leads and len(self._next) >= _AHEAD)):
+                if not self._until(lambda: bool(self._open()) and (not self._leads or self._may_choose())):
                     return
-                # All of a round before the next one: others may wait for it, and have nothing else to send.
-                choice = torch.tensor(min(self._open(), key=lambda place: (self._filled[place], place)))
-                if leads:
-                    self._next.append(int(choice))
+                lane, place = self._choice()
+                message = torch.tensor([place, int(lane is self._urgent)])
+                if self._leads:
+                    lane.next.append(place)
                     self._changed.notify_all()
-            if leads:
+            if self._leads:
                 if said is not None:
                     said[1].wait()
-                said = choice, self._choices.broadcast(choice)
+                said = message, self._choices.broadcast(message)
                 continue
             # As long as something is filled that was not chosen, rank 0 is going to choose.
-            self._choices.broadcast(choice).wait()
+            self._choices.broadcast(message).wait()
+            place, urgent = message.tolist()
             with self._changed:
-                self._next.append(int(choice))
+                (self._urgent if urgent else self._usual).next.append(place)
                 self._changed.notify_all()
+
+    def _may_choose(self) -> bool:
+        if self._wanted & self._open():
+            return True
+        return len(self._usual.next) < _AHEAD and not self._held(self._usual)
+
+    def _choice(self) -> tuple[_Lane, int]:
+        """What is waited for, else the first listed place that is open, and its lane."""
+        # All of a round before the next one: others may wait for it, and have nothing else to send.
+        wanted = self._wanted & self._open()
+        place = min(wanted or self._open(), key=lambda place: (self._filled[place], place))
+        return (self._urgent if wanted else self._usual), place
 
     def _open(self) -> set[int]:
         """Places that are filled and were not chosen."""
-        return self._filled.keys() - self._next
+        return self._filled.keys() - self._usual.next - set(self._urgent.next)
 
     def _until(self, due: Callable[[], bool]) -> bool:
         """Wait, in the lock, for ``due``; False when there is nothing to wait for any more."""
         self._changed.wait_for(lambda: self._stopping or self.error is not None or due())
         return not self._stopping and self.error is None
 
+    def _under_way(self) -> int:
+        return self._usual.under_way + self._urgent.under_way
+
     def _may_go(self) -> bool:
         """Whether something is filled whose turn has come or can come."""
-        return self._next[0] in self._filled if self._next else bool(self._filled)
+        turns = [lane.next[0] for lane in (self._usual, self._urgent) if lane.next]
+        return any(place in self._filled for place in turns) if turns else bool(self._filled)
+
+    @property
+    def _leads(self) -> bool:
+        return self._choices.rank == 0

@@ -25,7 +25,7 @@ from hocket.graph import (
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.agreement import check_same_model, check_same_plan
-from hocket.runtime.allreduce import Channel
+from hocket.runtime.allreduce import Channel, Groups
 from hocket.runtime.buckets import lay_out
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.costs import measure_reductions
@@ -73,7 +73,8 @@ def distribute(
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)
     # What waits for its turn on one may be what the next one on the other waits for.
-    control, reductions, choices = (Group(ranks, f"{name}/{use}", timeout) for use in range(3))
+    control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(4))
+    groups = Groups(*others)
     check_same_model(model, control)
     baseline = from_first(planner.baseline(_outline(model, parameters)), control)
     if plan is not None:
@@ -92,7 +93,7 @@ def distribute(
         watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
         buffers = StateBuffers(model, control) if broadcast_buffers else None
-        rounds = Rounds(parameters, reductions, choices, recorder, watch, timeout_s)
+        rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
         training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
         training.enforce(lay_out(baseline, parameters))
         unless_refused.pop_all()
@@ -102,7 +103,7 @@ def distribute(
         if network is not None:
             return dataclasses.replace(network, num_workers=len(ranks))
         training.settle_all()
-        return measure_reductions(reductions, control)
+        return measure_reductions(groups.transfers, control)
 
     course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
     training.between_steps = lambda: next(course, None)

@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.allreduce import Channel, TransferError
+from hocket.runtime.allreduce import Channel, Groups, TransferError
 from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
-from hocket.runtime.group import Group
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.watch import Watch
@@ -31,7 +30,7 @@ _OF_GLOO = ("gloo", "connection", "timed out", "timeout")
 
 
 class Rounds:
-    """The buckets of the plan in force, on ``group``, with ``choices`` for their order, both for them alone.
+    """The buckets of the plan in force, on ``groups``, which are for them alone.
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
     something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
@@ -41,20 +40,19 @@ class Rounds:
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
-        group: Group,
-        choices: Group,
+        groups: Groups,
         recorder: Recorder,
         watch: Watch,
         timeout_s: float,
     ) -> None:
-        self.channel = Channel(group, choices, timeout_s, functools.partial(recorder.moved, "reduce"))
+        self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
         self.barriers: dict[str, None] = {}
         self.unsettled: dict[Bucket, None] = {}
         self._layout: Layout | None = None
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
-        self._scale = 1.0 / group.size
+        self._scale = 1.0 / groups.transfers.size
         self._sent: set[Bucket] = set()
         self.thread = threading.get_ident()
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime.allreduce import CREDIT, Channel, TransferError
+from hocket.runtime.allreduce import CREDIT, Channel, Groups, TransferError
 from hocket.runtime.buckets import Layout, lay_out
 from hocket.runtime.group import Group
 
 LIMIT_S = 20.0
+URGENT = 100  # added to a place: in the lane of what is waited for
 NAMES = ("a", "b", "c", "d", "e")
 
 
@@ -43,12 +44,13 @@ class Heard:
     told: Queue[int]
 
     def wait(self) -> None:
-        self.tensor.fill_(self.told.get(timeout=LIMIT_S))
+        place = self.told.get(timeout=LIMIT_S)
+        self.tensor.copy_(torch.tensor([place % URGENT, place // URGENT]))
 
 
 @dataclass
 class Network:
-    """Stands in for both groups: what was started, what rank 0 said, and what it is to have said."""
+    """Stands in for all groups: what was started, what rank 0 said, and what it is to have said."""
 
     rank: int
     started: Queue[tuple[str, Work]] = field(default_factory=Queue)
@@ -64,7 +66,8 @@ class Network:
     def broadcast(self, tensor: torch.Tensor) -> Work | Heard:
         if self.rank > 0:
             return Heard(tensor, self.to_hear)
-        self.said.append(int(tensor))
+        place, urgent = tensor.tolist()
+        self.said.append(place + URGENT * urgent)
         work = Work()
         work.ended.set()
         return work
@@ -98,7 +101,7 @@ def sending(issue: str, rank: int = 0) -> Iterator[tuple[Network, Channel, Layou
     network = Network(rank)
     by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
     network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
-    channel = Channel(cast(Group, network), cast(Group, network), LIMIT_S, lambda *_: None)
+    channel = Channel(Groups(*[cast(Group, network)] * 3), LIMIT_S, lambda *_: None)
     channel.start(layout)
     yield network, channel, layout
     channel.stop()
@@ -176,6 +179,45 @@ def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
         channel.stop()
         assert time.monotonic() - began < LIMIT_S / 2
         network.to_hear.put(0)
+
+
+def test_what_is_waited_for_goes_at_once_and_alone() -> None:
+    with sending("ready") as (network, channel, layout):
+        fill(channel, layout, "ab")
+        under_way = [network.next()[1] for _ in range(CREDIT)]
+        fill(channel, layout, "c")
+        network.wait_until_said(3)
+        fill(channel, layout, "de")
+        waiting = threading.Thread(target=channel.wait, args=[layout.buckets[4]])
+        waiting.start()
+        name, urgent = network.next()
+        assert name == "e"
+        network.wait_until_said(4)
+        assert network.said[3] == 4 + URGENT
+        for work in under_way:
+            work.ended.set()
+        assert network.quiet()  # the network is left to it
+        urgent.ended.set()
+        waiting.join(LIMIT_S)
+        assert not waiting.is_alive()
+        for name in "cd":
+            sent, work = network.next()
+            assert sent == name
+            work.ended.set()
+
+
+def test_other_ranks_start_what_rank_0_waits_for() -> None:
+    with sending("ready", rank=1) as (network, channel, layout):
+        fill(channel, layout, "abcd")
+        for place in (0, 1, 2, 3 + URGENT):
+            network.to_hear.put(place)
+        works = dict(network.next() for _ in range(CREDIT + 1))
+        assert set(works) == {"a", "b", "d"}
+        for work in works.values():
+            work.ended.set()
+        name, work = network.next()
+        assert name == "c"
+        work.ended.set()
 
 
 def test_other_ranks_follow_and_wait_until_it_is_filled() -> None:
