@@ -143,12 +143,14 @@ class Channel:
             When a transfer failed or did not end in time.
         """
         with self._changed:
-            self._wanted = frozenset(self._places.get(id(bucket), ()))
+            before, self._wanted = self._wanted, frozenset(self._places.get(id(bucket), ()))
             self._changed.notify_all()
-            done = self._changed.wait_for(
-                lambda: self.error is not None or not bucket.missing, timeout=self._timeout_s
-            )
-            self._wanted = frozenset()
+            try:
+                done = self._changed.wait_for(
+                    lambda: self.error is not None or not bucket.missing, timeout=self._timeout_s
+                )
+            finally:  # an interrupt must not leave others waiting for what nobody waits for here
+                self._wanted = before
         if self.error is not None:
             raise TransferError(str(self.error) or repr(self.error)) from self.error
         if not done:
@@ -194,8 +196,10 @@ class Channel:
             return self._order[place], lane.group.reduce(self._order[place].tensor), started
 
     def _held(self, lane: _Lane) -> bool:
-        """Whether rank 0 leaves the network to what it waits for."""
-        return lane is self._usual and self._leads and bool(self._urgent.next or self._urgent.under_way)
+        """Whether rank 0 leaves the network to what it waits for, of which a part may be in either lane."""
+        if lane is not self._usual or not self._leads or (lane.next and lane.next[0] in self._wanted):
+            return False
+        return bool(self._urgent.next or self._urgent.under_way)
 
     def _choose(self) -> None:
         """On rank 0 choose what goes next, on others hear it, whenever something is filled that may be it."""
@@ -224,7 +228,7 @@ class Channel:
     def _may_choose(self) -> bool:
         if self._wanted & self._open():
             return True
-        return len(self._usual.next) < _AHEAD and not self._held(self._usual)
+        return len(self._usual.next) < _AHEAD
 
     def _choice(self) -> tuple[_Lane, int]:
         """What is waited for, else the first listed place that is open, and its lane."""

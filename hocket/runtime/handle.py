@@ -54,7 +54,10 @@ class Handle:
         return explanation(training.recorder, self._choice, list(training.rounds.barriers), training.steps)
 
     def flush(self) -> None:
-        """Wait for every transfer and bring all parameters up to date; other ranks need not take part."""
+        """Wait for every transfer and bring all parameters up to date; other ranks need not take part.
+
+        Gradients of a backward pass that has not ended go on travelling.
+        """
         self._training.settle_all()
 
     def wait_for_gradients(self, why: str) -> None:

@@ -49,6 +49,7 @@ class Rounds:
         self.barriers: dict[str, None] = {}
         self.unsettled: dict[Bucket, None] = {}
         self._layout: Layout | None = None
+        self._turn: dict[Bucket, int] = {}
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
@@ -64,6 +65,7 @@ class Rounds:
             for bucket in self._layout.buckets:  # gradients and buckets hold each other
                 bucket.stand_ins.clear()
         self._layout = layout
+        self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
         for bucket in layout.buckets:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
         self.channel.start(layout)
@@ -159,14 +161,17 @@ class Rounds:
 
     def settle_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
         """Settle every bucket, only those that an update waits for, or only those of window "backward"."""
-        for bucket in list(self.unsettled):
+        # In the order in which they go: what rank 0 waits for overtakes the others.
+        for bucket in sorted(self.unsettled, key=lambda bucket: (bucket.rounds, self._turn[bucket])):
             if (bucket.pending or not only_updates) and not (only_backward and bucket.forward):
                 self.settle(bucket)
 
     def settle(self, bucket: Bucket) -> None:
         """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
-        if bucket.state is not State.SENT:
-            return  # read in the middle of a backward pass: it is this rank's own gradient so far
+        if bucket.state is not State.SENT or bucket in self._sent:
+            # Read in the middle of its backward pass: it is this rank's own gradient so far. Others may not
+            # have come as far, and wait for what we have not sent.
+            return
         if self.thread != threading.get_ident() and torch._C._current_graph_task_id() == -1:
             raise HocketError(
                 f"'{bucket.names[0]}' waits for its update and is read in another thread than the one that"
@@ -177,6 +182,8 @@ class Rounds:
                 if other.pending and other is not bucket and self.channel.arrived(other):
                     self.settle(other)
             self._wait(bucket)
+            if bucket.state is not State.SENT:
+                return  # a signal's handler looked at it meanwhile
         bucket.state = State.IDLE
         del self.unsettled[bucket]
         for p in bucket.parameters:

@@ -316,6 +316,21 @@ def recursion(rank: int) -> list[str]:
     return loop(rank, Twins(Recursive, adam))
 
 
+def flushed_within_the_backward_pass(rank: int) -> list[str]:
+    """By one rank alone: what has left in this pass is not waited for."""
+    twins = Twins(Layers, adam)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            if model is twins.ours and rank == 1:
+                model.first.weight.register_hook(lambda _: twins.ours.hocket.flush())
+            loss.backward()
+            optimizer.step()
+    return twins.differences()
+
+
 def compiled_by_the_user(rank: int) -> list[str]:
     """After distribute, as DDP's documentation has it."""
     twins = Twins(Layers, adam)
@@ -379,7 +394,7 @@ CASES = (
     weights_set_before_a_step, weights_clamped_after_a_step, averages_by_hand, pickled_optimizers,
     evaluation_in_inference_mode, buffers_changed_after_a_step, buffers_changed_on_the_first_rank,
     buffers_changed_later_on_the_first_rank, saved_from_a_thread, best_state_loaded, reads_on_new_paths,
-    recursion, compiled_by_the_user, an_aborted_backward_pass, the_job_ends_before_the_model,
+    recursion, flushed_within_the_backward_pass, compiled_by_the_user, an_aborted_backward_pass, the_job_ends_before_the_model,
 )  # fmt: skip
 
 

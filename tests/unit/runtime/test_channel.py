@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -204,6 +205,33 @@ def test_what_is_waited_for_goes_at_once_and_alone() -> None:
             sent, work = network.next()
             assert sent == name
             work.ended.set()
+
+
+def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    with sending("ready") as (network, channel, layout):
+        fill(channel, layout, "ab")
+        under_way = [network.next()[1] for _ in range(CREDIT)]
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Interrupt):
+                channel.wait(layout.buckets[0])
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        for work in under_way:
+            work.ended.set()
+        channel.wait(layout.buckets[0])
+        # The same bucket again: nobody waits for it now.
+        fill(channel, layout, "a")
+        network.next()[1].ended.set()
+        network.wait_until_said(3)
+        assert network.said[-1] == 0
 
 
 def test_other_ranks_start_what_rank_0_waits_for() -> None:
