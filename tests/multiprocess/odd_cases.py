@@ -394,7 +394,8 @@ CASES = (
     weights_set_before_a_step, weights_clamped_after_a_step, averages_by_hand, pickled_optimizers,
     evaluation_in_inference_mode, buffers_changed_after_a_step, buffers_changed_on_the_first_rank,
     buffers_changed_later_on_the_first_rank, saved_from_a_thread, best_state_loaded, reads_on_new_paths,
-    recursion, flushed_within_the_backward_pass, compiled_by_the_user, an_aborted_backward_pass, the_job_ends_before_the_model,
+    recursion, flushed_within_the_backward_pass, compiled_by_the_user, an_aborted_backward_pass,
+    the_job_ends_before_the_model,
 )  # fmt: skip
 
 
