@@ -203,20 +203,21 @@ class Channel:
 
     def _choose(self) -> None:
         """On rank 0 choose what goes next, on others hear it, whenever something is filled that may be it."""
-        said: tuple[torch.Tensor, dist.Work] | None = None
+        message = torch.zeros(2, dtype=torch.int64)
+        said: dist.Work | None = None
         while True:
             with self._changed:
                 if not self._until(lambda: bool(self._open()) and (not self._leads or self._may_choose())):
                     return
                 lane, place = self._choice()
-                message = torch.tensor([place, int(lane is self._urgent)])
                 if self._leads:
                     lane.next.append(place)
                     self._changed.notify_all()
             if self._leads:
                 if said is not None:
-                    said[1].wait()
-                said = message, self._choices.broadcast(message)
+                    said.wait()
+                message.copy_(torch.tensor([place, int(lane is self._urgent)]))
+                said = self._choices.broadcast(message)
                 continue
             # As long as something is filled that was not chosen, rank 0 is going to choose.
             self._choices.broadcast(message).wait()

@@ -26,26 +26,30 @@ def receive(connection):
         left -= len(connection.recv(min(left, 1 << 18)))
         times.append(time.monotonic())
     connection.sendall(b"!")
-def send(receiver):
+def connected(receiver):
     while True:
         try:
-            connection = socket.create_connection((f"10.77.0.{receiver + 1}", 4711), timeout=20)
-            break
+            return socket.create_connection((f"10.77.0.{receiver + 1}", 4711), timeout=20)
         except OSError:
             time.sleep(0.05)
+def send(connection):
     connection.sendall(bytes(size))
     connection.recv(1)
-work = [threading.Thread(target=send, args=[b]) for a, b in pairs if a == rank]
+# Nobody sends before everybody is there: a link that waits for a process is idle.
+going = [connected(b) for a, b in pairs if a == rank]
+coming = []
 if any(b == rank for a, b in pairs):
     with socket.create_server(("", 4711)) as server:
         server.settimeout(20)
-        for a, b in pairs:
-            if b == rank:
-                work.append(threading.Thread(target=receive, args=[server.accept()[0]]))
-                work[-1].start()
+        coming = [server.accept()[0] for a, b in pairs if b == rank]
+for connection in coming:
+    connection.sendall(b"!")
+for connection in going:
+    connection.recv(1)
+work = [threading.Thread(target=receive, args=[each]) for each in coming]
+work += [threading.Thread(target=send, args=[each]) for each in going]
 for thread in work:
-    if thread.ident is None:
-        thread.start()
+    thread.start()
 for thread in work:
     thread.join()
 if times:
