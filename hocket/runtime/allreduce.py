@@ -104,8 +104,9 @@ class Channel:
             for k, each in enumerate(work)
         ]
         if not self._listed:
+            choices = self._choose if self._leads else self._hear
             self._threads.append(
-                threading.Thread(target=self._run, args=[self._choose], name="hocket-choices", daemon=True)
+                threading.Thread(target=self._run, args=[choices], name="hocket-choices", daemon=True)
             )
         for thread in self._threads:
             thread.start()
@@ -202,24 +203,29 @@ class Channel:
         return bool(self._urgent.next or self._urgent.under_way)
 
     def _choose(self) -> None:
-        """On rank 0 choose what goes next, on others hear it, whenever something is filled that may be it."""
+        """Rank 0: choose what goes next, and have the others hear it."""
         message = torch.zeros(2, dtype=torch.int64)
         said: dist.Work | None = None
         while True:
             with self._changed:
-                if not self._until(lambda: bool(self._open()) and (not self._leads or self._may_choose())):
+                if not self._until(lambda: bool(self._open()) and self._may_choose()):
                     return
                 lane, place = self._choice()
-                if self._leads:
-                    lane.next.append(place)
-                    self._changed.notify_all()
-            if self._leads:
-                if said is not None:
-                    said.wait()
-                message.copy_(torch.tensor([place, int(lane is self._urgent)]))
-                said = self._choices.broadcast(message)
-                continue
-            # As long as something is filled that was not chosen, rank 0 is going to choose.
+                lane.next.append(place)
+                self._changed.notify_all()
+            if said is not None:
+                said.wait()
+            message.copy_(torch.tensor([place, int(lane is self._urgent)]))
+            said = self._choices.broadcast(message)
+
+    def _hear(self) -> None:
+        """Other ranks: take rank 0's choices."""
+        message = torch.zeros(2, dtype=torch.int64)
+        while True:
+            with self._changed:
+                # As long as something is filled that was not chosen, rank 0 is going to choose.
+                if not self._until(lambda: bool(self._open())):
+                    return
             self._choices.broadcast(message).wait()
             place, urgent = message.tolist()
             with self._changed:

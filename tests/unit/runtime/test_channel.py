@@ -76,6 +76,15 @@ class Network:
     def next(self) -> tuple[str, Work]:
         return self.started.get(timeout=LIMIT_S)
 
+    def end_next(self, number: int) -> list[str]:
+        """End as many transfers, each when it has started; their names."""
+        names = []
+        for _ in range(number):
+            name, work = self.next()
+            names.append(name)
+            work.ended.set()
+        return names
+
     def wait_until_said(self, number: int) -> None:
         end = time.monotonic() + LIMIT_S
         while len(self.said) < number:
@@ -119,10 +128,7 @@ def test_a_listed_order_waits_for_its_next() -> None:
         fill(channel, layout, "bcde")
         assert network.quiet()
         fill(channel, layout, "a")
-        for name in NAMES:
-            sent, work = network.next()
-            assert sent == name
-            work.ended.set()
+        assert network.end_next(len(NAMES)) == list(NAMES)
 
 
 def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
@@ -135,13 +141,8 @@ def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
         assert network.quiet()
         for work in under_way:
             work.ended.set()
-        order = []
-        for _ in range(3):
-            name, work = network.next()
-            order.append(name)
-            work.ended.set()
         # The third was chosen ahead, when there was no other.
-        assert order == ["c", "a", "b"]
+        assert network.end_next(3) == ["c", "a", "b"]
         network.wait_until_said(5)
         assert network.said[2:] == [2, 0, 1]
         for bucket in layout.buckets:
@@ -162,12 +163,7 @@ def test_a_round_goes_whole_before_the_next_one() -> None:
         fill(channel, layout, "ab")
         for work in under_way:
             work.ended.set()
-        order = []
-        for _ in range(3):
-            name, work = network.next()
-            order.append(name)
-            work.ended.set()
-        assert order == ["c", "b", "a"]
+        assert network.end_next(3) == ["c", "b", "a"]
 
 
 def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
@@ -201,10 +197,7 @@ def test_what_is_waited_for_goes_at_once_and_alone() -> None:
         urgent.ended.set()
         waiting.join(LIMIT_S)
         assert not waiting.is_alive()
-        for name in "cd":
-            sent, work = network.next()
-            assert sent == name
-            work.ended.set()
+        assert network.end_next(2) == ["c", "d"]
 
 
 def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:
