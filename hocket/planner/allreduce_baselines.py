@@ -13,7 +13,6 @@ from hocket.planner.processor import serial_times, step_operations
 
 _MIB = 2**20
 _FIRST_BUCKET_BYTES = _MIB
-_BUCKET_BYTES = 25 * _MIB
 
 
 def wfbp(graph: StepGraph, network: Network) -> Plan:
@@ -22,12 +21,12 @@ def wfbp(graph: StepGraph, network: Network) -> Plan:
     return _reduction_plan("wfbp", graph, [[g] for g in gradient_order(graph)], "ready")
 
 
-def ddp(graph: StepGraph, network: Network) -> Plan:
+def ddp(graph: StepGraph, network: Network, bucket_bytes: int = 25 * _MIB) -> Plan:
     """PyTorch DistributedDataParallel's buckets, in the order in which it launches them.
 
-    Parameters in reverse order of the program; a bucket takes them until it holds 25 MiB or more (the first
-    of each type 1 MiB), one type only. DDP rebuilds its buckets after the first step in the order in which
-    gradients arrived, which this order stands for.
+    Parameters in reverse order of the program; a bucket takes them until it holds ``bucket_bytes`` or more
+    (the first of each type 1 MiB), one type only. DDP rebuilds its buckets after the first step in the order
+    in which gradients arrived, which this order stands for.
     """
     del network
     buckets: list[list[int]] = []
@@ -39,7 +38,7 @@ def ddp(graph: StepGraph, network: Network) -> Plan:
         dtype = graph.parameter_dtypes[g]
         bucket = opened.setdefault(dtype, [])
         bucket.append(g)
-        limit = _BUCKET_BYTES if dtype in started else _FIRST_BUCKET_BYTES
+        limit = bucket_bytes if dtype in started else min(bucket_bytes, _FIRST_BUCKET_BYTES)
         if graph.parameter_bytes[bucket].sum() >= limit:
             buckets.append(opened.pop(dtype))
             started.add(dtype)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
-
-import numpy as np
 
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
@@ -22,7 +21,9 @@ from hocket.runtime.training import Training
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 _PROFILED_STEPS = 6
-_ROUNDS = 4
+_HEATS = 2  # rounds of all plans
+_FINALS = 3  # rounds of the fastest of them
+_FINALISTS = 2
 _STEPS_PER_TRIAL = 4
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
 
@@ -43,7 +44,7 @@ class Choice:
 
     ``plan``: in force now; ``settled``: whether it stays; ``graph``, ``network``: what it was planned for;
     ``trials``: seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the
-    baseline among them.
+    baseline among them; the fastest have more turns.
     """
 
     plan: Plan
@@ -161,18 +162,22 @@ def _enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
 def _try(
     training: Training, choice: Choice, tried: Sequence[Scheduled], control: Group
 ) -> Generator[None, None, None]:
-    """Run every plan in turn, several times, and keep the fastest; a tie goes to the first."""
-    seconds = np.empty((len(tried), _ROUNDS))
-    for turn in range(_ROUNDS):
-        order = range(len(tried)) if turn % 2 == 0 else range(len(tried) - 1, -1, -1)
-        for k in order:
+    """Run every plan in turn, the fastest again, and keep the best of those; a tie goes to the first."""
+    left = list(range(len(tried)))
+    trials: list[list[float]] = [[] for _ in tried]
+    for turn in range(_HEATS + _FINALS):
+        if turn == _HEATS:
+            left = sorted(sorted(left, key=lambda k: median(trials[k]))[:_FINALISTS])
+        seconds: dict[int, float] = {}
+        for k in left if turn % 2 == 0 else reversed(left):
             _enforce(training, choice, tried[k])
             for _ in range(_WARM_STEPS):
                 yield
             started = time.perf_counter()
             for _ in range(_STEPS_PER_TRIAL):
                 yield
-            seconds[k, turn] = (time.perf_counter() - started) / _STEPS_PER_TRIAL
-    slowest = np.reshape(largest(seconds.ravel().tolist(), control), seconds.shape)
-    choice.trials = {each.plan.policy: s for each, s in zip(tried, slowest.tolist(), strict=True)}
-    _enforce(training, choice, tried[int(np.argmin(np.median(slowest, axis=1)))])
+            seconds[k] = (time.perf_counter() - started) / _STEPS_PER_TRIAL
+        for k, slowest_s in zip(left, largest([seconds[k] for k in left], control), strict=True):
+            trials[k].append(slowest_s)
+    choice.trials = {each.plan.policy: s for each, s in zip(tried, trials, strict=True)}
+    _enforce(training, choice, tried[min(left, key=lambda k: median(trials[k]))])

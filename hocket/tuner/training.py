@@ -15,6 +15,7 @@ from hocket.graph import Plan, StepGraph, load_plan
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner import policies_of
+from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.choose import make_plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
+_BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
 _PARTITIONS = (1.0, 2.0, 4.0)  # of the planner's own choice
 _TRIED = 2
 _ALIKE = 1.02
@@ -117,7 +119,7 @@ class _Planner:
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
         if self.policy != "auto":
             return [make_plan(graph, network, self.policy, architecture="allreduce").plan]
-        return best_plans(graph, network)
+        return [*best_plans(graph, network), *(_ddp(graph, network, mb) for mb in _BUCKETS_MB)]
 
 
 def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
@@ -145,3 +147,8 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
         return max(seconds[plan.policy], _ALIKE * least_s), len(plan.reductions)
 
     return sorted(plans, key=rank)[:_TRIED]
+
+
+def _ddp(graph: StepGraph, network: Network, bucket_mb: int) -> Plan:
+    made = ddp(graph, network, bucket_mb << 20)
+    return msgspec.structs.replace(made, policy=f"ddp {bucket_mb} MB")
