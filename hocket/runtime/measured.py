@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -95,7 +94,7 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Sequence[str], ste
         f" {forward} may run on into the next forward pass; {steps} steps trained"
     ]
     if choice.trials:
-        tried = sorted((median(seconds), name) for name, seconds in choice.trials.items())
+        tried = sorted((min(seconds), name) for name, seconds in choice.trials.items())
         lines.append("tried: " + ", ".join(f"'{name}' {seconds * 1e3:.1f} ms" for seconds, name in tried))
     lines += _limits(recorder, choice)
     lines += [f"barrier: {barrier}" for barrier in barriers]
