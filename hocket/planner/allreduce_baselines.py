@@ -26,7 +26,8 @@ def ddp(graph: StepGraph, network: Network, bucket_bytes: int = 25 * _MIB) -> Pl
 
     Parameters in reverse order of the program; a bucket takes them until it holds ``bucket_bytes`` or more
     (the first of each type 1 MiB), one type only. DDP rebuilds its buckets after the first step in the order
-    in which gradients arrived, which this order stands for.
+    in which gradients arrived, which this order stands for. Where it is told another size than its default of
+    25 MiB, its first bucket has that size too; a smaller one leaves earlier.
     """
     del network
     buckets: list[list[int]] = []

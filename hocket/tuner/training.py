@@ -119,7 +119,13 @@ class _Planner:
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
         if self.policy != "auto":
             return [make_plan(graph, network, self.policy, architecture="allreduce").plan]
-        return [*best_plans(graph, network), *(_ddp(graph, network, mb) for mb in _BUCKETS_MB)]
+        plans, known = best_plans(graph, network), [self.baseline(graph).reductions]
+        for mb in _BUCKETS_MB:
+            made = ddp(graph, network, mb << 20)
+            if made.reductions not in known:  # as those of small models are
+                known.append(made.reductions)
+                plans.append(msgspec.structs.replace(made, policy=f"ddp {mb} MB"))
+        return plans
 
 
 def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
@@ -147,8 +153,3 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
         return max(seconds[plan.policy], _ALIKE * least_s), len(plan.reductions)
 
     return sorted(plans, key=rank)[:_TRIED]
-
-
-def _ddp(graph: StepGraph, network: Network, bucket_mb: int) -> Plan:
-    made = ddp(graph, network, bucket_mb << 20)
-    return msgspec.structs.replace(made, policy=f"ddp {bucket_mb} MB")

@@ -71,6 +71,14 @@ def test_ddp_closes_its_first_bucket_at_1_mib_and_others_at_25() -> None:
     assert (plan.policy, plan.issue) == ("ddp", "listed")
 
 
+def test_ddp_buckets_of_another_size() -> None:
+    graph = typed([MIB, 3 * MIB, MIB, MIB, MIB // 2, MIB // 2], ["float32"] * 6)
+    assert reductions(ddp(graph, NETWORK, MIB), graph) == ["p5 p4", "p3", "p2", "p1", "p0"]
+    # The first one closes at 1 MiB all the same; then 1, 1 and 3 are 5.
+    assert reductions(ddp(graph, NETWORK, 5 * MIB), graph) == ["p5 p4", "p3 p2 p1", "p0"]
+    assert reductions(ddp(graph, NETWORK, MIB // 2), graph) == ["p5", "p4", "p3", "p2", "p1", "p0"]
+
+
 def test_ddp_buckets_one_type_each_and_leaves_out_what_is_not_trained() -> None:
     graph = typed([MIB, MIB, MIB, MIB, MIB], ["float32", "bfloat16", "float32", "float32", "bfloat16"])
     # The first bucket of each type closes at 1 MiB.

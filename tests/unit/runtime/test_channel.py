@@ -123,6 +123,18 @@ def fill(channel: Channel, layout: Layout, names: Sequence[str]) -> None:
         channel.send(of[name])
 
 
+def occupy(network: Network, channel: Channel, layout: Layout, names: str) -> list[Work]:
+    """Fill the buckets of as many names as there is credit; their transfers, which have started."""
+    assert len(names) == CREDIT
+    fill(channel, layout, names)
+    return [network.next()[1] for _ in names]
+
+
+def end(works: Sequence[Work]) -> None:
+    for work in works:
+        work.ended.set()
+
+
 def test_a_listed_order_waits_for_its_next() -> None:
     with sending("listed") as (network, channel, layout):
         fill(channel, layout, "bcde")
@@ -133,14 +145,12 @@ def test_a_listed_order_waits_for_its_next() -> None:
 
 def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
     with sending("ready") as (network, channel, layout):
-        fill(channel, layout, "de")
-        under_way = [network.next()[1] for _ in range(CREDIT)]
+        under_way = occupy(network, channel, layout, "de")
         fill(channel, layout, "c")
         network.wait_until_said(3)
         fill(channel, layout, "ba")
         assert network.quiet()
-        for work in under_way:
-            work.ended.set()
+        end(under_way)
         # The third was chosen ahead, when there was no other.
         assert network.end_next(3) == ["c", "a", "b"]
         network.wait_until_said(5)
@@ -155,14 +165,12 @@ def test_a_round_goes_whole_before_the_next_one() -> None:
         fill(channel, layout, "a")
         network.next()[1].ended.set()
         channel.wait(layout.buckets[0])
-        fill(channel, layout, "de")
-        under_way = [network.next()[1] for _ in range(CREDIT)]
+        under_way = occupy(network, channel, layout, "de")
         fill(channel, layout, "c")
         network.wait_until_said(4)
         # The second round of the first, while "b" is of the first round.
         fill(channel, layout, "ab")
-        for work in under_way:
-            work.ended.set()
+        end(under_way)
         assert network.end_next(3) == ["c", "b", "a"]
 
 
@@ -180,8 +188,7 @@ def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
 
 def test_what_is_waited_for_goes_at_once_and_alone() -> None:
     with sending("ready") as (network, channel, layout):
-        fill(channel, layout, "ab")
-        under_way = [network.next()[1] for _ in range(CREDIT)]
+        under_way = occupy(network, channel, layout, "ab")
         fill(channel, layout, "c")
         network.wait_until_said(3)
         fill(channel, layout, "de")
@@ -191,8 +198,7 @@ def test_what_is_waited_for_goes_at_once_and_alone() -> None:
         assert name == "e"
         network.wait_until_said(4)
         assert network.said[3] == 4 + URGENT
-        for work in under_way:
-            work.ended.set()
+        end(under_way)
         assert network.quiet()  # the network is left to it
         urgent.ended.set()
         waiting.join(LIMIT_S)
@@ -208,8 +214,7 @@ def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:
         raise Interrupt
 
     with sending("ready") as (network, channel, layout):
-        fill(channel, layout, "ab")
-        under_way = [network.next()[1] for _ in range(CREDIT)]
+        under_way = occupy(network, channel, layout, "ab")
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -217,8 +222,7 @@ def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:
                 channel.wait(layout.buckets[0])
         finally:
             signal.signal(signal.SIGALRM, before)
-        for work in under_way:
-            work.ended.set()
+        end(under_way)
         channel.wait(layout.buckets[0])
         # The same bucket again: nobody waits for it now.
         fill(channel, layout, "a")
@@ -234,8 +238,7 @@ def test_other_ranks_start_what_rank_0_waits_for() -> None:
             network.to_hear.put(place)
         works = dict(network.next() for _ in range(CREDIT + 1))
         assert set(works) == {"a", "b", "d"}
-        for work in works.values():
-            work.ended.set()
+        end(list(works.values()))
         name, work = network.next()
         assert name == "c"
         work.ended.set()

@@ -13,8 +13,9 @@ from hocket.planner import policies_of
 from hocket.sim import simulate
 from hocket.tuner import make_plan, plan, tune
 from hocket.tuner.choose import architecture_of, check_request
+from hocket.tuner.training import _Planner
 from tests.golden.make import BRANCHES_NETWORK, branches
-from tests.strategies import networks, steps
+from tests.strategies import networks, operation, parameter, step, steps
 
 
 @given(st.data())
@@ -106,3 +107,13 @@ def test_options_of_the_other_architecture() -> None:
         tune(graph, Network(num_workers=2), fusion_bytes=64)
     with pytest.raises(HocketError, match=r"barrier 'parameter' is for parameter servers"):
         make_plan(graph, Network(), "search", architecture="allreduce", barrier="parameter")
+
+
+def test_ddps_buckets_are_tried_once_each() -> None:
+    rows = [parameter(f"p{i}", 2**20) for i in range(4)]
+    graph = step(rows, [operation("o", [1.0], produces=[row.name for row in rows], phase="backward")])
+    network = Network(num_workers=2)
+    names = [plan.policy for plan in _Planner("auto").candidates(graph, network)]
+    # With 5 MiB they are those of 25.
+    assert [name for name in names if name.startswith("ddp")] == ["ddp 1 MB"]
+    assert len(names) == len(set(names))

@@ -1,0 +1,86 @@
+"""Which of the plans that are tried stays."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from hocket.graph import Plan, Reduction
+from hocket.runtime import selection
+from hocket.runtime.group import Group
+from hocket.runtime.selection import Choice, Scheduled
+from hocket.runtime.training import Training
+
+STEPS_A_TURN = 5  # one is not timed
+
+
+def plan_of(name: str) -> Plan:
+    return Plan(
+        policy=name,
+        model="test",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=("w",)),),
+        compute_order=None,
+    )
+
+
+class Clock:
+    """Steps that take as long as their plan does; a plan's turns may be disturbed, one by one."""
+
+    def __init__(self, step_s: dict[str, float], disturbed_s: dict[str, list[float]]) -> None:
+        self.now_s = 0.0
+        self._steps = dict.fromkeys(step_s, 0)
+        self._step_s, self._disturbed_s = step_s, disturbed_s
+
+    def step(self, name: str) -> None:
+        turn = self._steps[name] // STEPS_A_TURN
+        self._steps[name] += 1
+        extra_s = self._disturbed_s.get(name, [])
+        self.now_s += self._step_s[name] + (extra_s[turn] if turn < len(extra_s) else 0.0)
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch, step_s: dict[str, float], disturbed_s: dict[str, list[float]]
+) -> tuple[Choice, int]:
+    """What is chosen of plans of such steps, and after how many of them."""
+    clock = Clock(step_s, disturbed_s)
+    monkeypatch.setattr(selection.time, "perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr(selection, "largest", lambda values, _: values)
+    plans = [plan_of(name) for name in step_s]
+    training = SimpleNamespace(
+        enforce=lambda _: None, compiled=None, parameters={"w": torch.nn.Parameter(torch.zeros(3))}
+    )
+    choice = Choice(plan=plans[0])
+    steps = 0
+    scheduled = [Scheduled(plan, None) for plan in plans]
+    for _ in selection._try(cast(Training, training), choice, scheduled, cast(Group, cast(Any, None))):
+        clock.step(choice.plan.policy)
+        steps += 1
+    return choice, steps
+
+
+def test_the_two_fastest_of_the_heats_have_a_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    choice, steps = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8, "c": 1.2}, {})
+    assert choice.plan.policy == "b"
+    assert {name: len(seconds) for name, seconds in choice.trials.items()} == {
+        "ddp": 2,
+        "a": 5,
+        "b": 5,
+        "c": 2,
+    }
+    assert choice.trials["a"] == pytest.approx([0.9] * 5)
+    assert steps == (4 * 2 + 2 * 3) * STEPS_A_TURN
+
+
+def test_a_disturbance_does_not_cost_the_fastest_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed_s = {"b": [5.0, 0.0, 5.0, 5.0, 5.0]}
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8}, disturbed_s)
+    assert choice.plan.policy == "b"
+
+
+def test_of_equals_the_baseline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 1.0, "b": 1.0}, {})
+    assert choice.plan.policy == "ddp"
