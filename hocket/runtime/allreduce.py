@@ -10,7 +10,8 @@ Differs from the papers
   either the plan lists the order, or rank 0 chooses and tells the others: one small message, where Horovod
   and ByteScheduler gather from all ranks what is ready. The others are about as far as rank 0, and a
   transfer that is chosen early waits for the last of them.
-* One transfer is chosen ahead, so that the message, which queues behind data, holds nobody up.
+* Two transfers are chosen ahead: the message queues behind data, and the one that is known meanwhile keeps
+  the network busy.
 * What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
   else is started before it has arrived. Slices would have to be much smaller for as little delay.
 """
@@ -31,7 +32,7 @@ from hocket.runtime.buckets import Bucket, Layout, State, Transfer
 from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
-_AHEAD = 1  # chosen and not on the way yet
+_AHEAD = 2  # chosen and not on the way yet
 _PATIENCE_S = 2.0
 
 Sent = Callable[[str, float, float], None]

@@ -148,13 +148,16 @@ def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
         under_way = occupy(network, channel, layout, "de")
         fill(channel, layout, "c")
         network.wait_until_said(3)
-        fill(channel, layout, "ba")
+        fill(channel, layout, "b")
+        network.wait_until_said(4)
+        fill(channel, layout, "a")
         assert network.quiet()
+        assert len(network.said) == 4  # two wait for credit: the third keeps open what follows them
         end(under_way)
-        # The third was chosen ahead, when there was no other.
-        assert network.end_next(3) == ["c", "a", "b"]
+        # The others were chosen ahead, when there was nothing before them.
+        assert network.end_next(3) == ["c", "b", "a"]
         network.wait_until_said(5)
-        assert network.said[2:] == [2, 0, 1]
+        assert network.said[2:] == [2, 1, 0]
         for bucket in layout.buckets:
             channel.wait(bucket)
             assert channel.arrived(bucket)
@@ -166,10 +169,12 @@ def test_a_round_goes_whole_before_the_next_one() -> None:
         network.next()[1].ended.set()
         channel.wait(layout.buckets[0])
         under_way = occupy(network, channel, layout, "de")
+        # The second round of the first, while "b" and "c" are of the first round.
         fill(channel, layout, "c")
         network.wait_until_said(4)
-        # The second round of the first, while "b" is of the first round.
-        fill(channel, layout, "ab")
+        fill(channel, layout, "b")
+        network.wait_until_said(5)
+        fill(channel, layout, "a")
         end(under_way)
         assert network.end_next(3) == ["c", "b", "a"]
 
@@ -189,15 +194,15 @@ def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
 def test_what_is_waited_for_goes_at_once_and_alone() -> None:
     with sending("ready") as (network, channel, layout):
         under_way = occupy(network, channel, layout, "ab")
-        fill(channel, layout, "c")
-        network.wait_until_said(3)
-        fill(channel, layout, "de")
+        fill(channel, layout, "cd")
+        network.wait_until_said(4)
+        fill(channel, layout, "e")
         waiting = threading.Thread(target=channel.wait, args=[layout.buckets[4]])
         waiting.start()
         name, urgent = network.next()
         assert name == "e"
-        network.wait_until_said(4)
-        assert network.said[3] == 4 + URGENT
+        network.wait_until_said(5)
+        assert network.said[4] == 4 + URGENT
         end(under_way)
         assert network.quiet()  # the network is left to it
         urgent.ended.set()
