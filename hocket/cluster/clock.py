@@ -52,7 +52,8 @@ from hocket.sim.lanes import first_lane, set_time
 STRETCH = np.dtype(
     [
         ("passing", np.int64),
-        ("since", np.int64),
+        ("began", np.int64),
+        ("since", np.int64),  # the iteration under way when it was last looked at
         ("period", np.int64),
         ("place", np.int64),  # in ``passing``
     ],
@@ -139,6 +140,8 @@ def _may_pass(jobs, workers, gpus, ports, links, rules, j):
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         if links[ports[p].link].user != p or ports[p].next != NONE:
             return False
+    if jobs[j].num_hops > 0 and alone_ticks(jobs, rules, j) == 0:
+        return False  # its end and what follows from it are one instant: in which order, events tell
     if jobs[j].num_hops == 0 and rules.steady:
         return True
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
@@ -154,7 +157,8 @@ def _begin_stretch(jobs, rules, clock, j, now):
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
     jobs[j].gpu_wait += now - jobs[j].since
-    stretches[j].passing, stretches[j].since, stretches[j].period = 1, now, period
+    stretches[j].passing, stretches[j].began = 1, now
+    stretches[j].since, stretches[j].period = now, period
     stretches[j].place = hands[0].passing
     clock.passing[hands[0].passing] = j
     hands[0].passing += 1
@@ -215,9 +219,9 @@ def _resume(state, rules, clock, j, now):
     begun = clock.stretches[j].since
     jobs[j].since, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
-    if offset == 0:
+    if offset == 0 and now > clock.stretches[j].began:
         phase, end = FORWARD, NEVER
-    elif offset < jobs[j].forward:
+    elif offset < jobs[j].forward or offset == 0:
         phase, end = IN_FORWARD, begun + jobs[j].forward
     elif offset == jobs[j].forward:
         phase, end = BACKWARD, NEVER

@@ -108,7 +108,8 @@ def read_jobs(path: str | Path) -> JobSet:
     folder = Path(path).parent
     opened = (
         msgspec.structs.replace(
-            job, **{key: str(folder / at) for key in ("step", "plan") if (at := getattr(job, key)) is not None}
+            job,
+            **{key: str(folder / at) for key in ("step", "plan") if (at := getattr(job, key)) is not None},
         )
         for job in file.jobs
     )

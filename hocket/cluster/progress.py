@@ -34,7 +34,7 @@ def progress(jobs, rules, j, now):
     per_byte = jobs[j].per_byte
     elapsed = now - jobs[j].moving_since
     first = startup_left + ticks(chunk_left * per_byte)
-    if later > 0.0 and elapsed >= first:
+    if later > 0.0 and 0 < elapsed >= first:
         elapsed -= first
         whole = rules.startup + ticks(rules.chunk * per_byte)
         passed = np.int64(np.ceil(later / rules.chunk)) - 1
