@@ -64,9 +64,7 @@ class Cluster:
             raise UnknownNameError("sharing", str(self.sharing), list(get_args(Sharing)))
         racks = self.racks
         if isinstance(racks, bool) or not isinstance(racks, int) or not 1 <= racks <= self.num_servers:
-            raise HocketError(
-                f"{racks!r} racks for {self.num_servers} servers: give from 1 to one a server"
-            )
+            raise HocketError(f"{racks!r} racks for {self.num_servers} servers: give from 1 to one a server")
         _check_range(self.oversubscription, 1.0, 1e6, "of oversubscription", "4 (1 is none)")
         if self.sharing == "equation5" and (racks > 1 or self.oversubscription != 1.0):
             raise HocketError(

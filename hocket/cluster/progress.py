@@ -101,7 +101,7 @@ def transfer_end(jobs, rules, j):
 
 @kernel
 def chunk_end(jobs, rules, j, now):
-    """When the chunk ends that is under way at ``now``, or that which has just ended; the last with it all."""
+    """When the chunk under way at ``now`` ends, which may be now."""
     first = jobs[j].moving_since + jobs[j].startup_left + ticks(jobs[j].chunk_left * jobs[j].per_byte)
     if now <= first or jobs[j].later == 0.0:
         return first
@@ -120,9 +120,10 @@ def at_chunk_end(jobs, rules, j, now):
 @kernel
 def bytes_after_chunk(jobs, rules, j, now):
     """Bytes that will be left when job j's transfer can be preempted: at the end of its chunk, if it runs."""
-    chunk_left, later = jobs[j].chunk_left, jobs[j].later
     if jobs[j].stage != TRANSFERRING:
-        return chunk_left + later
-    at_end = at_chunk_end(jobs, rules, j, now)
-    chunk_left, later, _ = progress(jobs, rules, j, now)
-    return chunk_left + later if at_end else later
+        return jobs[j].chunk_left + jobs[j].later
+    if jobs[j].ranked_at != now:
+        chunk_left, later, _ = progress(jobs, rules, j, now)
+        jobs[j].after_chunk = chunk_left + later if at_chunk_end(jobs, rules, j, now) else later
+        jobs[j].ranked_at = now
+    return jobs[j].after_chunk

@@ -54,6 +54,8 @@ JOB = np.dtype(
         ("per_byte", np.float64),  # ticks
         ("alone_per_byte", np.float64),  # with all its links for itself
         ("claims", np.int64),  # whether the links are its own from the next chunk on
+        ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
+        ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("flow", np.int64),  # its place in ``flows`` while it transfers
         ("moved", np.int64),  # whether it is listed in ``moved``
         ("listed", np.int64),  # whether it is a candidate already
@@ -85,6 +87,7 @@ LINK = np.dtype(
         ("count", np.int64),  # transfers under way
         ("changed", np.int64),  # whether it is listed in ``changed``
         ("freed", np.int64),  # whether a transfer over it ended at this instant
+        ("claimant", np.int64),  # the job that claims it, or NONE
     ],
     align=True,
 )
@@ -128,3 +131,15 @@ class Rules(NamedTuple):
     num_servers: int
 
 
+class Sites(NamedTuple):
+    """Where jobs can be placed; the last four are room to work in."""
+
+    class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
+    class_fits: Ints  # (classes,) GPUs with that much free
+    rack: Ints  # (servers,)
+    capacity: Floats  # (links,) bytes a tick
+    route: Ints  # (J, hops) links of each job, padded with NONE; without rows unless max_min
+    gpu_load: Ints  # (G,)
+    server_load: Ints  # (servers,)
+    chosen: Ints  # (G,) GPUs
+    option: Ints  # (G,) GPUs

@@ -38,8 +38,8 @@ class ClusterRun:
     arrival_s, start_s, finish_s : (J,) when it was submitted, got its GPUs, and was over.
     gpus : of each job (server, GPU of that server) of all its GPUs.
     queueing_s, gpu_wait_s, computing_s, network_wait_s, transferring_s : (J,) what its time went into, and
-        add up to it: until it had GPUs; until its GPUs, which others used, had computed what it wanted of them,
-        beyond what they take; computing; ready to transfer and not admitted; transferring.
+        add up to it: until it had GPUs; what its iterations' computing took longer because others used its
+        GPUs; computing; ready to transfer and not admitted; transferring.
     busy_gpu_s : seconds that all GPUs computed, added up.
     makespan_s : from the first arrival to the last end.
     gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.
@@ -134,13 +134,11 @@ def _run(state: State, rules: Rules, clock: clocks.Clock, log: clocks.Log) -> In
         over = clocks.run(state, rules, clock, log, _INSTANTS_A_CALL)
         written.append(log.levels[: clock.hands[0]["levels"]].copy())
         clock.hands[0]["levels"] = 0
-    assert state.counts[0]["finished"] == len(state.jobs), "whatever fits the empty cluster is placed in the end"
+    assert state.counts[0]["finished"] == len(state.jobs), "what fits an empty cluster is placed"
     return np.concatenate(written)
 
 
-def _outcome(
-    state: State, cluster: Cluster, tick_s: float, *, began: float, **described: Any
-) -> ClusterRun:
+def _outcome(state: State, cluster: Cluster, tick_s: float, *, began: float, **described: Any) -> ClusterRun:
     rows: Records = state.jobs
     computing = rows["iterations"] * (rows["forward"] + rows["backward"])
     busy_s = float((computing * rows["gpus"]).sum()) * tick_s

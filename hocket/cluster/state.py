@@ -24,19 +24,21 @@ from hocket.cluster.records import (
     Ints,
     Records,
     Rules,
+    Sites,
 )
 from hocket.errors import HocketError
 
 # Sums of services stay below, and so do times: contention and chunks have their share in the estimate.
 _MOST_TICKS = 2.0**61
 
+
 class State(NamedTuple):
     """Everything there is; one row a job, a worker, a GPU, a link.
 
     Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue``
-    in order, ``touched`` GPUs, ``ready`` jobs, ``changed`` links, jobs that are ``over``), and what was decided at an instant:
-    ``placed`` jobs, ``started`` workers, and ``moved`` jobs, whose transfers started or stopped or have
-    another rate.
+    in order, ``touched`` GPUs, ``ready`` jobs, ``changed`` links, jobs that are ``over``), and what was
+    decided at an instant: ``placed`` jobs, ``started`` workers, and ``moved`` jobs, whose transfers started
+    or stopped or have another rate.
     """
 
     jobs: Records  # (J,) JOB
@@ -45,8 +47,7 @@ class State(NamedTuple):
     ports: Records
     links: Records  # (links,) LINK
     counts: Records  # (1,) COUNTS
-    class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
-    class_fits: Ints  # (classes,) GPUs with that much free
+    sites: Sites
     queue: Ints  # (J,)
     touched: Ints  # (G,)
     ready: Ints  # (J,)
@@ -58,14 +59,7 @@ class State(NamedTuple):
     moved: Ints  # (J,)
     candidates: Ints  # (J,) room to work in, as are those below
     altered: Ints  # (J,)
-    chosen: Ints  # (G,) GPUs
-    option: Ints  # (G,)
-    gpu_load: Ints  # (G,)
-    server_load: Ints  # (servers,)
     bytes_left: Floats  # (J,)
-    rack: Ints  # (servers,)
-    capacity: Floats  # (links,) bytes a tick
-    route: Ints  # (J, hops) links of each job, padded with NONE; without rows unless max_min
     rate: Floats  # (J,) bytes a tick
     room: Floats  # (links,)
     load: Ints  # (links,)
@@ -116,7 +110,7 @@ def make_state(
     gpus = np.zeros(num_gpus, GPU)
     gpus["resident"], gpus["running"], gpus["free"] = NONE, NONE, free
     links = np.zeros(num_links, LINK)
-    links["user"] = NONE
+    links["user"], links["claimant"] = NONE, NONE
 
     def room(count: int) -> Ints:
         return np.zeros(count, np.int64)
@@ -128,8 +122,17 @@ def make_state(
         ports=ports,
         links=links,
         counts=np.zeros(1, COUNTS),
-        class_memory=class_memory,
-        class_fits=np.full(len(class_memory), num_gpus, np.int64),
+        sites=Sites(
+            class_memory=class_memory,
+            class_fits=np.full(len(class_memory), num_gpus, np.int64),
+            rack=cluster.rack_of(),
+            capacity=cluster.link_capacity() / rules.per_byte,
+            route=np.full((num_jobs if rules.max_min else 0, int(hops.max())), NONE, np.int64),
+            gpu_load=room(num_gpus),
+            server_load=room(cluster.num_servers),
+            chosen=room(num_gpus),
+            option=room(num_gpus),
+        ),
         queue=room(num_jobs),
         touched=room(num_gpus),
         ready=room(num_jobs),
@@ -141,14 +144,7 @@ def make_state(
         moved=room(num_jobs),
         candidates=room(num_jobs),
         altered=room(num_jobs),
-        chosen=room(num_gpus),
-        option=room(num_gpus),
-        gpu_load=room(num_gpus),
-        server_load=room(cluster.num_servers),
         bytes_left=np.zeros(num_jobs),
-        rack=cluster.rack_of(),
-        capacity=cluster.link_capacity() / rules.per_byte,
-        route=np.full((num_jobs if rules.max_min else 0, int(hops.max())), NONE, np.int64),
         rate=np.zeros(num_jobs),
         room=np.zeros(num_links),
         load=room(num_links),
@@ -194,8 +190,8 @@ def _tick_s(jobs: JobSet, cluster: Cluster, chunk: float) -> float:
 
     One job after another is an upper bound of the makespan.
     """
-    # Eq. 5: the transfers of the busiest server get b + eta a byte together, or better. A flow that shares links
-    # max-min fairly gets no less than the narrowest link, with those it shares it with.
+    # Eq. 5: the transfers of the busiest server get b + eta a byte together, or better. Flows that share
+    # max-min fairly fill some link, at least the narrowest.
     total_s = 0.0
     for job in jobs.jobs:
         chunks = 1.0 if math.isinf(chunk) else job.size_bytes / chunk + 1.0

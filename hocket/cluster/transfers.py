@@ -20,7 +20,7 @@ _SAME_RATE = 1e-12
 def want_transfer(jobs, ready, counts, rules, j, now):
     """Let job j, whose gradients are complete, wait for its links."""
     jobs[j].stage, jobs[j].since, jobs[j].claims = READY, now, 0
-    jobs[j].startup_left = rules.startup
+    jobs[j].startup_left, jobs[j].ranked_at = rules.startup, NONE
     reset(jobs, j, jobs[j].size, rules.chunk)
     ready[counts[0].ready] = j
     counts[0].ready += 1
@@ -34,6 +34,10 @@ def _count(jobs, ports, links, changed, counts, j, by):
         links[link].count += by
         if by < 0:
             links[link].freed = 1
+            if links[link].claimant == j:
+                links[link].claimant = NONE
+        else:
+            links[link].claimant = j
         if links[link].changed == 0:
             links[link].changed = 1
             changed[counts[0].changed] = link
@@ -53,7 +57,7 @@ def note_moved(jobs, moved, counts, j):
 def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
     """Let job j's transfer be under way since ``now``."""
     jobs[j].stage, jobs[j].since, jobs[j].moving_since = TRANSFERRING, now, now
-    jobs[j].flow = counts[0].flows
+    jobs[j].flow, jobs[j].ranked_at = counts[0].flows, NONE
     flows[counts[0].flows] = j
     counts[0].flows += 1
     _count(jobs, ports, links, changed, counts, j, 1)
@@ -63,6 +67,7 @@ def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
 @kernel
 def leave(jobs, ports, links, changed, flows, counts, j, now):
     """Let job j's transfer be under way no longer: it is over, or preempted."""
+    jobs[j].ranked_at = NONE
     jobs[j].transferring += now - jobs[j].since
     jobs[j].since = now
     counts[0].flows -= 1
@@ -88,7 +93,7 @@ def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
 
 @kernel
 def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
-    """Candidates: jobs that are ready now, and whatever transfers or waits to on freed links; how many."""
+    """Fill ``candidates`` with jobs that are ready now, and those that wait for freed links; how many."""
     n = 0
     for i in range(counts[0].ready):
         jobs[ready[i]].listed = 1
@@ -102,7 +107,7 @@ def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
         user = links[link].user
         while user != NONE:
             j = ports[user].job
-            if jobs[j].listed == 0 and (jobs[j].stage == READY or jobs[j].stage == TRANSFERRING):
+            if jobs[j].listed == 0 and jobs[j].stage == READY:
                 jobs[j].listed = 1
                 candidates[n] = j
                 n += 1
@@ -114,19 +119,14 @@ def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
 def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
     n = _list_waiting(jobs, ports, links, changed, ready, counts, candidates)
-    waiting = 0
     for i in range(n):
-        j = candidates[i]
+        j, place = candidates[i], i
         jobs[j].listed = 0
-        if jobs[j].stage != READY:
-            continue
-        place = waiting
         while place > 0 and before(jobs, j, candidates[place - 1]):
             candidates[place] = candidates[place - 1]
             place -= 1
         candidates[place] = j
-        waiting += 1
-    for i in range(waiting):
+    for i in range(n):
         j = candidates[i]
         if admits(jobs, ports, links, rules, left, j, now):
             jobs[j].claims = 1
@@ -137,13 +137,61 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
 def _may_claim(jobs, ports, links, rules, j, now):
     """Whether no transfer that goes before job j's claims one of its servers."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        user = links[ports[p].link].user
-        while user != NONE:
-            other = ports[user].job
-            if other != j and jobs[other].claims == 1 and transfers_before(jobs, rules, other, j, now):
-                return 0
-            user = ports[user].next
+        other = links[ports[p].link].claimant
+        if other != NONE and other != j and transfers_before(jobs, rules, other, j, now):
+            return 0
     return 1
+
+
+@kernel
+def _queue_candidate(jobs, rules, candidates, first, n, j, now):
+    """Put job j in its place among ``candidates[first:n]``, which are in order."""
+    jobs[j].listed = 1
+    while n > first and transfers_before(jobs, rules, j, candidates[n - 1], now):
+        candidates[n] = candidates[n - 1]
+        n -= 1
+    candidates[n] = j
+
+
+@kernel
+def _settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
+    """Let candidates claim their servers or lose them, from first to last; lists them in ``altered``.
+
+    Each claim is final when it is made, since one that changes concerns those behind it alone: who gains
+    one takes it from whoever had it, and behind who loses one others may gain theirs.
+    """
+    num_altered = 0
+    while num_altered < n:
+        j = candidates[num_altered]
+        jobs[j].listed = 0
+        altered[num_altered] = j
+        num_altered += 1
+        claims = _may_claim(jobs, ports, links, rules, j, now)
+        if claims == jobs[j].claims:
+            continue
+        jobs[j].claims = claims
+        for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
+            link = ports[p].link
+            if claims == 1:
+                other = links[link].claimant
+                links[link].claimant = j
+                if other != NONE and jobs[other].listed == 0:
+                    _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
+                    n += 1
+                continue
+            if links[link].claimant == j:
+                links[link].claimant = NONE
+            user = links[link].user
+            while user != NONE:
+                other = ports[user].job
+                user = ports[user].next
+                if jobs[other].listed == 1 or jobs[other].claims == 1 or other == j:
+                    continue
+                active = jobs[other].stage == READY or jobs[other].stage == TRANSFERRING
+                if active and transfers_before(jobs, rules, j, other, now):
+                    _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
+                    n += 1
+    return num_altered
 
 
 @kernel
@@ -156,46 +204,17 @@ def _servers_idle(jobs, ports, links, j):
 
 @kernel
 def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
-    """Settle who claims which links; stop transfers whose chunk is over and whose claim is lost; start others.
-
-    Claims are settled from first to last, so that each is final when it is made: a claim that changes
-    concerns those behind it alone.
-    """
-    n = _list_waiting(jobs, ports, links, changed, ready, counts, candidates)
-    num_altered = 0
-    while n > 0:
-        first = 0
-        for i in range(1, n):
-            if transfers_before(jobs, rules, candidates[i], candidates[first], now):
-                first = i
-        j = candidates[first]
-        n -= 1
-        candidates[first] = candidates[n]
-        jobs[j].listed = 0
-        altered[num_altered] = j
-        num_altered += 1
-        claims = _may_claim(jobs, ports, links, rules, j, now)
-        if claims == jobs[j].claims:
-            continue
-        jobs[j].claims = claims
-        for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-            user = links[ports[p].link].user
-            while user != NONE:
-                other = ports[user].job
-                active = jobs[other].stage == READY or jobs[other].stage == TRANSFERRING
-                if active and other != j and jobs[other].listed == 0:
-                    if transfers_before(jobs, rules, j, other, now):
-                        jobs[other].listed = 1
-                        candidates[n] = other
-                        n += 1
-                user = ports[user].next
+    """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
+    listed = _list_waiting(jobs, ports, links, changed, ready, counts, altered)
+    for i in range(listed):
+        _queue_candidate(jobs, rules, candidates, 0, i, altered[i], now)
+    num_altered = _settle_claims(jobs, ports, links, candidates, listed, altered, rules, now)
     for i in range(num_altered):
         j = altered[i]
-        if jobs[j].stage != TRANSFERRING:
-            continue
-        note_moved(jobs, moved, counts, j)
-        if jobs[j].claims == 0 and at_chunk_end(jobs, rules, j, now):
-            stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
+        if jobs[j].stage == TRANSFERRING:
+            note_moved(jobs, moved, counts, j)
+            if jobs[j].claims == 0 and at_chunk_end(jobs, rules, j, now):
+                stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == READY and jobs[j].claims == 1 and _servers_idle(jobs, ports, links, j):

@@ -34,13 +34,14 @@ def validate(state: State, rules: Rules, now: int) -> None:
 def _check_gpus(state: State) -> dict[int, int]:
     """One task on each GPU at most, and no more memory than there is; how many GPUs each job is on."""
     residents: dict[int, int] = {}
-    memory = state.class_memory[state.jobs["memory_class"]]
+    memory = state.sites.class_memory[state.jobs["memory_class"]]
     whole = set()
     for g, gpu in enumerate(state.gpus):
         used, w, here = 0, gpu["resident"], set()
         while w != NONE:
             worker = state.workers[w]
-            assert worker["gpu"] == g and worker["job"] not in here, f"GPU {g} lists what is not its own"
+            assert worker["gpu"] == g, f"GPU {g} lists what is not its own"
+            assert worker["job"] not in here, f"GPU {g} lists a job twice"
             here.add(worker["job"])
             residents[worker["job"]] = residents.get(worker["job"], 0) + 1
             used += memory[worker["job"]]
@@ -51,8 +52,8 @@ def _check_gpus(state: State) -> dict[int, int]:
         whole.add(int(gpu["free"] + used))
         assert gpu["running"] == NONE or state.workers[gpu["running"]]["gpu"] == g
     assert len(whole) == 1, "memory was lost"
-    for c, need in enumerate(state.class_memory):
-        assert state.class_fits[c] == (state.gpus["free"] >= need).sum(), "the count of free GPUs is off"
+    for c, need in enumerate(state.sites.class_memory):
+        assert state.sites.class_fits[c] == (state.gpus["free"] >= need).sum(), "free GPUs are miscounted"
     return residents
 
 
@@ -77,7 +78,11 @@ def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
     owed = (job["iterations"] - job["remaining"]) * job["size"]
     if job["stage"] in (READY, TRANSFERRING):
         owed += job["size"] - job["chunk_left"] - job["later"]
-    assert abs(job["sent"] - owed) <= _ROUNDING * (job["iterations"] * job["size"] + 1.0), f"job {j} lost bytes"
+    assert abs(job["sent"] - owed) <= _ROUNDING * (job["iterations"] * job["size"] + 1.0), (
+        f"job {j} lost bytes"
+    )
     if job["stage"] == TRANSFERRING:
         chunk_left, later, startup_left = progress(state.jobs, rules, j, now)
-        assert 0.0 <= chunk_left <= min(rules.chunk, job["size"]) and later >= 0.0 and startup_left >= 0
+        assert 0.0 <= chunk_left <= min(rules.chunk, job["size"])
+        assert later >= 0.0
+        assert startup_left >= 0

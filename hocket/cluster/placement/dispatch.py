@@ -13,12 +13,10 @@ from hocket.kernel import kernel
 
 
 @kernel
-def choose_gpus(
-    jobs, workers, gpus, ports, links, rack, capacity, loads, rules, j, memory, option, chosen
-):
-    """Write job j's GPUs to ``chosen``, ascending; enough have ``memory`` bytes free. loads, option: room."""
-    gpu_load, server_load = loads
-    num, per_server = jobs[j].gpus, rules.gpus_per_server
+def choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory):
+    """Write job j's GPUs to ``sites.chosen``, ascending; enough have ``memory`` bytes free."""
+    num, per_server, chosen = jobs[j].gpus, rules.gpus_per_server, sites.chosen
+    gpu_load, server_load = sites.gpu_load, sites.server_load
     if rules.placement == FIRST_FIT:
         first_fit(gpus, memory, num, chosen)
     elif rules.placement == RAND:
@@ -30,7 +28,5 @@ def choose_gpus(
         elif rules.placement == LEAST_WORKLOAD_FIRST:
             least_workload_first(gpus, gpu_load, server_load, per_server, memory, num, rules.kappa, chosen)
         else:
-            earliest_finish(
-                jobs, workers, gpus, ports, links, rack, capacity, loads, per_server, j, memory, option, chosen
-            )
+            earliest_finish(jobs, workers, gpus, ports, links, sites, per_server, j, memory)
     chosen[:num].sort()

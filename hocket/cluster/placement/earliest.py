@@ -4,7 +4,7 @@ What is compared: each server by itself that has the GPUs, each rack with its se
 load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
 
 * the job alone: computing, and on several servers its transfers, times the jobs that send over its busiest
-  link (its own included), over what that link carries; an oversubscribed uplink counts as the slow link it is;
+  link (its own included), over what that link carries: an oversubscribed uplink is a slow link;
 * what goes before it under SRSF: on the GPU where that is most, the service left of residents with less left;
 * what it delays: its own computing, for each resident with more service left, on the GPU where most are.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.placement.load import ascending
 from hocket.cluster.placement.ls import least_loaded
 from hocket.cluster.placement.lwf import by_server
 from hocket.cluster.records import NONE
@@ -74,16 +75,12 @@ def lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server
 
 
 @kernel
-def earliest_finish(
-    jobs, workers, gpus, ports, links, rack, capacity, loads, gpus_per_server, j, memory, option, chosen
-):
-    """Write job j's GPUs, all with ``memory`` bytes free, to ``chosen``; option (GPUs,): room to work in.
-
-    loads: of GPUs and of servers.
-    """
-    gpu_load, server_load = loads
+def earliest_finish(jobs, workers, gpus, ports, links, sites, gpus_per_server, j, memory):
+    """Write job j's GPUs, all with ``memory`` bytes free, to ``sites.chosen``."""
+    gpu_load, option, chosen = sites.gpu_load, sites.option, sites.chosen
+    rack, capacity = sites.rack, sites.capacity
     num, num_servers = jobs[j].gpus, len(rack)
-    servers = np.argsort(server_load, kind="mergesort")
+    servers = ascending(sites.server_load)
     racks = len(capacity) - num_servers
     least = np.inf
     # Servers, then racks, then all servers, then all GPUs.
@@ -103,9 +100,7 @@ def earliest_finish(
         if found < num:
             continue
         option[:num].sort()
-        lost = lost_time(
-            jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option[:num]
-        )
+        lost = lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option[:num])
         if lost < least:
             least = lost
             chosen[:num] = option[:num]

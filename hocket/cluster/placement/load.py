@@ -8,13 +8,15 @@ Differs from the paper
 
 from __future__ import annotations
 
+import numpy as np
+
 from hocket.cluster.records import NONE
 from hocket.kernel import kernel
 
 
 @kernel
 def add_up_loads(jobs, workers, gpus, gpus_per_server, gpu_load, server_load):
-    """Ticks of service left on each GPU and on all of each server's, transfers of jobs on several included."""
+    """Ticks of service left on each GPU and on all of each server's; of jobs on several with transfers."""
     for server in range(len(server_load)):
         server_load[server] = 0
         for g in range(server * gpus_per_server, (server + 1) * gpus_per_server):
@@ -25,3 +27,9 @@ def add_up_loads(jobs, workers, gpus, gpus_per_server, gpu_load, server_load):
                 gpu_load[g] += jobs[j].remaining * jobs[j].per_iteration
                 w = workers[w].next
             server_load[server] += gpu_load[g]
+
+
+@kernel
+def ascending(values):
+    """Places of whole numbers in the order of their values, the first of equal ones first."""
+    return np.argsort(values, kind="mergesort")

@@ -5,27 +5,26 @@ that a wide job is on few servers and a narrow one fills what is left over.
 
 Differs from the paper
 ----------------------
-* Line 13 cuts the servers to the first ceil(n / N_g), the loop in line 15 runs over all. All of them count, or
-  a job could wait for memory on them while other servers have it.
+* Line 13 cuts the servers to the first ceil(n / N_g), the loop in line 15 runs over all. All of them count,
+  or a job could wait for memory on them while other servers have it.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
+from hocket.cluster.placement.load import ascending
 from hocket.cluster.placement.ls import least_loaded
 from hocket.kernel import kernel
 
 
 @kernel
 def by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen):
-    """Write ``num`` GPUs to ``chosen``, from one of ``servers`` after the other, least-loaded first; how many."""
+    """Write ``num`` GPUs to ``chosen``, server by server, the least-loaded of each first; how many there are."""
     n = 0
     for server in servers:
         first = server * gpus_per_server
         if n == num:
             break
-        for i in np.argsort(gpu_load[first : first + gpus_per_server], kind="mergesort"):
+        for i in ascending(gpu_load[first : first + gpus_per_server]):
             if n < num and gpus[first + i].free >= memory:
                 chosen[n] = first + i
                 n += 1
@@ -38,5 +37,5 @@ def least_workload_first(gpus, gpu_load, server_load, gpus_per_server, memory, n
     if num <= kappa:
         least_loaded(gpus, gpu_load, memory, num, chosen)
     else:
-        servers = np.argsort(server_load, kind="mergesort")
+        servers = ascending(server_load)
         by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hocket.cluster.placement.load import ascending
 from hocket.kernel import kernel
 from hocket.sim.draws import drawn
 
@@ -18,7 +19,7 @@ def draw_gpus(gpus, memory, num, seed, j, chosen):
     for g in range(len(gpus)):
         number[g] = drawn(seed, j, g)
     n = 0
-    for g in np.argsort(number, kind="mergesort"):
+    for g in ascending(number):
         if n < num and gpus[g].free >= memory:
             chosen[n] = g
             n += 1
