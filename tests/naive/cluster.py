@@ -102,7 +102,7 @@ class Simulation:
 
     def free(self, run: Run) -> list[int]:
         room = self.cluster.gpu_memory_bytes
-        used = {g: 0.0 for g in range(self.cluster.num_gpus)}
+        used = dict.fromkeys(range(self.cluster.num_gpus), 0.0)
         for other in self.placed():
             for g in other.gpus:
                 used[g] += other.job.memory_bytes
@@ -133,8 +133,8 @@ class Simulation:
         assert self.placement == "earliest"
         options = [self.by_servers(free, [s]) for s in servers]
         if self.cluster.racks > 1:
-            for rack in range(self.cluster.racks):
-                options.append(self.by_servers(free, [s for s in servers if self.rack[s] == rack]))
+            racks = [[s for s in servers if self.rack[s] == rack] for rack in range(self.cluster.racks)]
+            options += [self.by_servers(free, rack) for rack in racks]
         options += [self.by_servers(free, servers), anywhere]
         options = [sorted(option[:n]) for option in options if len(option) >= n]
         return min(options, key=lambda option: self.lost_time(run, option))

@@ -31,22 +31,20 @@ def job_set(rng: random.Random, num_gpus: int, *, ties: bool) -> JobSet:
     def seconds(most: int) -> float:
         return rng.randint(1, most) / 10 if ties else rng.uniform(0.05, most / 10)
 
-    jobs = []
-    for i in range(rng.randint(1, 7)):
-        jobs.append(
-            Job(
-                id=f"job{i}",
-                model="toy",
-                gpus=rng.choice([1, 1, 2, 2, 3, 4, 6]) if num_gpus >= 6 else rng.randint(1, num_gpus),
-                iterations=rng.randint(1, 8),
-                arrival_s=rng.randint(0, 12) / 4 if ties else rng.uniform(0, 3),
-                forward_s=0.0 if ties and rng.random() < 0.1 else seconds(3),
-                backward_s=seconds(4),
-                size_bytes=rng.choice([0, 1, 2, 3, 5, 10]) * 1e8 if ties else rng.uniform(1e7, 1e9),
-                memory_bytes=rng.choice([0.0, 3e9, 5e9, 8e9, 16e9]),
-            )
+    def job(i: int) -> Job:
+        return Job(
+            id=f"job{i}",
+            model="toy",
+            gpus=rng.choice([1, 1, 2, 2, 3, 4, 6]) if num_gpus >= 6 else rng.randint(1, num_gpus),
+            iterations=rng.randint(1, 8),
+            arrival_s=rng.randint(0, 12) / 4 if ties else rng.uniform(0, 3),
+            forward_s=0.0 if ties and rng.random() < 0.1 else seconds(3),
+            backward_s=seconds(4),
+            size_bytes=rng.choice([0, 1, 2, 3, 5, 10]) * 1e8 if ties else rng.uniform(1e7, 1e9),
+            memory_bytes=rng.choice([0.0, 3e9, 5e9, 8e9, 16e9]),
         )
-    return JobSet(jobs=tuple(jobs))
+
+    return JobSet(jobs=tuple(job(i) for i in range(rng.randint(1, 7))))
 
 
 def cluster_of(rng: random.Random, *, ties: bool) -> Cluster:
@@ -81,7 +79,8 @@ def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool
     for i, twin in enumerate(twins):
         gpus = tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
         assert run.gpus[i] == gpus
-        assert twin.start is not None and twin.finish is not None
+        assert twin.start is not None
+        assert twin.finish is not None
         assert run.start_s[i] == pytest.approx(float(twin.start), abs=1e-9)
         assert run.finish_s[i] == pytest.approx(float(twin.finish), abs=1e-9)
         assert run.transferring_s[i] == pytest.approx(float(twin.transferring), abs=1e-9)
@@ -170,4 +169,5 @@ def test_same_seed_same_run(seed: int, policy: str) -> None:
     cluster = cluster_of(rng, ties=True)
     jobs = job_set(rng, cluster.num_gpus, ties=True)
     runs = [simulate(jobs, cluster, placement="rand", policy=policy, seed=seed) for _ in range(2)]
-    assert np.array_equal(runs[0].finish_s, runs[1].finish_s) and runs[0].gpus == runs[1].gpus
+    assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
+    assert runs[0].gpus == runs[1].gpus

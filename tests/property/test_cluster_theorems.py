@@ -45,7 +45,7 @@ def ends_s(policy: str, sizes: list[float], ready_s: list[float]) -> list[float]
 
 def total_if_started(left: list[float], size: float, start_s: float) -> float:
     """Finish times added up, of transfers that run from 0 on and one that starts later: fluid, Eq. 5."""
-    rest = {i: amount for i, amount in enumerate(left)}
+    rest = dict(enumerate(left))
     now, total, joined = 0.0, 0.0, False
     while rest or not joined:
         if not joined and now >= start_s:

@@ -51,14 +51,16 @@ def run(
 
 def test_a_job_alone_takes_its_iterations() -> None:
     alone = run(job("a", iterations=1000, arrival_s=5.0))
-    assert alone.finish_s[0] == 3005.0 and alone.makespan_s == 3000.0
+    assert alone.finish_s[0] == 3005.0
+    assert alone.makespan_s == 3000.0
     assert alone.gpu_utilization == 1.0
     assert alone.events == 2, "an arrival and an end: nothing else happens"
 
 
 def test_a_job_alone_on_two_servers_adds_its_transfers() -> None:
     alone = run(job("a", 2, iterations=1000), servers=2)
-    assert alone.finish_s[0] == 4000.0 and alone.transferring_s[0] == 1000.0
+    assert alone.finish_s[0] == 4000.0
+    assert alone.transferring_s[0] == 1000.0
     assert alone.events == 2
 
 
@@ -70,7 +72,7 @@ def test_tasks_are_not_preempted() -> None:
 
 
 def test_an_arrival_at_the_end_of_a_task_has_the_gpu() -> None:
-    """Ends come before arrivals, arrivals before GPUs choose: at a common instant the short job goes first."""
+    """Ends come before arrivals, arrivals before GPUs choose: at one instant, the short job goes first."""
     both = run(
         job("long", iterations=10, forward_s=0.1, backward_s=0.2),
         job("short", iterations=2, arrival_s=0.7, forward_s=0.1, backward_s=0.2),
@@ -110,15 +112,16 @@ def test_fifo_and_tiresias_order_by_arrival_and_attained_service() -> None:
 
 
 def test_record_writes_lanes_levels_and_stops() -> None:
-    both = run(
-        job("a", 2, iterations=2), job("b", 2, iterations=2), servers=2, policy="srsf-2", record=True
-    )
-    assert both.timeline is not None and both.levels is not None
+    both = run(job("a", 2, iterations=2), job("b", 2, iterations=2), servers=2, policy="srsf-2", record=True)
+    assert both.timeline is not None
+    assert both.levels is not None
     names = [(lane.process, lane.name) for lane in both.timeline.lanes]
-    assert ("server 0", "GPU 0") in names and ("server 1", "link") in names
+    assert ("server 0", "GPU 0") in names
+    assert ("server 1", "link") in names
     assert both.levels[:, 1].max() >= 1
     kinds = [span.kind for span in both.timeline.spans]
-    assert kinds.count("reduce") == 8 and kinds.count("forward") == 8
+    assert kinds.count("reduce") == 8
+    assert kinds.count("forward") == 8
     short = simulate(
         JobSet(jobs=(job("a", iterations=5),)),
         Cluster(num_servers=1, gpus_per_server=1),
@@ -144,7 +147,7 @@ def test_what_cannot_be_is_one_line() -> None:
         run(job("a"), policy="srsf-0")
     with pytest.raises(HocketError, match="chunk 0"):
         simulate(jobs, cluster, placement="ff", policy="psrsf", chunk_bytes=0.0)
-    with pytest.raises(HocketError, match="Eq. 5 knows servers alone"):
+    with pytest.raises(HocketError, match=r"Eq\. 5 knows servers alone"):
         Cluster(num_servers=2, gpus_per_server=1, racks=2)
     with pytest.raises(HocketError, match="give fewer iterations"):
         run(job("a", iterations=10**12, forward_s=1e9))
