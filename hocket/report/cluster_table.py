@@ -11,7 +11,7 @@ from hocket.cluster.paired import Estimate, Sweep
 from hocket.report.columns import Column, number_column, terminal_columns, text_column
 from hocket.report.table import UNDEFINED, Cell, decimals_for, time_unit
 
-# What a job spends its time on: heading, short heading, meaning.
+# What a job spends its time on: its name, the heading in tables, which have many columns, and its meaning.
 PART_NAMES = {
     "queueing": ("Queueing", "Queued", "From arrival until it is placed, an average job."),
     "computing": ("Computing", "Comp.", "Its forward and backward passes, an average job."),
@@ -29,6 +29,10 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
         scaled = [None if value is None else value * unit.per_second for value in values_s]
         return number_column(heading, short, unit.symbol, meaning, scaled)
 
+    def part(name: str) -> Column:
+        _, heading, meaning = PART_NAMES[name]
+        return seconds(heading, heading, meaning, [getattr(row, f"average_{name}_s") for row in rows])
+
     sources = [row.source for row in rows]
     columns = [
         text_column("Placement", "Placement", "How GPUs are chosen.", [row.placement for row in rows]),
@@ -45,7 +49,7 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
             2,
         ),
         seconds("Makespan", "Makespan", "From first arrival to last end.", [row.makespan_s for row in rows]),
-        *(seconds(*PART_NAMES[p], [getattr(row, f"average_{p}_s") for row in rows]) for p in PARTS),
+        *(part(name) for name in PARTS),
     ]
     if len(set(sources)) > 1:
         columns.insert(0, text_column("Jobs", "Jobs", "Which job set.", sources))

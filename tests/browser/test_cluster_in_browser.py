@@ -45,7 +45,9 @@ def test_it_opens_whole_and_fetches_nothing(browser, page):
 
 def test_every_result_has_a_curve(three):
     assert texts(three, "#jct .legendtext") == [f"lwf-1 / {policy}" for policy in POLICIES]
-    assert three.execute_script("return document.querySelectorAll('#jct .js-line').length") == 3
+    assert (
+        three.execute_script("return document.querySelectorAll('#jct .cartesianlayer .js-line').length") == 3
+    )
     assert set(texts(three, "#jct .xtitle, #jct .ytitle")) == {"completion time [s]", "jobs [%]"}
 
 
@@ -66,7 +68,12 @@ def test_parts_are_stacked_bars(three):
 
 
 def test_contention_and_gpus_are_drawn(three):
-    assert three.execute_script("return document.querySelectorAll('#contention .js-line').length") == 3
+    assert (
+        three.execute_script(
+            "return document.querySelectorAll('#contention .cartesianlayer .js-line').length"
+        )
+        == 3
+    )
     drawn = three.execute_script(
         """return document.getElementById("timeline").data.map((trace) => [trace.name, trace.x.length]);"""
     )
