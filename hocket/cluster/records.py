@@ -54,6 +54,7 @@ JOB = np.dtype(
         ("per_byte", np.float64),  # ticks
         ("alone_per_byte", np.float64),  # with all its links for itself
         ("claims", np.int64),  # whether the links are its own from the next chunk on
+        ("blocker", np.int64),  # who goes before it and claims one of its servers, or NONE
         ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
         ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("flow", np.int64),  # its place in ``flows`` while it transfers

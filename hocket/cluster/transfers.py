@@ -20,7 +20,7 @@ _SAME_RATE = 1e-12
 def want_transfer(jobs, ready, counts, rules, j, now):
     """Let job j, whose gradients are complete, wait for its links."""
     jobs[j].stage, jobs[j].since, jobs[j].claims = READY, now, 0
-    jobs[j].startup_left, jobs[j].ranked_at = rules.startup, NONE
+    jobs[j].startup_left, jobs[j].ranked_at, jobs[j].blocker = rules.startup, NONE, NONE
     reset(jobs, j, jobs[j].size, rules.chunk)
     ready[counts[0].ready] = j
     counts[0].ready += 1
@@ -107,7 +107,9 @@ def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
         user = links[link].user
         while user != NONE:
             j = ports[user].job
-            if jobs[j].listed == 0 and jobs[j].stage == READY:
+            blocker = jobs[j].blocker
+            may = blocker == NONE or jobs[blocker].claims == 0
+            if may and jobs[j].listed == 0 and jobs[j].stage == READY:
                 jobs[j].listed = 1
                 candidates[n] = j
                 n += 1
@@ -119,14 +121,20 @@ def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
 def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
     n = _list_waiting(jobs, ports, links, changed, ready, counts, candidates)
+    waiting = 0
     for i in range(n):
-        j, place = candidates[i], i
+        j = candidates[i]
         jobs[j].listed = 0
+        # Those before it can only make it less admissible.
+        if not admits(jobs, ports, links, rules, left, j, now):
+            continue
+        place = waiting
         while place > 0 and before(jobs, j, candidates[place - 1]):
             candidates[place] = candidates[place - 1]
             place -= 1
         candidates[place] = j
-    for i in range(n):
+        waiting += 1
+    for i in range(waiting):
         j = candidates[i]
         if admits(jobs, ports, links, rules, left, j, now):
             jobs[j].claims = 1
@@ -139,7 +147,9 @@ def _may_claim(jobs, ports, links, rules, j, now):
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         other = links[ports[p].link].claimant
         if other != NONE and other != j and transfers_before(jobs, rules, other, j, now):
+            jobs[j].blocker = other
             return 0
+    jobs[j].blocker = NONE
     return 1
 
 
@@ -185,10 +195,8 @@ def _settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
             while user != NONE:
                 other = ports[user].job
                 user = ports[user].next
-                if jobs[other].listed == 1 or jobs[other].claims == 1 or other == j:
-                    continue
                 active = jobs[other].stage == READY or jobs[other].stage == TRANSFERRING
-                if active and transfers_before(jobs, rules, j, other, now):
+                if active and jobs[other].blocker == j and jobs[other].listed == 0:
                     _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
                     n += 1
     return num_altered
@@ -206,9 +214,15 @@ def _servers_idle(jobs, ports, links, j):
 def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
     listed = _list_waiting(jobs, ports, links, changed, ready, counts, altered)
+    n = 0
     for i in range(listed):
-        _queue_candidate(jobs, rules, candidates, 0, i, altered[i], now)
-    num_altered = _settle_claims(jobs, ports, links, candidates, listed, altered, rules, now)
+        j = altered[i]
+        jobs[j].listed = 0
+        # Whoever is before it and claims one of its servers would have to lose that claim first.
+        if jobs[j].claims == 1 or _may_claim(jobs, ports, links, rules, j, now) == 1:
+            _queue_candidate(jobs, rules, candidates, 0, n, j, now)
+            n += 1
+    num_altered = _settle_claims(jobs, ports, links, candidates, n, altered, rules, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == TRANSFERRING:

@@ -18,7 +18,7 @@ from hocket.kernel import kernel
 
 @kernel
 def by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen):
-    """Write ``num`` GPUs to ``chosen``, server by server, the least-loaded of each first; how many there are."""
+    """Write ``num`` GPUs to ``chosen``, server by server, the least loaded of each first; how many."""
     n = 0
     for server in servers:
         first = server * gpus_per_server
