@@ -14,7 +14,7 @@ from hocket.graph.io import step_document
 from hocket.network import Network, Topology
 from hocket.planner import plan
 from hocket.predictor import predict
-from hocket.predictor.draws import drawn
+from hocket.sim.draws import drawn
 from tests.naive import prediction as naive
 from tests.property.test_prediction import links_of
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +25,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, decompressed when its name ends in ``.zst``."""
+    """The bytes of a file, decompressed when its name ends in ``.zst`` or ``.gz``."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -37,6 +39,11 @@ def read_bytes(path: str | Path) -> bytes:
         if not frame.eof or frame.unused_data:
             raise FormatError(str(path), "", "is not one whole zstd frame: cut, or with more behind it")
         return document
+    if str(path).endswith(".gz"):
+        try:
+            return gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FormatError(str(path), "", f"is not a gzip file: {error}") from None
     return data
 
 
@@ -113,10 +120,12 @@ def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
 
 
 def write_json(document: Any, path: str | Path) -> None:
-    """Write ``document`` as JSON (compressed for ``.zst``), whole or not at all."""
+    """Write ``document`` as JSON (compressed for ``.zst`` and ``.gz``), whole or not at all."""
     data = msgspec.json.encode(document)
     if str(path).endswith(".zst"):
         data = zstandard.ZstdCompressor().compress(data)
+    elif str(path).endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
     write_whole(data, path)
 
 

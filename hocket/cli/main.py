@@ -10,6 +10,7 @@ import typer
 
 from hocket.cli import (
     bench,
+    cluster,
     compare,
     demo,
     lab,
@@ -44,6 +45,7 @@ app.command("train", cls=train.Train)(train.train)
 app.command("demo")(demo.demo)
 app.add_typer(network.app, name="network")
 app.add_typer(bench.app, name="bench")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(lab.app, name="lab")
 
 

@@ -13,14 +13,16 @@ from hocket.cli.output import note
 def report(
     results: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT...", help="What simulate --json or --timeline wrote."),
+        typer.Argument(
+            metavar="RESULT...", help="What simulate or cluster simulate wrote with --json or --timeline."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML page to write.")],
 ) -> None:
     """Rank results on one self-contained HTML page, with the timelines of the worst and the best."""
     from hocket.document import check_writable, write_whole
-    from hocket.report import load_results, render
+    from hocket.report import load_results, render_results
 
     check_writable(output, *results)
-    write_whole(render(load_results(results)).encode(), output)
+    write_whole(render_results(load_results(results)).encode(), output)
     note(f"{output}: open it in a browser")

@@ -18,7 +18,7 @@ import numpy as np
 
 from hocket.kernel import kernel
 from hocket.network.max_min import fill
-from hocket.predictor.draws import draw_order, drawn
+from hocket.sim.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
 
 _IDLE, _STARTING, _MOVING = 0, 1, 2

@@ -19,6 +19,7 @@ import numpy as np
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
+from hocket.intervals import interval_95
 from hocket.network import Network, Topology, reduction_s
 from hocket.planner import Architecture
 from hocket.predictor.baselines import Totals, cynthia, lin
@@ -337,7 +338,7 @@ def summed_up(
     """One row of all runs of a configuration; their means, and the interval where there are several."""
     throughputs = np.array([outcome.throughput for outcome in outcomes])
     throughput = float(throughputs.mean())
-    low, high = _interval(throughputs)
+    low, high = interval_95(throughputs)
     network, totals = prepared.network, totals_of(prepared)
     servers = network.num_servers if prepared.plan.architecture == "ps" else 0
     resource, busy = Usage.mean([outcome.usage for outcome in outcomes]).bottleneck
@@ -355,7 +356,7 @@ def summed_up(
         wall_s=sum(outcome.wall_s for outcome in outcomes),
         architecture=prepared.plan.architecture,
         policy=prepared.plan.policy,
-        throughput_low=low,
+        throughput_low=None if low is None else max(0.0, low),
         throughput_high=high,
         bottleneck=resource,
         bottleneck_utilization=busy,
@@ -364,13 +365,3 @@ def summed_up(
         lockstep=prepared.lockstep,
         cost_per_example=cost,
     )
-
-
-def _interval(values: Floats) -> tuple[float | None, float | None]:
-    """The 95% confidence interval of the mean of independent runs (Student's t); none of a single run."""
-    if len(values) < 2:
-        return None, None
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return max(0.0, float(values.mean()) - half), float(values.mean()) + half

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
-import secrets
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.parallel import POLL_S, Progress, on_ray
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
 from hocket.predictor.prediction import Outcome, Prediction, Prepared, prepare, run, summed_up
 from hocket.predictor.request import Mode, Request
 
 Engine = Literal["local", "ray"]
-Progress = Callable[[int, int], None]
-
-_POLL_S = 0.2
 
 
 def predict(
@@ -101,8 +96,8 @@ def predict(
     if prepared[0].plan.architecture == "allreduce" and len(prepared) > len(workers):
         raise HocketError(f"{len(servers or ())} numbers of servers: all-reduce has none; leave them out")
     seeds = range(seed, seed + repeats)
-    run_all = _on_ray if engine == "ray" else _on_threads
-    outcomes = run_all([(each, s) for each in prepared for s in seeds], progress)
+    tasks = [(each, s) for each in prepared for s in seeds]
+    outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
     return [
         summed_up(
             each, outcomes[k * repeats : (k + 1) * repeats], price_per_worker_hour, price_per_server_hour
@@ -121,7 +116,7 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
         left = set(futures.values())
         try:
             while left:
-                done, left = wait(left, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                done, left = wait(left, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in done:
                     future.result()
                 if progress is not None:
@@ -148,43 +143,3 @@ def _steps(prepared: Prepared) -> int:
 def _run_copy(prepared: Prepared, seed: int) -> Outcome:
     """Run in a Ray worker, whose arrays are read-only views that kernels would be compiled for anew."""
     return run(copy.deepcopy(prepared), seed)
-
-
-def _on_ray(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
-    """Run on a Ray cluster, one task a run; one that we start ourselves ends with us."""
-    address = os.environ.get("RAY_ADDRESS")
-    if not address and "ray" not in sys.modules:
-        # Whoever reaches a cluster's port runs code on it: ours asks for a token that nobody else knows. Ray
-        # reads these when it is imported.
-        os.environ.update(
-            RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32)
-        )
-    try:
-        import ray
-    except ImportError:
-        raise HocketError("engine 'ray' needs Ray; install it with: pip install 'hocket[ray]'") from None
-    ours = not ray.is_initialized()
-    if ours:
-        # A cluster of our own listens on loopback only, without a dashboard.
-        alone: dict[str, Any] = (
-            {} if address else {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-        )
-        try:
-            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **alone)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise HocketError(f"Ray cluster '{address or 'local'}' cannot be reached: {error}") from None
-    try:
-        configurations = {id(prepared): ray.put(prepared) for prepared, _ in tasks}
-        remote = ray.remote(num_cpus=1)(_run_copy)
-        references = [remote.remote(configurations[id(prepared)], seed) for prepared, seed in tasks]
-        left = references
-        while left:
-            done, left = ray.wait(left, timeout=_POLL_S)
-            ray.get(done)
-            if progress is not None:
-                progress(len(tasks) - len(left), len(tasks))
-        outcomes: list[Outcome] = ray.get(references)
-        return outcomes
-    finally:
-        if ours:
-            ray.shutdown()

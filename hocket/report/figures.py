@@ -82,13 +82,20 @@ def _cloud(row: ResultRow) -> list[float]:
     return [round(value, 5) for value in values if value is not None]
 
 
-def timeline_figure(panels: Iterable[tuple[str, Entry]], unit: TimeUnit) -> dict[str, Any] | None:
-    """The spans of each (caption, result with a timeline), times in ``unit``; None without any."""
+class Panel(NamedTuple):
+    """A timeline to draw, whose it is, and what it is called on the page."""
+
+    caption: str
+    policy: str
+    timeline: Timeline
+
+
+def timeline_figure(panels: Iterable[Panel], unit: TimeUnit) -> dict[str, Any] | None:
+    """The spans of each panel, times in ``unit``; None without any."""
     names: dict[str, int] = {}
     drawn = [
-        {"caption": caption, "policy": entry.row.policy, **_panel(entry.timeline, names, unit)}
-        for caption, entry in panels
-        if entry.timeline is not None
+        {"caption": panel.caption, "policy": panel.policy, **_panel(panel.timeline, names, unit)}
+        for panel in panels
     ]
     if not drawn:
         return None

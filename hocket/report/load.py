@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hocket.cluster.figures import ClusterRow, check_cluster_row
 from hocket.document import convert_document, read_document
-from hocket.errors import FormatError
+from hocket.errors import FormatError, HocketError
 from hocket.graph.result import ResultRow, check_row
 from hocket.graph.timeline import Timeline
 from hocket.interop import timeline_from_document
@@ -22,33 +23,56 @@ class Entry(NamedTuple):
     timeline: Timeline | None = None
 
 
-def load_results(paths: Iterable[str | Path]) -> list[Entry]:
-    """Read result files: what ``simulate --json``, ``simulate --timeline`` and ``tune --json`` write.
+class ClusterEntry(NamedTuple):
+    """One run of a shared cluster and, where one was recorded, its timeline."""
 
-    A file holds one row, a list of rows, ``{"ranked": rows}`` or a ``hocket.timeline/1`` document. A row that
-    also comes with a timeline is listed once, with it.
+    row: ClusterRow
+    timeline: Timeline | None = None
+
+
+def load_results(paths: Iterable[str | Path]) -> list[Entry] | list[ClusterEntry]:
+    """Read result files: what ``--json`` and ``--timeline`` of ``simulate`` and ``cluster simulate`` write.
+
+    A file holds one row, a list of rows, ``{"ranked": rows}`` (``tune --json``) or a ``hocket.timeline/1``
+    document. A row that also comes with a timeline is listed once, with it. All are of steps, or all of
+    clusters.
 
     Raises
     ------
-    FormatError
+    FormatError, HocketError
         Naming the file, the field and the rule.
     """
-    entries: dict[ResultRow, Entry] = {}
+    steps: dict[ResultRow, Entry] = {}
+    clusters: dict[ClusterRow, ClusterEntry] = {}
+    of_kind: dict[type[Entry | ClusterEntry], str] = {}
     for path in paths:
         for entry in _entries(read_document(path), str(path)):
+            of_kind.setdefault(type(entry), str(path))
             # How long the simulator took differs between two runs that give the same result.
-            key = msgspec.structs.replace(entry.row, wall_s=0.0)
-            if key not in entries or entries[key].timeline is None:
-                entries[key] = entry
-    return list(entries.values())
+            if isinstance(entry, ClusterEntry):
+                cluster = msgspec.structs.replace(entry.row, wall_s=0.0, contention=None)
+                if cluster not in clusters or clusters[cluster].timeline is None:
+                    clusters[cluster] = entry
+            else:
+                step = msgspec.structs.replace(entry.row, wall_s=0.0)
+                if step not in steps or steps[step].timeline is None:
+                    steps[step] = entry
+    if len(of_kind) == 2:
+        rule = "a page shows steps or clusters; make two pages"
+        raise HocketError(f"{of_kind[ClusterEntry]} is of a cluster and {of_kind[Entry]} of a step: {rule}")
+    return list(clusters.values()) if clusters else list(steps.values())
 
 
-def _entries(document: Any, source: str) -> list[Entry]:
+def _entries(document: Any, source: str) -> list[Entry] | list[ClusterEntry]:
+    if _is_cluster(document):
+        return [_cluster_entry(document, source)]
     if isinstance(document, dict) and "format" in document:
         timeline, row = timeline_from_document(document, source)
         if row is None:
             raise FormatError(source, "result", "is missing; a report ranks the timeline's run by it")
         return [Entry(row, timeline)]
+    if isinstance(document, list) and document and all(_is_cluster(each) for each in document):
+        return [_cluster_entry(each, source, f"[{i}]") for i, each in enumerate(document)]
     if isinstance(document, dict) and "ranked" in document:
         rows, field = convert_document(document, _Ranked, source).ranked, "ranked"
     elif isinstance(document, list):
@@ -66,3 +90,18 @@ def _entries(document: Any, source: str) -> list[Entry]:
 
 class _Ranked(msgspec.Struct, frozen=True):
     ranked: list[ResultRow]
+
+
+def _is_cluster(document: Any) -> bool:
+    """Whether it is what ``cluster simulate`` prints, or a timeline that it wrote."""
+    return isinstance(document, dict) and ("placement" in document or "cluster" in document)
+
+
+def _cluster_entry(document: Any, source: str, field: str = "") -> ClusterEntry:
+    timeline = None
+    if "cluster" in document:
+        timeline, _ = timeline_from_document(document, source)
+        document, field = document["cluster"], "cluster"
+    row = convert_document(document, ClusterRow, f"{source}: {field}" if field else source)
+    check_cluster_row(row, source, field)
+    return ClusterEntry(row, timeline)

@@ -11,15 +11,15 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from hocket.errors import HocketError
-from hocket.report.figures import overlap_figure, timeline_figure
+from hocket.report.figures import Panel, overlap_figure, timeline_figure
 from hocket.report.load import Entry
 from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, worst_like
-from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_unit
+from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_text, time_unit
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 
 
-class _Tile(NamedTuple):
+class Tile(NamedTuple):
     """One of the figures that the page opens with."""
 
     label: str
@@ -87,12 +87,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _time(seconds: float, unit: TimeUnit) -> str:
-    value = seconds * unit.per_second
-    return f"{value:.{decimals_for([value])}f} {unit.symbol}"
-
-
-def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[_Tile]:
+def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[Tile]:
     best = ranking[0].row
     above, worst = over_bound(best), worst_like(best, ranking)
     throughput = f"{best.throughput:.{decimals_for([best.throughput])}f} examples/s"
@@ -101,29 +96,33 @@ def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[_Tile]:
         f", level with {_count(level, 'other')}" if level else ""
     )
     tiles = [
-        _Tile("Best policy", best.policy, field),
-        _Tile("Step time", _time(best.iteration_s, unit), throughput),
+        Tile("Best policy", best.policy, field),
+        Tile("Step time", time_text(best.iteration_s, unit), throughput),
     ]
     if above is not None:
-        note = f"the bound is {_time(best.bound_s, unit)}"
-        tiles.append(_Tile("Above the bound", f"{above:z.1%}", note))
+        note = f"the bound is {time_text(best.bound_s, unit)}"
+        tiles.append(Tile("Above the bound", f"{above:z.1%}", note))
     if worst is not best and best.iteration_s > 0:
         gain = worst.iteration_s / best.iteration_s - 1.0
-        note = f"{worst.policy}: {_time(worst.iteration_s, unit)}"
-        tiles.append(_Tile("Faster than the worst", f"{gain:z.1%}", note))
+        note = f"{worst.policy}: {time_text(worst.iteration_s, unit)}"
+        tiles.append(Tile("Faster than the worst", f"{gain:z.1%}", note))
     note = f"overlap {best.overlap:.3f}, rho {best.rho:.3f}"
-    tiles.append(_Tile("Utilization", f"{best.utilization:.1%}", note))
+    tiles.append(Tile("Utilization", f"{best.utilization:.1%}", note))
     return tiles
 
 
-def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[tuple[str, Entry]]:
+def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[Panel]:
     """The worst and the best result that have a timeline, in this order, each with its caption."""
     places = [place for place, entry in enumerate(ranking) if entry.timeline is not None]
     drawn = dict.fromkeys([places[-1], places[0]]) if places else {}
-    return [(_caption(place, ranking, unit), ranking[place]) for place in drawn]
+    return [
+        Panel(_caption(place, ranking, unit), ranking[place].row.policy, timeline)
+        for place in drawn
+        if (timeline := ranking[place].timeline) is not None
+    ]
 
 
 def _caption(place: int, ranking: Sequence[Entry], unit: TimeUnit) -> str:
     row = ranking[place].row
     name = {len(ranking) - 1: "Worst", 0: "Best"}.get(place, "Place")
-    return f"{name} ({place + 1} of {len(ranking)}): {row.policy}, mean {_time(row.iteration_s, unit)}"
+    return f"{name} ({place + 1} of {len(ranking)}): {row.policy}, mean {time_text(row.iteration_s, unit)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hocket.errors import HocketError
 from hocket.predictor import Prediction
@@ -19,19 +18,11 @@ from hocket.predictor.answer import (
     saturation,
     speedup,
 )
-from hocket.report.page import rendered
+from hocket.report.page import Tile, rendered
 from hocket.report.prediction_figure import prediction_figure
 from hocket.report.prediction_measured import ModelError, Point, model_errors
 from hocket.report.prediction_table import prediction_columns, saturated_rows
 from hocket.report.table import time_unit
-
-
-class _Tile(NamedTuple):
-    """One of the figures that the page opens with."""
-
-    label: str
-    figure: str
-    note: str
 
 
 def render_prediction(
@@ -66,7 +57,7 @@ def render_prediction(
         answers=[line for line in answers(rows) if line != caveat],
         caveat=caveat,
         columns=prediction_columns(rows, points),
-        saturated=saturated_rows(rows),
+        highlighted=saturated_rows(rows),
         errors=errors,
         priced=cheapest(rows) is not None,
         has_models=any(row.lin is not None for row in rows),
@@ -75,7 +66,7 @@ def render_prediction(
     )
 
 
-def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[_Tile]:
+def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Tile]:
     """The answers for the curve that gets highest, the cheapest configuration, and how far off it all is."""
     curve = max(curves(rows), key=lambda each: max(row.throughput for row in each))
     knee, least = saturation(curve), curve[0]
@@ -85,19 +76,19 @@ def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[_Ti
     of_several = f"{name_of(curve, rows)}, " if len(curves(rows)) > 1 else ""
     busy = f"{row.bottleneck_utilization:.1%} of the time"
     tiles = [
-        _Tile(label, counted(row.workers, "worker"), of_several + rate),
-        _Tile("Busiest there", row.bottleneck, busy),
+        Tile(label, counted(row.workers, "worker"), of_several + rate),
+        Tile("Busiest there", row.bottleneck, busy),
     ]
     gained, kept = speedup(row, least), efficiency(row, least)
     if gained is not None and kept is not None and row.workers > least.workers:
         note = f"over {counted(least.workers, 'worker')}, efficiency {kept:.0%}"
-        tiles.append(_Tile("Speed-up", f"{gained:.2f}x", note))
+        tiles.append(Tile("Speed-up", f"{gained:.2f}x", note))
     buy = cheapest(rows)
     if buy is not None and buy.cost_per_example is not None:
         servers = f" and {counted(buy.servers, 'server')}" if buy.servers else ""
         note = f"per million examples, {counted(buy.workers, 'worker')}{servers}"
-        tiles.append(_Tile("Cheapest", four_digits(1e6 * buy.cost_per_example), note))
+        tiles.append(Tile("Cheapest", four_digits(1e6 * buy.cost_per_example), note))
     if errors:
         note = ", ".join(f"{error.model} {error.mean:.1%}" for error in errors[1:])
-        tiles.append(_Tile("Mean error", f"{errors[0].mean:.1%}", note or "against what was measured"))
+        tiles.append(Tile("Mean error", f"{errors[0].mean:.1%}", note or "against what was measured"))
     return tiles

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.table import Table
-from rich.text import Text
 
 from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, efficiency, saturation, speedup
+from hocket.report.columns import Column, number_column, terminal_columns, text_column
 from hocket.report.prediction_measured import Point
 from hocket.report.table import UNDEFINED, Cell, Value, decimals_for, time_unit
-
-
-class Column(NamedTuple):
-    """One column: its name, its name in the terminal, its unit (or nothing), what it means, and its cells."""
-
-    heading: str
-    short: str
-    unit: str
-    meaning: str
-    cells: list[Cell]
-
-    @property
-    def numeric(self) -> bool:
-        """Whether its cells line up on the right."""
-        return not any(isinstance(cell.value, str) for cell in self.cells)
 
 
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
@@ -40,9 +24,11 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
     busy = [100 * row.bottleneck_utilization for row in rows]
     errors = [_percent(row.throughput / m - 1) if m else None for row, m in zip(rows, measured, strict=True)]
     columns = [
-        _column("Workers", "Workers", "", "Processes that compute.", [row.workers for row in rows], 0),
-        _column("Servers", "Servers", "", "Parameter servers.", [row.servers or None for row in rows], 0),
-        _column(
+        number_column("Workers", "Workers", "", "Processes that compute.", [row.workers for row in rows], 0),
+        number_column(
+            "Servers", "Servers", "", "Parameter servers.", [row.servers or None for row in rows], 0
+        ),
+        number_column(
             *("Throughput", "Rate", "1/s", "Examples a second over all workers."),
             [row.throughput for row in rows],
             rate,
@@ -56,42 +42,36 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
             ),
             [_half_width(row, rate) for row in rows],
         ),
-        _column("Measured", "Measured", "1/s", "Mean of the measured points.", measured, rate),
-        _column("Error", "Error", "%", "Predicted over measured, less 1.", errors, 1),
-        _column(
+        number_column("Measured", "Measured", "1/s", "Mean of the measured points.", measured, rate),
+        number_column("Error", "Error", "%", "Predicted over measured, less 1.", errors, 1),
+        number_column(
             *("Speed-up", "x", "", "Throughput over that of the fewest workers."),
             [speedup(row, least[id(row)]) for row in rows],
             2,
         ),
-        _column("Efficiency", "Eff.", "%", "Speed-up over what more workers could give.", efficiencies, 1),
-        _column(
+        number_column(
+            "Efficiency", "Eff.", "%", "Speed-up over what more workers could give.", efficiencies, 1
+        ),
+        number_column(
             *("Step", "Step", unit.symbol, "Mean time that a worker takes for a step."),
             [row.step_s * unit.per_second for row in rows],
         ),
-        Column(
-            *("Bottleneck", "Bottleneck", "", "The resource that is busy longest."),
-            [Cell(row.bottleneck, row.bottleneck) for row in rows],
+        text_column(
+            *("Bottleneck", "Bottleneck", "The resource that is busy longest."),
+            [row.bottleneck for row in rows],
         ),
-        _column("Busy", "Busy", "%", "For how much of the time it is.", busy, 1),
-        _column("lin", "lin", "1/s", "Throughput by Lin et al.'s model.", [row.lin for row in rows], rate),
-        _column("cynthia", "cynthia", "1/s", "Throughput by Cynthia.", [row.cynthia for row in rows], rate),
-        _column("Cost", "Cost", "/1e6", "In the currency of the prices, a million examples.", per_million),
+        number_column("Busy", "Busy", "%", "For how much of the time it is.", busy, 1),
+        number_column(
+            "lin", "lin", "1/s", "Throughput by Lin et al.'s model.", [row.lin for row in rows], rate
+        ),
+        number_column(
+            "cynthia", "cynthia", "1/s", "Throughput by Cynthia.", [row.cynthia for row in rows], rate
+        ),
+        number_column(
+            "Cost", "Cost", "/1e6", "In the currency of the prices, a million examples.", per_million
+        ),
     ]
     return [column for column in columns if any(cell.value is not None for cell in column.cells)]
-
-
-def _column(
-    heading: str,
-    short: str,
-    unit: str,
-    meaning: str,
-    values: Sequence[float | None],
-    decimals: int | None = None,
-) -> Column:
-    if decimals is None:
-        decimals = decimals_for(value for value in values if value is not None)
-    cells = [Cell(UNDEFINED if value is None else f"{value:z.{decimals}f}", value) for value in values]
-    return Column(heading, short, unit, meaning, cells)
 
 
 def _half_width(row: Prediction, decimals: int) -> Cell:
@@ -117,13 +97,4 @@ def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
 
 def prediction_table(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> Table:
     """``rows`` for the terminal; those where throughput saturates stand out."""
-    columns = prediction_columns(rows, points)
-    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-    for column in columns:
-        unit = f"\n[{column.unit}]" if column.unit else "\n" * column.numeric
-        justify = "right" if column.numeric else "left"
-        table.add_column(Text(column.short + unit), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for i, stands_out in enumerate(saturated_rows(rows)):
-        texts = (Text(column.cells[i].text) for column in columns)
-        table.add_row(*texts, style="bold" if stands_out else "")
-    return table
+    return terminal_columns(prediction_columns(rows, points), saturated_rows(rows))

@@ -89,6 +89,12 @@ def decimals_for(values: Iterable[float]) -> int:
     return 3 - sum(largest >= limit for limit in (10.0, 100.0, 1000.0))
 
 
+def time_text(seconds: float, unit: TimeUnit) -> str:
+    """A time in ``unit``, to four digits or so."""
+    value = seconds * unit.per_second
+    return f"{value:.{decimals_for([value])}f} {unit.symbol}"
+
+
 class Cell(NamedTuple):
     """One cell: the text to show and the value to sort by."""
 

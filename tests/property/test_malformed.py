@@ -29,6 +29,13 @@ PLANS = {
     "reductions": ("branches", (GOLDEN / "branches.caramel.plan.json").read_bytes()),
 }
 NETWORK = json.dumps(network_document(some_file())).encode()
+# One job: with two of very many iterations there is no end of events.
+JOB = {
+    **{"id": "j0", "model": "m", "gpus": 2, "iterations": 12, "arrival_s": 3.0, "forward_s": 0.025},
+    **{"backward_s": 0.0374, "size_bytes": 99200000, "memory_bytes": 3213000000},
+}
+JOBS = json.dumps({"format": "hocket.jobs/1", "jobs": [JOB]}).encode()
+CLUSTER = ("--placement", "lwf-1", "--policy", "srsf-1", "--servers", "2", "--gpus-per-server", "2")
 
 junk = st.recursive(
     st.none()
@@ -76,7 +83,9 @@ def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@pytest.mark.parametrize("kind", ["step", "plan", "slices", "reductions", "network", "result"])
+@pytest.mark.parametrize(
+    "kind", ["step", "plan", "slices", "reductions", "network", "result", "jobs", "cluster result"]
+)
 @given(data=st.data())
 @examples(150)
 def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.DataObject) -> None:
@@ -95,13 +104,20 @@ def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.Dat
         elif kind == "network":
             path.write_bytes(data.draw(mutated(NETWORK)))
             ran = hocket("simulate", BRANCHES, "--policy", "ddp", "--network", str(path), "--json")
+        elif kind == "jobs":
+            path.write_bytes(data.draw(mutated(JOBS)))
+            ran = hocket("cluster", "simulate", str(path), *CLUSTER, "--json")
         else:
-            path.write_bytes(data.draw(mutated(_result())))
+            path.write_bytes(data.draw(mutated(_result() if kind == "result" else _cluster_result())))
             ran = hocket("report", str(path), "-o", str(Path(folder) / "report.html"))
-        if ran.status:
+        if ran.status and kind == "jobs":
+            refused(ran)  # by its reader, or because the job has no place
+        elif ran.status:
             assert refused(ran).startswith(f"hocket: {path}: ") or "servers" in ran.err
             assert [p.name for p in Path(folder).iterdir()] == ["given.json"]
-        elif kind != "result":
+        elif kind == "jobs":
+            assert math.isfinite(json.loads(ran.out)["average_jct_s"])
+        elif not kind.endswith("result"):
             assert math.isfinite(json.loads(ran.out)["iteration_s"])
 
 
@@ -109,3 +125,11 @@ def test_a_damaged_file_is_served_or_refused_in_one_line(kind: str, data: st.Dat
 def _result() -> bytes:
     ran = hocket("simulate", str(GOLDEN / "tictac_fig5b.step.json"), "--policy", "tac", "--json")
     return ran.out.encode()
+
+
+@functools.cache
+def _cluster_result() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.json"
+        path.write_bytes(JOBS)
+        return hocket("cluster", "simulate", str(path), *CLUSTER, "--json").out.encode()

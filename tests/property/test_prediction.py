@@ -17,7 +17,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.predictor import predict
-from hocket.predictor.draws import drawn
+from hocket.sim.draws import drawn
 from hocket.predictor.lowering import lower_worker_step
 from hocket.predictor.run import run_steps
 from tests import strategies

@@ -13,7 +13,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_readmes_commands_and_programs_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```(python|sh)\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert [language for language, _ in blocks] == ["python", "sh", "python"]
+    assert [language for language, _ in blocks] == ["sh", "python", "sh", "python"]
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -27,7 +27,9 @@ def test_the_readmes_commands_and_programs_run(tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    (_, factory), (_, commands), (_, program) = blocks
+    (_, cluster), (_, factory), (_, commands), (_, program) = blocks
+    run("sh", "-euc", cluster)
+    assert "lwf-1 / psrsf" in (tmp_path / "cluster.html").read_text()
     name = re.match(r"# (\w+\.py)\n", factory)
     assert name is not None
     (tmp_path / name[1]).write_text(factory)

@@ -1,0 +1,270 @@
+"""``hocket cluster``: many jobs on one cluster, simulated on a job set, a trace or many of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.output import note, print_json, print_table, progress
+from hocket.errors import HocketError, UnknownNameError
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+    from hocket.cluster.jobs import JobSet
+
+app = typer.Typer(
+    help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.",
+    no_args_is_help=True,
+)
+
+_WORKLOADS = ("paper",)
+
+Servers = Annotated[int, typer.Option(help="Servers of the cluster.")]
+GpusPerServer = Annotated[int, typer.Option(help="GPUs of each server.")]
+Memory = Annotated[str, typer.Option(help="Of each GPU; jobs share GPUs as far as it goes.")]
+Chunk = Annotated[str, typer.Option(help="At whose end psrsf and srpt may give the network to another.")]
+Sharing = Annotated[
+    Literal["equation5", "max-min"],
+    typer.Option(help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly."),
+]
+Racks = Annotated[int, typer.Option(help="With max-min: servers stand in so many racks.")]
+Oversubscription = Annotated[float, typer.Option(help="With max-min: of each rack's uplink.")]
+NetworkPath = Annotated[
+    Path | None,
+    typer.Option("--network", metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."),
+]
+Sizes = Annotated[
+    Literal["paper", "wide"], typer.Option(help="Of models: Table III's, or log-uniform from 5 to 1500 MB.")
+]
+NumJobs = Annotated[int, typer.Option("--jobs", help="How many jobs; the mix of GPUs stays.")]
+Period = Annotated[str, typer.Option(help="Jobs arrive evenly over this: 1200s.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="The hocket.jobs/1 file to write; else printed.")
+]
+
+
+@app.command()
+def simulate(
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
+    placement: Annotated[str, typer.Option(help="rand, ff, ls, lwf-K, ...; an unknown name lists them.")],
+    policy: Annotated[str, typer.Option(help="srsf-N, ada-srsf, ...; an unknown name lists them.")],
+    servers: Servers = 16,
+    gpus_per_server: GpusPerServer = 4,
+    memory: Memory = "16GB",
+    chunk: Chunk = "4MB",
+    sharing: Sharing = "equation5",
+    racks: Racks = 1,
+    oversubscription: Oversubscription = 1.0,
+    network_file: NetworkPath = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+    timeline: Annotated[Path | None, typer.Option(help="Write a trace of the tasks for Perfetto.")] = None,
+    timeline_from: Annotated[str, typer.Option(help="Where that begins, after the clock's 0: 600s.")] = "0s",
+) -> None:
+    """Simulate a job set under one placement and one policy."""
+    import msgspec
+
+    from hocket.cluster.figures import cluster_row
+    from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.simulate import simulate as run
+    from hocket.document import check_writable, write_json
+    from hocket.interop import timeline_document
+    from hocket.network import parse_bytes, parse_duration
+    from hocket.report.cluster_table import cluster_table
+
+    if timeline is not None:
+        check_writable(timeline, *options.inputs(jobs, network_file))
+    cluster = _cluster(
+        servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
+    )
+    job_set = read_jobs(jobs)
+    with progress("simulating"):
+        result = run(
+            job_set,
+            cluster,
+            placement=placement,
+            policy=policy,
+            seed=seed,
+            chunk_bytes=parse_bytes(chunk),
+            record=timeline is not None,
+            record_from_s=parse_duration(timeline_from),
+        )
+    row = cluster_row(result, job_set, cluster, seed)
+    if timeline is not None:
+        assert result.timeline is not None
+        document = timeline_document(result.timeline)
+        write_json(document | {"cluster": msgspec.to_builtins(row)}, timeline)
+    if json:
+        print_json(row)
+    else:
+        print_table(cluster_table([row]))
+
+
+@app.command()
+def generate(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="paper: the contention paper's.")],
+    output: Output = None,
+    jobs: NumJobs = 160,
+    sizes: Sizes = "paper",
+    period: Period = "1200s",
+    seed: options.Seed = 0,
+) -> None:
+    """Draw a job set."""
+    from hocket.document import check_writable
+
+    if output is not None:
+        check_writable(output)
+    _put(_drawn(workload, seed, jobs, sizes, period), output)
+
+
+@app.command("import")
+def import_(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="tiresias, gavel, philly, alibaba or helios.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz and .zst are decompressed.")],
+    output: Output = None,
+    jobs: Annotated[int | None, typer.Option(help="Only so many, those that arrive first.")] = None,
+    throughputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="gavel: its measured throughputs.")
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="gavel: the device among them.")] = "v100",
+    seed: options.Seed = 0,
+) -> None:
+    """Make a job set of a published trace, and say what had to be assumed."""
+    from hocket.cluster.workloads import import_trace
+    from hocket.document import check_writable
+
+    if output is not None:
+        check_writable(output, *options.inputs(file, throughputs))
+    imported = import_trace(kind, file, limit=jobs, seed=seed, throughputs=throughputs, gpu=gpu)
+    _put(imported.jobs, output)
+    for line in imported.notes:
+        note(f"{kind}: {line}")
+
+
+@app.command()
+def sweep(
+    jobs: Annotated[
+        list[Path] | None, typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload.")
+    ] = None,
+    workload: Annotated[str | None, typer.Option(help="Draw job sets instead: paper.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many job sets to draw, from --seed on.")] = 20,
+    num_jobs: NumJobs = 160,
+    sizes: Sizes = "paper",
+    period: Period = "1200s",
+    placements: Annotated[str, typer.Option(help="Several by commas.")] = "lwf-1",
+    policies: Annotated[str, typer.Option(help="Several by commas; others are compared with the first.")] = (
+        "srsf-1,ada-srsf,psrsf"
+    ),
+    servers: Servers = 16,
+    gpus_per_server: GpusPerServer = 4,
+    memory: Memory = "16GB",
+    chunk: Chunk = "4MB",
+    sharing: Sharing = "equation5",
+    racks: Racks = 1,
+    oversubscription: Oversubscription = 1.0,
+    network_file: NetworkPath = None,
+    engine: Annotated[
+        Literal["processes", "ray"], typer.Option(help="All cores of this machine, or a Ray cluster.")
+    ] = "processes",
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Compare placements and policies over many job sets, each on the same ones."""
+    from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.sweep import sweep as run
+    from hocket.network import parse_bytes
+    from hocket.report.cluster_table import paired_table, sweep_table
+
+    if (workload is None) == (not jobs):
+        raise HocketError("a sweep takes either JOBS files or --workload paper; give one of them")
+    cluster = _cluster(
+        servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
+    )
+    if workload is not None:
+        if seeds < 1:
+            raise HocketError(f"{seeds} seeds are no job set; give at least 1")
+        drawn = range(seed, seed + seeds)
+        job_sets = [_drawn(workload, each, num_jobs, sizes, period) for each in drawn]
+    else:
+        job_sets = [read_jobs(path) for path in jobs or ()]
+        drawn = range(seed, seed + len(job_sets))
+    with progress("simulating") as report:
+        found = run(
+            job_sets,
+            cluster,
+            placements=placements.split(","),
+            policies=policies.split(","),
+            seeds=drawn,
+            chunk_bytes=parse_bytes(chunk),
+            engine=engine,
+            progress=report,
+        )
+    if json:
+        print_json(found)
+        return
+    print_table(sweep_table(found))
+    first = found.rows[0]
+    paired = paired_table(found)
+    if paired is not None:
+        note(f"against {first.placement} / {first.policy}, job set by job set:")
+        print_table(paired)
+
+
+def _cluster(
+    servers: int,
+    gpus_per_server: int,
+    memory: str,
+    sharing: Literal["equation5", "max-min"],
+    racks: int,
+    oversubscription: float,
+    *,
+    network_file: Path | None,
+) -> Cluster:
+    from hocket.cluster.cluster import Cluster
+    from hocket.network import load_network, parse_bytes
+
+    measured: dict[str, Any] = {}
+    if network_file is not None:
+        reduction = load_network(network_file).allreduce
+        if reduction is None:
+            raise HocketError(
+                f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"
+            )
+        measured = {
+            "startup_s": reduction.a_s,
+            "per_byte_s": reduction.b_s_per_byte,
+            "contention_per_byte_s": reduction.eta_s_per_byte,
+        }
+    return Cluster(
+        num_servers=servers,
+        gpus_per_server=gpus_per_server,
+        gpu_memory_bytes=parse_bytes(memory),
+        sharing=sharing,
+        racks=racks,
+        oversubscription=oversubscription,
+        **measured,
+    )
+
+
+def _drawn(workload: str, seed: int, jobs: int, sizes: Literal["paper", "wide"], period: str) -> JobSet:
+    from hocket.cluster.workloads import paper_workload
+    from hocket.network import parse_duration
+
+    if workload not in _WORKLOADS:
+        raise UnknownNameError("workload", workload, _WORKLOADS)
+    period_s = parse_duration(period)
+    if period_s != int(period_s):
+        raise HocketError(f"period '{period}' is not in whole seconds; give e.g. 1200s")
+    return paper_workload(seed=seed, num_jobs=jobs, sizes=sizes, period_s=int(period_s))
+
+
+def _put(jobs: JobSet, output: Path | None) -> None:
+    from hocket.cluster.jobs import jobs_document, write_jobs
+
+    if output is None:
+        print_json(jobs_document(jobs))
+    else:
+        write_jobs(jobs, output)

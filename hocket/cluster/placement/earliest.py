@@ -1,0 +1,106 @@
+"""Earliest finish: where a job, and those it delays, are predicted to lose the least time. Ours.
+
+What is compared: each server by itself that has the GPUs, each rack with its servers by load, all servers by
+load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
+
+* the job alone: computing, and on several servers its transfers, times the jobs that send over its busiest
+  link (its own included), over what that link carries: an oversubscribed uplink is a slow link;
+* what goes before it under SRSF: on the GPU where that is most, the service left of residents with less left;
+* what it delays: its own computing, for each resident with more service left, on the GPU where most are.
+
+The least sum wins, the first one compared of several.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.cluster.placement.load import ascending
+from hocket.cluster.placement.ls import least_loaded
+from hocket.cluster.placement.lwf import by_server
+from hocket.cluster.records import NONE
+from hocket.kernel import kernel
+
+
+@kernel
+def _users(ports, links, link):
+    """How many jobs transfer over the link, now or later."""
+    users, user = 0, links[link].user
+    while user != NONE:
+        users, user = users + 1, ports[user].next
+    return users
+
+
+@kernel
+def _slowdown(ports, links, rack, capacity, gpus_per_server, option):
+    """How many times longer than alone a transfer between these GPUs takes, at most; option: ascending."""
+    num_servers = len(rack)
+    first, last = option[0] // gpus_per_server, option[-1] // gpus_per_server
+    if first == last:
+        return 0.0
+    between_racks = len(capacity) > num_servers and rack[first] != rack[last]
+    slowdown, at = 1.0, -1
+    for g in option:
+        server = g // gpus_per_server
+        if server == at:
+            continue
+        at = server
+        slowdown = max(slowdown, 1.0 + _users(ports, links, server))
+        if between_racks:
+            uplink = num_servers + rack[server]
+            slowdown = max(slowdown, (1.0 + _users(ports, links, uplink)) * capacity[0] / capacity[uplink])
+    return slowdown
+
+
+@kernel
+def lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option):
+    """Ticks that job j and those it delays are predicted to take longer on these GPUs; option: ascending."""
+    computing = jobs[j].iterations * (jobs[j].forward + jobs[j].backward)
+    slowdown = _slowdown(ports, links, rack, capacity, gpus_per_server, option)
+    alone = computing + jobs[j].iterations * jobs[j].reduce * slowdown
+    ahead = delayed = 0
+    for g in option:
+        ahead_here = delayed_here = 0
+        w = gpus[g].resident
+        while w != NONE:
+            other = workers[w].job
+            left = jobs[other].remaining * jobs[other].per_iteration
+            if left * jobs[other].gpus <= alone * jobs[j].gpus:
+                ahead_here += left
+            else:
+                delayed_here += 1
+            w = workers[w].next
+        ahead, delayed = max(ahead, ahead_here), max(delayed, delayed_here)
+    return alone + ahead + computing * delayed
+
+
+@kernel
+def earliest_finish(jobs, workers, gpus, ports, links, sites, gpus_per_server, j, memory):
+    """Write job j's GPUs, all with ``memory`` bytes free, to ``sites.chosen``."""
+    gpu_load, option, chosen = sites.gpu_load, sites.option, sites.chosen
+    rack, capacity = sites.rack, sites.capacity
+    num, num_servers = jobs[j].gpus, len(rack)
+    servers = ascending(sites.server_load)
+    racks = len(capacity) - num_servers
+    least = np.inf
+    # Servers, then racks, then all servers, then all GPUs.
+    for k in range(num_servers + racks + 2):
+        if k < num_servers:
+            if num > gpus_per_server:
+                continue
+            found = by_server(gpus, gpu_load, np.arange(k, k + 1), gpus_per_server, memory, num, option)
+        elif k < num_servers + racks:
+            inside = servers[rack[servers] == k - num_servers]
+            found = by_server(gpus, gpu_load, inside, gpus_per_server, memory, num, option)
+        elif k == num_servers + racks:
+            found = by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, option)
+        else:
+            least_loaded(gpus, gpu_load, memory, num, option)
+            found = num
+        if found < num:
+            continue
+        option[:num].sort()
+        lost = lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option[:num])
+        if lost < least:
+            least = lost
+            chosen[:num] = option[:num]

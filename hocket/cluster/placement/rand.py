@@ -1,0 +1,25 @@
+"""RAND: GPUs drawn among those that have the memory (contention paper, section V, a baseline)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.cluster.placement.load import ascending
+from hocket.kernel import kernel
+from hocket.sim.draws import drawn
+
+
+@kernel
+def draw_gpus(gpus, memory, num, seed, j, chosen):
+    """Write to ``chosen`` the ``num`` GPUs with ``memory`` bytes free that draw the least numbers for job j.
+
+    So what a job gets depends on the seed and on what is free, not on how many were placed before it.
+    """
+    number = np.empty(len(gpus), np.int64)
+    for g in range(len(gpus)):
+        number[g] = drawn(seed, j, g)
+    n = 0
+    for g in ascending(number):
+        if n < num and gpus[g].free >= memory:
+            chosen[n] = g
+            n += 1

@@ -1,0 +1,1 @@
+"""Scheduling policies: one file each; the order of jobs, and which transfers may run together."""

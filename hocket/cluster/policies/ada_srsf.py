@@ -1,0 +1,40 @@
+"""Ada-SRSF: SRSF with AdaDUAL's admission of transfers (contention paper, section IV-B, Algorithm 2).
+
+Theorems 1 and 2: of two transfers on one link, finishing the smaller one first is best, unless the larger one
+runs already and the smaller one is less than b / (2 (b + eta)) of what is left of it; then both run.
+
+Differs from the paper
+----------------------
+* Algorithm 2 compares with one transfer, that of the first busiest server it looks at. Servers may each carry
+  a different one; the new transfer must be small enough beside every one of them.
+"""
+
+from __future__ import annotations
+
+from hocket.cluster.policies.base import ADADUAL, Policy
+from hocket.cluster.progress import bytes_left
+from hocket.cluster.records import NONE, TRANSFERRING
+from hocket.kernel import kernel
+
+_TIE = 1.0 - 1e-12  # what is that close to the threshold is at the threshold
+
+ADA_SRSF = Policy(name="ada-srsf", admission=ADADUAL, limit=2)
+
+
+@kernel
+def adadual(jobs, ports, links, rules, j, now):
+    """Whether the transfer of job j should start now."""
+    threshold = rules.per_byte / (2.0 * (rules.per_byte + rules.eta))
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
+        link = ports[p].link
+        if links[link].count > 1:
+            return False
+        if links[link].count == 1:
+            user = links[link].user
+            while jobs[ports[user].job].stage != TRANSFERRING:
+                user = ports[user].next
+                assert user != NONE
+            left = bytes_left(jobs, rules, ports[user].job, now)
+            if jobs[j].size > 0.0 and jobs[j].size >= threshold * left * _TIE:
+                return False
+    return True

@@ -1,0 +1,37 @@
+"""What a scheduling policy is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# In which order jobs are placed, transfer and compute.
+SERVICE_LEFT, ARRIVAL, SERVICE_ATTAINED = range(3)
+# Which transfers may run together.
+FEWER_THAN, ADADUAL, KWAY, BY_SERVICE, BY_BYTES = range(5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Numbers by which the compiled engine tells policies apart.
+
+    Attributes
+    ----------
+    name : as users write it.
+    order, admission : one of the constants above.
+    limit : how many transfers a server carries at most.
+    """
+
+    name: str
+    order: int = SERVICE_LEFT
+    admission: int = FEWER_THAN
+    limit: int = 1
+
+    @property
+    def preemptive(self) -> bool:
+        """Whether a transfer leaves its links to another one at the end of a chunk."""
+        return self.admission in (BY_SERVICE, BY_BYTES)
+
+    @property
+    def steady(self) -> bool:
+        """Whether a job that computes stays ahead of those that it is ahead of and that wait."""
+        return self.order != SERVICE_ATTAINED

@@ -1,0 +1,45 @@
+"""Which policy's function decides: the compiled engine asks here."""
+
+from __future__ import annotations
+
+from hocket.cluster.policies.ada_srsf import adadual
+from hocket.cluster.policies.base import ADADUAL, ARRIVAL, BY_BYTES, KWAY, SERVICE_ATTAINED
+from hocket.cluster.policies.kway import kway
+from hocket.cluster.policies.srpt import fewer_bytes
+from hocket.cluster.policies.srsf import fewer_than, remaining_service
+from hocket.cluster.policies.tiresias import attained_service
+from hocket.kernel import kernel
+
+
+@kernel
+def key_of(jobs, j, remaining, order):
+    """The key of job j with ``remaining`` iterations; the least goes first, the lower rank of equal ones."""
+    if order == ARRIVAL:
+        return 0
+    if order == SERVICE_ATTAINED:
+        return attained_service(jobs[j].iterations - remaining, jobs[j].per_iteration, jobs[j].gpus)
+    return remaining_service(remaining, jobs[j].per_iteration, jobs[j].gpus)
+
+
+@kernel
+def before(jobs, a, b):
+    """Whether job a goes before job b."""
+    return jobs[a].key < jobs[b].key or (jobs[a].key == jobs[b].key and jobs[a].rank < jobs[b].rank)
+
+
+@kernel
+def transfers_before(jobs, rules, a, b, now):
+    """Whether job a's transfer goes before job b's where transfers are preempted."""
+    if rules.admission == BY_BYTES:
+        return fewer_bytes(jobs, rules, a, b, now)
+    return before(jobs, a, b)
+
+
+@kernel
+def admits(jobs, ports, links, rules, left, j, now):
+    """Whether job j's transfer may start now beside those that run; left (J,): room to work in."""
+    if rules.admission == ADADUAL:
+        return adadual(jobs, ports, links, rules, j, now)
+    if rules.admission == KWAY:
+        return kway(jobs, ports, links, rules, left, j, now)
+    return fewer_than(jobs, ports, links, j, rules.limit)

@@ -1,0 +1,34 @@
+"""SRSF(n): shortest remaining service first, up to n transfers on a server (contention paper, section V).
+
+Service is time x GPUs (Tiresias calls it two-dimensional): what is left of computing, and of transfers if the
+job is on several servers, as if nothing else were on the cluster.
+
+Differs from the paper
+----------------------
+* A transfer starts when none of its servers carries n already. The paper speaks of links; a server has one.
+"""
+
+from __future__ import annotations
+
+from hocket.cluster.policies.base import Policy
+from hocket.kernel import kernel
+
+
+def srsf(most: int) -> Policy:
+    """SRSF with at most ``most`` transfers on each server."""
+    return Policy(name=f"srsf-{most}", limit=most)
+
+
+@kernel
+def remaining_service(remaining, per_iteration, gpus):
+    """Ticks of service left of ``remaining`` iterations; ``per_iteration`` on each of so many GPUs."""
+    return remaining * per_iteration * gpus
+
+
+@kernel
+def fewer_than(jobs, ports, links, j, limit):
+    """Whether each server of job j carries less than ``limit`` transfers."""
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
+        if links[ports[p].link].count >= limit:
+            return False
+    return True

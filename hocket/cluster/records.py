@@ -1,0 +1,146 @@
+"""The records that the engine's state is made of, and the rules it follows.
+
+Times are whole ticks. Sums of whole numbers do not depend on their order, so what coincides on paper
+coincides here, whether iterations are passed one by one or many at once; and loads and ranks that are equal
+on paper are ties. A tick is a picosecond, or the least power of ten of it with which nothing can overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Records = npt.NDArray[Any]
+
+NONE = -1
+NEVER = np.iinfo(np.int64).max
+# Stages of a job.
+SUBMITTED, QUEUED, COMPUTING, READY, TRANSFERRING, FINISHED = range(6)
+# Phases of a worker, a job's part on one of its GPUs: waiting for its GPU in the even ones before the last.
+FORWARD, IN_FORWARD, BACKWARD, IN_BACKWARD, WAITING = range(5)
+
+JOB = np.dtype(
+    [
+        # As submitted; times in ticks. ``rank`` breaks ties: by arrival, then id.
+        ("gpus", np.int64),
+        ("iterations", np.int64),
+        ("forward", np.int64),
+        ("backward", np.int64),
+        ("reduce", np.int64),  # a + b * size: its transfer alone, as keys count it
+        ("size", np.float64),
+        ("memory_class", np.int64),
+        ("arrival", np.int64),
+        ("rank", np.int64),
+        ("first_worker", np.int64),
+        ("first_port", np.int64),
+        # Where it stands.
+        ("stage", np.int64),
+        ("remaining", np.int64),  # iterations
+        ("per_iteration", np.int64),  # service of one, on one GPU; with the transfer once that is known to be
+        ("key", np.int64),  # the least goes first
+        ("num_servers", np.int64),  # that its transfers touch; 0 inside one server
+        ("num_hops", np.int64),  # those and uplinks
+        ("pending", np.int64),  # workers that have yet to end their backward task
+        ("since", np.int64),  # when it began to compute, was ready to transfer, or its transfer started
+        # Its transfer, as of ``moving_since``.
+        ("chunk_left", np.float64),  # bytes left of the chunk under way
+        ("later", np.float64),  # bytes left in later chunks
+        ("startup_left", np.int64),  # of the chunk under way
+        ("moving_since", np.int64),
+        ("per_byte", np.float64),  # ticks
+        ("alone_per_byte", np.float64),  # with all its links for itself
+        ("claims", np.int64),  # whether the links are its own from the next chunk on
+        ("blocker", np.int64),  # who goes before it and claims one of its servers, or NONE
+        ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
+        ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
+        ("flow", np.int64),  # its place in ``flows`` while it transfers
+        ("moved", np.int64),  # whether it is listed in ``moved``
+        ("listed", np.int64),  # whether it is a candidate already
+        # Figures.
+        ("started", np.int64),
+        ("finished", np.int64),
+        ("gpu_wait", np.int64),
+        ("network_wait", np.int64),
+        ("transferring", np.int64),
+        ("sent", np.float64),  # bytes
+    ],
+    align=True,
+)
+# A job's workers follow one another, as do its ports: its place in the list of each link's users.
+WORKER = np.dtype([("job", np.int64), ("gpu", np.int64), ("next", np.int64), ("phase", np.int64)], align=True)
+PORT = np.dtype([("job", np.int64), ("link", np.int64), ("next", np.int64)], align=True)
+GPU = np.dtype(
+    [
+        ("resident", np.int64),  # the first worker placed here, WORKER.next the others
+        ("running", np.int64),  # a worker, or NONE
+        ("free", np.int64),  # bytes
+        ("touched", np.int64),  # whether it is listed in ``touched``
+    ],
+    align=True,
+)
+LINK = np.dtype(
+    [
+        ("user", np.int64),  # the first port of those whose jobs transfer over it
+        ("count", np.int64),  # transfers under way
+        ("changed", np.int64),  # whether it is listed in ``changed``
+        ("freed", np.int64),  # whether a transfer over it ended at this instant
+        ("claimant", np.int64),  # the job that claims it, or NONE
+    ],
+    align=True,
+)
+COUNTS = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "queued",
+            "touched",
+            "ready",
+            "changed",
+            "flows",
+            "over",
+            "finished",
+            "placed",
+            "started",
+            "moved",
+        )
+    ],
+    align=True,
+)
+
+
+class Rules(NamedTuple):
+    """What decisions follow, and what transfers cost; numbers only."""
+
+    order: int
+    admission: int
+    limit: int
+    preemptive: bool
+    steady: bool  # whether a job that computes stays ahead of those that wait
+    placement: int
+    kappa: int
+    seed: int
+    startup: int  # ticks
+    per_byte: float  # ticks, b
+    eta: float
+    chunk: float  # bytes, infinite where transfers are not preempted
+    max_min: bool
+    gpus_per_server: int
+    num_servers: int
+
+
+class Sites(NamedTuple):
+    """Where jobs can be placed; the last four are room to work in."""
+
+    class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
+    class_fits: Ints  # (classes,) GPUs with that much free
+    rack: Ints  # (servers,)
+    capacity: Floats  # (links,) bytes a tick
+    route: Ints  # (J, hops) links of each job, padded with NONE; without rows unless max_min
+    gpu_load: Ints  # (G,)
+    server_load: Ints  # (servers,)
+    chosen: Ints  # (G,) GPUs
+    option: Ints  # (G,) GPUs

@@ -1,0 +1,88 @@
+"""Conservation: what must hold of the engine's state after every event, whatever the policy."""
+
+from __future__ import annotations
+
+from hocket.cluster.progress import progress
+from hocket.cluster.records import (
+    COMPUTING,
+    FINISHED,
+    IN_BACKWARD,
+    IN_FORWARD,
+    NONE,
+    READY,
+    TRANSFERRING,
+    Rules,
+)
+from hocket.cluster.state import State
+
+# Bytes are floats: sums of thousands of transfers agree to this part of them.
+_ROUNDING = 1e-9
+
+
+def validate(state: State, rules: Rules, now: int) -> None:
+    """Assert that nothing is used twice, lost or made up; ``now``: the tick of the last event."""
+    residents = _check_gpus(state)
+    _check_links(state)
+    for j, job in enumerate(state.jobs):
+        placed = job["stage"] in (COMPUTING, READY, TRANSFERRING)
+        assert residents.get(j, 0) == (job["gpus"] if placed else 0), f"job {j} is where it should not be"
+        assert (job["stage"] == FINISHED) == (job["remaining"] == 0), f"job {j} is over too early or too late"
+        _check_bytes(state, rules, j, now)
+    assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
+
+
+def _check_gpus(state: State) -> dict[int, int]:
+    """One task on each GPU at most, and no more memory than there is; how many GPUs each job is on."""
+    residents: dict[int, int] = {}
+    memory = state.sites.class_memory[state.jobs["memory_class"]]
+    whole = set()
+    for g, gpu in enumerate(state.gpus):
+        used, w, here = 0, gpu["resident"], set()
+        while w != NONE:
+            worker = state.workers[w]
+            assert worker["gpu"] == g, f"GPU {g} lists what is not its own"
+            assert worker["job"] not in here, f"GPU {g} lists a job twice"
+            here.add(worker["job"])
+            residents[worker["job"]] = residents.get(worker["job"], 0) + 1
+            used += memory[worker["job"]]
+            computes = worker["phase"] in (IN_FORWARD, IN_BACKWARD)
+            assert computes == (gpu["running"] == w), f"GPU {g} runs two tasks, or none that it should"
+            w = worker["next"]
+        assert gpu["free"] >= 0, f"GPU {g} has given more memory than it has"
+        whole.add(int(gpu["free"] + used))
+        assert gpu["running"] == NONE or state.workers[gpu["running"]]["gpu"] == g
+    assert len(whole) == 1, "memory was lost"
+    for c, need in enumerate(state.sites.class_memory):
+        assert state.sites.class_fits[c] == (state.gpus["free"] >= need).sum(), "free GPUs are miscounted"
+    return residents
+
+
+def _check_links(state: State) -> None:
+    """Each link carries what it says it does."""
+    carried = [0] * len(state.links)
+    for job in state.jobs:
+        if job["stage"] == TRANSFERRING:
+            for port in state.ports[job["first_port"] : job["first_port"] + job["num_hops"]]:
+                carried[port["link"]] += 1
+    assert carried == state.links["count"].tolist(), "a link carries other transfers than it counts"
+    flows = state.flows[: state.counts[0]["flows"]].tolist()
+    assert sorted(flows) == (state.jobs["stage"] == TRANSFERRING).nonzero()[0].tolist()
+
+
+def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
+    """Bytes sent are bytes owed: those of complete iterations, and of the transfer under way."""
+    job = state.jobs[j]
+    if job["num_servers"] == 0:
+        assert job["sent"] == 0.0, f"job {j} sends inside a server"
+        return
+    owed = (job["iterations"] - job["remaining"]) * job["size"]
+    if job["stage"] in (READY, TRANSFERRING):
+        owed += job["size"] - job["chunk_left"] - job["later"]
+    assert abs(job["sent"] - owed) <= _ROUNDING * (job["iterations"] * job["size"] + 1.0), (
+        f"job {j} lost bytes"
+    )
+    if job["stage"] == TRANSFERRING:
+        chunk_left, later, startup_left = progress(state.jobs, rules, j, now)
+        assert 0.0 <= chunk_left <= min(rules.chunk, job["size"])
+        assert later >= 0.0
+        assert startup_left >= 0

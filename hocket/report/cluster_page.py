@@ -1,0 +1,117 @@
+"""The page of a shared cluster: completion times, where jobs' time goes, contention, who had which GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hocket.cluster.figures import PARTS, ClusterRow
+from hocket.errors import HocketError
+from hocket.report.cluster_figure import Residence, cluster_figure, residence_figure
+from hocket.report.cluster_table import PART_NAMES, cluster_columns
+from hocket.report.figures import Panel, timeline_figure
+from hocket.report.load import ClusterEntry
+from hocket.report.page import Tile, rendered
+from hocket.report.table import TimeUnit, time_text, time_unit
+
+
+def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a shared cluster") -> str:
+    """The page of ``entries``: the lowest average completion time first.
+
+    Raises
+    ------
+    HocketError
+        Without any result.
+    """
+    if not entries:
+        raise HocketError("a page of a cluster needs at least one result")
+    ranking = sorted(entries, key=lambda entry: entry.row.average_jct_s)
+    rows = [entry.row for entry in ranking]
+    unit = time_unit(row.average_jct_s for row in rows)
+    data = {
+        "unit": unit._asdict(),
+        **cluster_figure(_names(rows), rows, unit),
+        "part_names": {part: PART_NAMES[part][0] for part in PARTS},
+        "timelines": _timelines(ranking, unit),
+    }
+    return rendered(
+        "cluster.html",
+        data,
+        title=title,
+        setup=_setup(rows),
+        tiles=_tiles(rows, unit),
+        columns=cluster_columns(rows),
+        highlighted=[i == 0 for i in range(len(rows))],
+        has_parts=any(result["parts"] is not None for result in data["results"]),
+        has_contention=any(row.contention is not None for row in rows),
+        recorded=any(entry.timeline is not None for entry in ranking),
+        one_job_set=len({_job_set(row) for row in rows}) == 1,
+    )
+
+
+def _job_set(row: ClusterRow) -> tuple[tuple[str, float], ...]:
+    """What tells job sets apart: which jobs, and when they come."""
+    return tuple((job.id, job.arrival_s) for job in row.jobs)
+
+
+def _names(rows: Sequence[ClusterRow]) -> list[str]:
+    """What each row is called in pictures: its setting, and its job set where there are several."""
+    sources = {row.source for row in rows}
+    return [row.name if len(sources) == 1 else f"{row.name}, {row.source}" for row in rows]
+
+
+def _setup(rows: Sequence[ClusterRow]) -> str:
+    clusters = {(row.servers, row.gpus_per_server) for row in rows}
+    counts = {len(row.jobs) for row in rows}
+    parts = [f"{counts.pop()} jobs" if len(counts) == 1 else f"{len(rows)} results of several job sets"]
+    servers, gpus = clusters.pop() if len(clusters) == 1 else (None, None)
+    if servers is not None and gpus is not None:
+        parts.append(f"{servers} servers of {gpus} GPUs")
+    elif clusters:
+        parts.append("several clusters")
+    sources = {row.source for row in rows}
+    if len(sources) == 1 and (source := sources.pop()):
+        parts.append(source)
+    return " · ".join(parts)
+
+
+def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
+    best, worst = rows[0], rows[-1]
+    tiles = [
+        Tile("Lowest average", best.policy, f"placed by {best.placement}"),
+        Tile(
+            "Average JCT", time_text(best.average_jct_s, unit), f"median {time_text(best.median_jct_s, unit)}"
+        ),
+        Tile("95th percentile", time_text(best.p95_jct_s, unit), "19 of 20 jobs take no longer"),
+        Tile(
+            "GPU utilization", f"{best.gpu_utilization:.1%}", f"makespan {time_text(best.makespan_s, unit)}"
+        ),
+    ]
+    if len(rows) > 1:
+        saved = 1 - best.average_jct_s / worst.average_jct_s if worst.average_jct_s > 0 else 0.0
+        tiles.append(
+            Tile(
+                "Below the highest", f"{saved:z.1%}", f"{worst.name}: {time_text(worst.average_jct_s, unit)}"
+            )
+        )
+    return tiles
+
+
+def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> dict[str, Any] | None:
+    """What the highest and the lowest did that were recorded; else which GPUs jobs had in those two."""
+    recorded = [entry for entry in ranking if entry.timeline is not None]
+    shown = recorded or list(ranking)
+    chosen = [shown[-1], shown[0]] if len(shown) > 1 else shown
+    captions = [f"{entry.row.name}, average {time_text(entry.row.average_jct_s, unit)}" for entry in chosen]
+    if recorded:
+        return timeline_figure(
+            (
+                Panel(caption, entry.row.policy, entry.timeline)
+                for caption, entry in zip(captions, chosen, strict=True)
+                if entry.timeline is not None
+            ),
+            unit,
+        )
+    return residence_figure(
+        (Residence(caption, entry.row) for caption, entry in zip(captions, chosen, strict=True)), unit
+    )

@@ -1,0 +1,59 @@
+"""Tables built by the column, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from hocket.report.table import UNDEFINED, Cell, decimals_for
+
+
+class Column(NamedTuple):
+    """One column: its name, its name in the terminal, its unit (or nothing), what it means, and its cells."""
+
+    heading: str
+    short: str
+    unit: str
+    meaning: str
+    cells: list[Cell]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its cells line up on the right."""
+        return not any(isinstance(cell.value, str) for cell in self.cells)
+
+
+def text_column(heading: str, short: str, meaning: str, values: Sequence[str]) -> Column:
+    """A column of names."""
+    return Column(heading, short, "", meaning, [Cell(value, value) for value in values])
+
+
+def number_column(
+    heading: str,
+    short: str,
+    unit: str,
+    meaning: str,
+    values: Sequence[float | None],
+    decimals: int | None = None,
+) -> Column:
+    """A column of numbers with so many decimals; None: such that the largest has four digits."""
+    if decimals is None:
+        decimals = decimals_for(value for value in values if value is not None)
+    cells = [Cell(UNDEFINED if value is None else f"{value:z.{decimals}f}", value) for value in values]
+    return Column(heading, short, unit, meaning, cells)
+
+
+def terminal_columns(columns: Sequence[Column], bold: Sequence[bool]) -> Table:
+    """``columns`` for the terminal, the rows marked in ``bold`` standing out."""
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+    for column in columns:
+        unit = f"\n[{column.unit}]" if column.unit else "\n" * column.numeric
+        justify = "right" if column.numeric else "left"
+        table.add_column(Text(column.short + unit), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for i, stands_out in enumerate(bold):
+        texts = (Text(column.cells[i].text) for column in columns)
+        table.add_row(*texts, style="bold" if stands_out else "")
+    return table

@@ -1,0 +1,367 @@
+"""Naive twin of the cluster engine: everything is computed anew at every event, in exact rational numbers.
+
+No ticks, no stretches, no lists of what may have changed: at each instant all tasks and transfers move on,
+everybody who is ready is asked, in order. Preempted transfers stop at the end of every chunk to be asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import Job, JobSet
+from hocket.sim.draws import drawn
+
+NEVER = None
+
+
+def exact(value: float) -> Fraction:
+    """The decimal that a number is written as."""
+    return Fraction(repr(float(value)))
+
+
+@dataclass(eq=False)
+class Run:
+    """One job as it goes along."""
+
+    job: Job
+    number: int
+    remaining: int
+    gpus: list[int] = field(default_factory=list)
+    phase: dict[int, str] = field(default_factory=dict)  # of each GPU
+    ends: dict[int, Fraction] = field(default_factory=dict)  # of GPUs that compute
+    servers: list[int] = field(default_factory=list)  # empty inside one server
+    chunks: list[list[Fraction]] = field(default_factory=list)  # [startup left, bytes left] of each
+    ready: bool = False
+    running: bool = False
+    fresh_since: Fraction | None = None  # when the transfer started or resumed
+    whole: bool = False  # nothing of the first chunk is sent
+    start: Fraction | None = None
+    finish: Fraction | None = None
+    transferring: Fraction = Fraction(0)
+    network_wait: Fraction = Fraction(0)
+
+    @property
+    def bytes_left(self) -> Fraction:
+        return sum((chunk[1] for chunk in self.chunks), Fraction(0))
+
+
+class Simulation:
+    """One run of a job set; ``runs`` holds what came of it."""
+
+    def __init__(
+        self, jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int, chunk: float
+    ) -> None:
+        self.cluster, self.placement, self.policy, self.seed = cluster, placement, policy, seed
+        self.a, self.b, self.eta = exact(cluster.startup_s), exact(cluster.per_byte_s), exact(cluster.eta_s)
+        self.preemptive = policy in ("psrsf", "srpt")
+        self.chunk = exact(chunk)
+        self.runs = [Run(job, i, job.iterations) for i, job in enumerate(jobs.jobs)]
+        self.now = Fraction(0)
+        self.per_server = cluster.gpus_per_server
+        self.rack = cluster.rack_of().tolist()
+
+    # What orders jobs.
+
+    def reduce(self, run: Run) -> Fraction:
+        return self.a + self.b * exact(run.job.size_bytes)
+
+    def computing(self, run: Run) -> Fraction:
+        return exact(run.job.forward_s) + exact(run.job.backward_s)
+
+    def per_iteration(self, run: Run) -> Fraction:
+        return self.computing(run) + (self.reduce(run) if run.servers else 0)
+
+    def key(self, run: Run) -> Any:
+        tie = (run.job.arrival_s, run.job.id)
+        if self.policy == "fifo":
+            return tie
+        iterations = run.remaining
+        if self.policy == "tiresias":
+            iterations = run.job.iterations - run.remaining
+        return (iterations * self.per_iteration(run) * run.job.gpus, *tie)
+
+    def transfer_key(self, run: Run) -> Any:
+        if self.policy != "srpt":
+            return self.key(run)
+        left = run.bytes_left
+        if run.running and not (run.whole and run.fresh_since != self.now):
+            left -= run.chunks[0][1]
+        return (left, run.job.arrival_s, run.job.id)
+
+    # Placement.
+
+    def placed(self) -> list[Run]:
+        return [run for run in self.runs if run.start is not None and run.finish is None]
+
+    def load(self, gpu: int) -> Fraction:
+        here = [run for run in self.placed() if gpu in run.gpus]
+        return sum((run.remaining * self.per_iteration(run) for run in here), Fraction(0))
+
+    def free(self, run: Run) -> list[int]:
+        room = self.cluster.gpu_memory_bytes
+        used = dict.fromkeys(range(self.cluster.num_gpus), 0.0)
+        for other in self.placed():
+            for g in other.gpus:
+                used[g] += other.job.memory_bytes
+        return [g for g in used if used[g] + run.job.memory_bytes <= room]
+
+    def by_servers(self, free: list[int], servers: list[int]) -> list[int]:
+        """Free GPUs of servers in the order of their load, in that of their own."""
+        of = {s: range(s * self.per_server, (s + 1) * self.per_server) for s in servers}
+        ordered = sorted(servers, key=lambda s: (sum(self.load(g) for g in of[s]), s))
+        return [g for s in ordered for g in sorted(of[s], key=lambda g: (self.load(g), g)) if g in free]
+
+    def choose(self, run: Run) -> list[int] | None:
+        free, n = self.free(run), run.job.gpus
+        if len(free) < n:
+            return None
+        servers = list(range(self.cluster.num_servers))
+        anywhere = sorted(free, key=lambda g: (self.load(g), g))
+        if self.placement == "ff":
+            return free[:n]
+        if self.placement == "ls":
+            return anywhere[:n]
+        if self.placement == "rand":
+            return sorted(free, key=lambda g: (drawn(self.seed, run.number, g), g))[:n]
+        if self.placement.startswith("lwf-"):
+            if n <= int(self.placement[4:]):
+                return anywhere[:n]
+            return self.by_servers(free, servers)[:n]
+        assert self.placement == "earliest"
+        options = [self.by_servers(free, [s]) for s in servers]
+        if self.cluster.racks > 1:
+            racks = [[s for s in servers if self.rack[s] == rack] for rack in range(self.cluster.racks)]
+            options += [self.by_servers(free, rack) for rack in racks]
+        options += [self.by_servers(free, servers), anywhere]
+        options = [sorted(option[:n]) for option in options if len(option) >= n]
+        return min(options, key=lambda option: self.lost_time(run, option))
+
+    def lost_time(self, run: Run, option: list[int]) -> Fraction:
+        servers = {g // self.per_server for g in option}
+        computing = run.job.iterations * self.computing(run)
+        alone = computing
+        if len(servers) > 1:
+            shares = [Fraction(1 + self.users(("server", s))) for s in servers]
+            racks = {self.rack[s] for s in servers}
+            if len(racks) > 1:
+                for rack in racks:
+                    carried = self.capacity(("rack", rack)) * self.b
+                    shares.append((1 + self.users(("rack", rack))) / carried)
+            alone += run.job.iterations * self.reduce(run) * max(shares)
+        ahead, delayed = Fraction(0), 0
+        for g in option:
+            here = [other for other in self.placed() if g in other.gpus]
+            left = {other: other.remaining * self.per_iteration(other) for other in here}
+            first = [other for other in here if left[other] * other.job.gpus <= alone * run.job.gpus]
+            ahead = max(ahead, sum((left[other] for other in first), Fraction(0)))
+            delayed = max(delayed, len(here) - len(first))
+        return alone + ahead + computing * delayed
+
+    def users(self, link: Any) -> int:
+        return sum(link in self.links(run) for run in self.placed())
+
+    # Links.
+
+    def links(self, run: Run) -> list[Any]:
+        """Servers, and racks if there are several and the job is in several."""
+        links: list[Any] = [("server", s) for s in run.servers]
+        racks = {self.rack[s] for s in run.servers}
+        return links + ([("rack", r) for r in racks] if len(racks) > 1 else [])
+
+    def capacity(self, link: Any) -> Fraction:
+        """Bytes a second."""
+        kind, number = link
+        if kind == "server":
+            return 1 / self.b
+        return self.rack.count(number) / self.b / exact(self.cluster.oversubscription)
+
+    def per_byte(self) -> dict[Run, Fraction]:
+        """Seconds a byte of each transfer under way."""
+        running = [run for run in self.runs if run.running]
+        if self.cluster.sharing == "equation5":
+            costs = {}
+            for run in running:
+                k = max(sum(s in other.servers for other in running) for s in run.servers)
+                costs[run] = k * self.b + (k - 1) * self.eta
+            return costs
+        rate = {run: Fraction(0) for run in running}
+        growing = set(running)
+        while growing:
+            links = {link for run in growing for link in self.links(run)}
+            room = {}
+            for link in links:
+                used = sum((rate[run] for run in running if link in self.links(run)), Fraction(0))
+                room[link] = (self.capacity(link) - used) / sum(link in self.links(run) for run in growing)
+            least = min(room.values())
+            for run in growing:
+                rate[run] += least
+            full = {link for link in links if room[link] == least}
+            growing = {run for run in growing if not full & set(self.links(run))}
+        return {run: 1 / rate[run] for run in running}
+
+    # Who may transfer.
+
+    def sharing(self, server: int) -> list[Run]:
+        return [run for run in self.runs if run.running and server in run.servers]
+
+    def admits(self, run: Run) -> bool:
+        size = exact(run.job.size_bytes)
+        for server in run.servers:
+            others = self.sharing(server)
+            if self.policy == "ada-srsf":
+                if len(others) > 1:
+                    return False
+                for other in others:
+                    threshold = self.b / (2 * (self.b + self.eta))
+                    if size and size >= threshold * other.bytes_left:
+                        return False
+            elif self.policy == "kway":
+                left = sorted(other.bytes_left for other in others)
+                totals = [self.total_finish(left, size, after) for after in range(len(left) + 1)]
+                if totals[0] > min(totals):
+                    return False
+            else:
+                most = int(self.policy[5:]) if self.policy.startswith("srsf-") else 1
+                if len(others) >= most:
+                    return False
+        return True
+
+    def total_finish(self, left: list[Fraction], size: Fraction, after: int) -> Fraction:
+        """Finish times added up, of transfers on one link and one more that starts after so many ends."""
+        running = [*left, size] if after == 0 else list(left)
+        time, total, ended = Fraction(0), Fraction(0), 0
+        while running:
+            k, least = len(running), min(running)
+            time += least * (k * self.b + (k - 1) * self.eta)
+            running = [rest - least for rest in running]
+            for _ in range(running.count(0)):
+                running.remove(0)
+                total += time
+                ended += 1
+                if ended == after:
+                    running.append(size)
+        return total
+
+    def admit(self) -> None:
+        for run in sorted((run for run in self.runs if run.ready), key=self.key):
+            if self.admits(run):
+                self.start_transfer(run)
+
+    def preempt(self) -> None:
+        active = sorted((run for run in self.runs if run.ready or run.running), key=self.transfer_key)
+        claimed: set[int] = set()
+        claims = []
+        for run in active:
+            if not claimed & set(run.servers):
+                claimed |= set(run.servers)
+                claims.append(run)
+        for run in active:
+            if run.running and run not in claims and run.whole and run.fresh_since != self.now:
+                run.running, run.ready = False, True
+        for run in claims:
+            if run.ready and not any(self.sharing(s) for s in run.servers):
+                self.start_transfer(run)
+
+    def start_transfer(self, run: Run) -> None:
+        run.ready, run.running, run.fresh_since = False, True, self.now
+
+    # Time.
+
+    def cut(self, size: Fraction) -> list[list[Fraction]]:
+        if not self.preemptive or size <= self.chunk:
+            return [[self.a, size]]
+        return [[self.a, self.chunk], *self.cut(size - self.chunk)]
+
+    def next_instant(self, costs: dict[Run, Fraction]) -> Fraction | None:
+        times = [end for run in self.runs for end in run.ends.values()]
+        times += [self.now + run.chunks[0][0] + run.chunks[0][1] * costs[run] for run in costs]
+        times += [exact(run.job.arrival_s) for run in self.runs if exact(run.job.arrival_s) > self.now]
+        return min(times, default=NEVER)
+
+    def advance(self, until: Fraction, costs: dict[Run, Fraction]) -> list[Run]:
+        """Let transfers move on; those that are over."""
+        elapsed = until - self.now
+        over = []
+        for run in self.runs:
+            run.network_wait += elapsed if run.ready else 0
+            if not run.running:
+                continue
+            run.transferring += elapsed
+            startup, size = run.chunks[0]
+            begun = min(elapsed, startup)
+            run.chunks[0] = [startup - begun, size - (elapsed - begun) / costs[run]]
+            if elapsed > 0:
+                run.whole = False
+            if run.chunks[0] == [0, 0]:
+                run.chunks.pop(0)
+                run.whole = True
+                if not run.chunks:
+                    over.append(run)
+        self.now = until
+        return over
+
+    def end_iteration(self, run: Run) -> None:
+        run.remaining -= 1
+        if run.remaining == 0:
+            run.finish = self.now
+        else:
+            run.phase = dict.fromkeys(run.gpus, "forward")
+
+    def instant(self, over: list[Run], arrived: list[Run]) -> None:
+        for run in over:
+            run.running = False
+            self.end_iteration(run)
+        for run in self.placed():
+            for g in [g for g in run.ends if run.ends[g] == self.now]:
+                del run.ends[g]
+                run.phase[g] = {"in forward": "backward", "in backward": "done"}[run.phase[g]]
+        for run in self.placed():
+            if set(run.phase.values()) == {"done"} and not run.chunks:
+                if run.servers:
+                    run.chunks, run.ready, run.phase = self.cut(exact(run.job.size_bytes)), True, {}
+                else:
+                    self.end_iteration(run)
+        for run in sorted((run for run in arrived if run.start is None), key=self.key):
+            gpus = self.choose(run)
+            if gpus is not None:
+                run.gpus, run.start = sorted(gpus), self.now
+                servers = sorted({g // self.per_server for g in gpus})
+                run.servers = servers if len(servers) > 1 else []
+                run.phase = dict.fromkeys(run.gpus, "forward")
+        if self.preemptive:
+            self.preempt()
+        else:
+            self.admit()
+        for g in range(self.cluster.num_gpus):
+            here = [run for run in self.placed() if g in run.gpus]
+            waiting = [run for run in here if run.phase.get(g) in ("forward", "backward")]
+            if waiting and not any(g in run.ends for run in here):
+                first = min(waiting, key=self.key)
+                duration = first.job.forward_s if first.phase[g] == "forward" else first.job.backward_s
+                first.phase[g] = f"in {first.phase[g]}"
+                first.ends[g] = self.now + exact(duration)
+
+    def run(self) -> None:
+        """Let time pass until every job is over."""
+        self.now = Fraction(-1)
+        until = self.next_instant({})
+        costs: dict[Run, Fraction] = {}
+        while until is not None:
+            over = self.advance(until, costs)
+            arrived = [run for run in self.runs if exact(run.job.arrival_s) <= self.now]
+            self.instant(over, arrived)
+            costs = self.per_byte()
+            until = self.next_instant(costs)
+        assert all(run.finish is not None for run in self.runs)
+
+
+def simulate(
+    jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int = 0, chunk: float = 4e6
+) -> list[Run]:
+    """What becomes of each job."""
+    simulation = Simulation(jobs, cluster, placement, policy, seed, chunk)
+    simulation.run()
+    return simulation.runs

@@ -1,0 +1,173 @@
+"""The cluster engine against its naive twin, job by job, and what holds of every run."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from hocket.cluster import clock as clocks
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.placement.registry import placement_of
+from hocket.cluster.policies.registry import policy_of
+from hocket.cluster.simulate import ClusterRun, _make_log, simulate
+from hocket.cluster.state import make_state
+from hocket.cluster.validate import validate
+from tests.naive import cluster as naive
+from tests.strategies import examples
+
+PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "lwf-2", "earliest")
+POLICIES = ("srsf-1", "srsf-2", "srsf-3", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
+
+
+def job_set(rng: random.Random, num_gpus: int, *, ties: bool) -> JobSet:
+    """A few jobs; with ``ties`` everything is a multiple of few numbers, so that events coincide."""
+
+    def seconds(most: int) -> float:
+        return rng.randint(1, most) / 10 if ties else rng.uniform(0.05, most / 10)
+
+    def job(i: int) -> Job:
+        return Job(
+            id=f"job{i}",
+            model="toy",
+            gpus=rng.choice([1, 1, 2, 2, 3, 4, 6]) if num_gpus >= 6 else rng.randint(1, num_gpus),
+            iterations=rng.randint(1, 8),
+            arrival_s=rng.randint(0, 12) / 4 if ties else rng.uniform(0, 3),
+            forward_s=0.0 if ties and rng.random() < 0.1 else seconds(3),
+            backward_s=seconds(4),
+            size_bytes=rng.choice([0, 1, 2, 3, 5, 10]) * 1e8 if ties else rng.uniform(1e7, 1e9),
+            memory_bytes=rng.choice([0.0, 3e9, 5e9, 8e9, 16e9]),
+        )
+
+    return JobSet(jobs=tuple(job(i) for i in range(rng.randint(1, 7))))
+
+
+def cluster_of(rng: random.Random, *, ties: bool) -> Cluster:
+    servers = rng.randint(1, 5)
+    sharing: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        sharing = {
+            "sharing": "max-min",
+            "racks": rng.randint(1, servers),
+            "oversubscription": rng.choice([1.0, 2.0, 4.0]),
+        }
+    return Cluster(
+        num_servers=servers,
+        gpus_per_server=rng.randint(1, 3),
+        startup_s=rng.choice([0.0, 0.05, 0.1]) if ties else 0.0123,
+        per_byte_s=1e-9,
+        contention_per_byte_s=rng.choice([None, 0.0, 5e-10, 1e-9]),
+        **sharing,
+    )
+
+
+def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool = False) -> ClusterRun:
+    """Simulate one random case and its twin; assert that they agree on every job."""
+    rng = random.Random(seed)
+    cluster = cluster_of(rng, ties=ties)
+    jobs = job_set(rng, cluster.num_gpus, ties=ties)
+    chunk = rng.choice([3e7, 1e8, 2.5e8])
+    run = simulate(
+        jobs, cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk, record=record
+    )
+    twins = naive.simulate(jobs, cluster, placement, policy, seed, chunk)
+    for i, twin in enumerate(twins):
+        gpus = tuple(divmod(g, cluster.gpus_per_server) for g in twin.gpus)
+        assert run.gpus[i] == gpus
+        assert twin.start is not None
+        assert twin.finish is not None
+        assert run.start_s[i] == pytest.approx(float(twin.start), abs=1e-9)
+        assert run.finish_s[i] == pytest.approx(float(twin.finish), abs=1e-9)
+        assert run.transferring_s[i] == pytest.approx(float(twin.transferring), abs=1e-9)
+        assert run.network_wait_s[i] == pytest.approx(float(twin.network_wait), abs=1e-9)
+    parts = run.queueing_s + run.gpu_wait_s + run.computing_s + run.network_wait_s + run.transferring_s
+    assert parts == pytest.approx(run.finish_s - run.arrival_s, abs=1e-9)
+    return run
+
+
+@examples(250)
+@given(
+    seed=st.integers(0, 2**32),
+    placement=st.sampled_from(PLACEMENTS),
+    policy=st.sampled_from(POLICIES),
+    ties=st.booleans(),
+    record=st.booleans(),
+)
+def test_engine_agrees_with_its_twin(
+    seed: int, placement: str, policy: str, ties: bool, record: bool
+) -> None:
+    run = compared(seed, placement, policy, ties=ties, record=record)
+    event(policy)
+    if (run.transferring_s > 0).any():
+        event("transfers")
+    if (run.network_wait_s > 1e-9).any():
+        event("transfers wait")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_engine_agrees_with_its_twin_on_hundreds_of_clusters(policy: str) -> None:
+    for seed in range(360):
+        compared(seed, PLACEMENTS[seed % len(PLACEMENTS)], policy, ties=seed % 2 == 0)
+
+
+@examples(40)
+@given(
+    seed=st.integers(0, 2**32),
+    placement=st.sampled_from(PLACEMENTS),
+    policy=st.sampled_from(POLICIES),
+    ties=st.booleans(),
+)
+def test_everything_is_conserved_after_every_event(
+    seed: int, placement: str, policy: str, ties: bool
+) -> None:
+    rng = random.Random(seed)
+    cluster = cluster_of(rng, ties=ties)
+    jobs = job_set(rng, cluster.num_gpus, ties=ties)
+    state, rules, _ = make_state(jobs, cluster, policy_of(policy), placement_of(placement), seed, 1e8)
+    clock = clocks.make_clock(state)
+    log = _make_log(False, 0, 0, len(jobs.jobs))
+    over = False
+    while not over:
+        over = clocks.run(state, rules, clock, log, 1)
+        validate(state, rules, int(clock.hands[0]["now"]))
+    assert (state.jobs["remaining"] == 0).all()
+
+
+@examples(30)
+@given(seed=st.integers(0, 2**32), policy=st.sampled_from(POLICIES))
+def test_recording_changes_nothing(seed: int, policy: str) -> None:
+    """A recorded run passes every iteration one by one, others pass many at once: to the tick the same."""
+    rng = random.Random(seed)
+    cluster = cluster_of(rng, ties=False)
+    jobs = job_set(rng, cluster.num_gpus, ties=False)
+    runs = [
+        simulate(jobs, cluster, placement="lwf-1", policy=policy, record=record) for record in (False, True)
+    ]
+    assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
+    assert np.array_equal(runs[0].network_wait_s, runs[1].network_wait_s)
+    timeline = runs[1].timeline
+    assert timeline is not None
+    busy = sum(span.end_s - span.start_s for span in timeline.spans if span.kind != "reduce")
+    assert busy == pytest.approx(runs[1].busy_gpu_s)
+    ends: dict[int, float] = {}
+    for span in timeline.spans:
+        assert span.start_s >= ends.get(span.lane, 0.0) - 1e-12, "two spans overlap on a lane"
+        ends[span.lane] = span.end_s
+
+
+@examples(20)
+@given(seed=st.integers(0, 2**32), policy=st.sampled_from(POLICIES))
+def test_same_seed_same_run(seed: int, policy: str) -> None:
+    rng = random.Random(seed)
+    cluster = cluster_of(rng, ties=True)
+    jobs = job_set(rng, cluster.num_gpus, ties=True)
+    runs = [simulate(jobs, cluster, placement="rand", policy=policy, seed=seed) for _ in range(2)]
+    assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
+    assert runs[0].gpus == runs[1].gpus

@@ -1,0 +1,205 @@
+"""``hocket cluster``: job sets made, simulated and compared; one JSON document, or one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.cluster.jobs import Job, JobSet, write_jobs
+from hocket.network.file import network_document
+from tests.unit.cli.test_commands import Ran, hocket, in_tmp, refused
+from tests.unit.network.test_measured import some_file
+
+__all__ = ["in_tmp"]
+
+KEYS = {
+    *("placement", "policy", "jobs", "average_jct_s", "median_jct_s", "p95_jct_s", "gpu_utilization"),
+    *("makespan_s", "events", "wall_s"),
+}
+JOB_KEYS = {"id", "arrival_s", "start_s", "finish_s", "jct_s", "gpus"}
+SETTING = ("--placement", "lwf-1", "--policy", "srsf-1")
+SMALL = ("--servers", "2", "--gpus-per-server", "2")
+
+
+def job(name: str, gpus: int, arrival_s: float = 0.0, **changes: Any) -> Job:
+    fields: dict[str, Any] = {
+        **{"id": name, "model": "m", "gpus": gpus, "iterations": 10, "arrival_s": arrival_s},
+        **{"forward_s": 1.0, "backward_s": 2.0, "size_bytes": 1e9, "memory_bytes": 9e9},
+    }
+    return Job(**fields | changes)
+
+
+@pytest.fixture
+def jobs(in_tmp: Path) -> str:
+    write_jobs(JobSet(jobs=(job("alone", 1), job("wide", 4, 5.0), job("pair", 2, 6.0))), "jobs.json")
+    return "jobs.json"
+
+
+def simulate(jobs: str, *arguments: str) -> Ran:
+    return hocket("cluster", "simulate", jobs, *SETTING, *SMALL, *arguments)
+
+
+def test_simulate_prints_one_document_with_the_documented_keys(jobs: str) -> None:
+    ran = simulate(jobs, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    row = json.loads(ran.out)
+    assert set(row) >= KEYS
+    assert (row["placement"], row["policy"], row["servers"]) == ("lwf-1", "srsf-1", 2)
+    assert [each["id"] for each in row["jobs"]] == ["alone", "wide", "pair"]
+    for each in row["jobs"]:
+        assert set(each) >= JOB_KEYS
+        assert each["arrival_s"] <= each["start_s"] < each["finish_s"]
+        assert each["jct_s"] == pytest.approx(each["finish_s"] - each["arrival_s"])
+    alone, wide, pair = row["jobs"]
+    # Ten iterations of three seconds, from the start on the one GPU that it has for itself.
+    assert alone["gpus"] == [[0, 0]]
+    assert alone["finish_s"] == pytest.approx(30.0)
+    # The wide job needs 9 GB on each GPU, of which the first is taken until then.
+    assert wide["start_s"] >= 30.0
+    assert sorted(wide["gpus"]) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert row["average_jct_s"] == pytest.approx(sum(each["jct_s"] for each in row["jobs"]) / 3)
+    assert row["makespan_s"] == pytest.approx(max(each["finish_s"] for each in row["jobs"]))
+    # One GPU, four and two compute for thirty seconds each.
+    assert row["gpu_utilization"] == pytest.approx(7 * 30 / (4 * row["makespan_s"]))
+    assert pair["start_s"] == 6.0
+
+
+def test_people_get_a_table(jobs: str) -> None:
+    ran = simulate(jobs)
+    assert ran.status == 0
+    assert "lwf-1" in ran.out
+    assert "Makespan" in ran.out
+    assert "Net wait" in ran.out
+
+
+def test_a_timeline_and_results_make_a_page(jobs: str, in_tmp: Path) -> None:
+    assert simulate(jobs, "--timeline", "run.json").status == 0
+    Path("row.json").write_text(simulate(jobs, "--json").out)
+    ran = hocket("report", "run.json", "row.json", "-o", "page.html")
+    assert ran.status == 0, ran.err
+    page = (in_tmp / "page.html").read_text()
+    assert "What GPUs and links did" in page
+    assert "lwf-1 / srsf-1" in page
+    document = json.loads((in_tmp / "run.json").read_text())
+    names = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}
+    assert names == {"server 0", "server 1"}
+    assert {event["cat"] for event in document["traceEvents"] if event["ph"] == "X"} >= {"forward", "reduce"}
+
+
+def test_a_timeline_can_begin_later(jobs: str, in_tmp: Path) -> None:
+    assert simulate(jobs, "--timeline", "run.json", "--timeline-from", "40s").status == 0
+    events = json.loads((in_tmp / "run.json").read_text())["traceEvents"]
+    assert min(event["args"]["start_s"] for event in events if event["ph"] == "X") >= 40.0
+
+
+def test_a_measured_network_takes_the_papers_place(jobs: str, in_tmp: Path) -> None:
+    slower = network_document(some_file())
+    slower["allreduce"]["b_s_per_byte"] *= 2
+    Path("network.json").write_text(json.dumps(slower))
+    measured = json.loads(simulate(jobs, "--network", "network.json", "--json").out)
+    assert measured["average_jct_s"] > json.loads(simulate(jobs, "--json").out)["average_jct_s"]
+    Path("bare.json").write_text('{"format": "hocket.network/1", "bandwidth_bps": 1e9}')
+    assert "bare.json: has no all-reduce" in refused(simulate(jobs, "--network", "bare.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (("--placement", "best", "--policy", "fifo"), "'best' is unknown"),
+        (("--placement", "ff", "--policy", "srsf"), "choose one of: srsf-N, ada-srsf"),
+        (("--placement", "ff", "--policy", "fifo", "--servers", "0"), "0 servers"),
+        (("--placement", "ff", "--policy", "fifo", "--memory", "8GB"), "alone"),
+        (("--placement", "ff", "--policy", "fifo", "--servers", "1"), "wide"),
+        (
+            ("--placement", "ff", "--policy", "fifo", "--chunk", "1s"),
+            "size '1s' has the unit of something else",
+        ),
+        (("--placement", "ff", "--policy", "fifo", "--timeline", "jobs.json"), "is also an input"),
+        (("--placement", "ff"), "--policy"),
+    ],
+)
+def test_requests_that_cannot_be_served(arguments: tuple[str, ...], rule: str, jobs: str) -> None:
+    assert rule in refused(hocket("cluster", "simulate", jobs, *SMALL, *arguments))
+
+
+def test_generate_writes_or_prints_the_same_job_set(in_tmp: Path) -> None:
+    assert hocket("cluster", "generate", "paper", "--seed", "4", "-o", "jobs.json") == (0, "", "")
+    written = json.loads((in_tmp / "jobs.json").read_text())
+    assert written == json.loads(hocket("cluster", "generate", "paper", "--seed", "4").out)
+    assert len(written["jobs"]) == 160
+    wide = hocket("cluster", "generate", "paper", "--sizes", "wide", "--jobs", "5", "--period", "7s")
+    few = json.loads(wide.out)["jobs"]
+    assert len(few) == 5
+    assert max(each["arrival_s"] for each in few) <= 7
+    assert "workload 'pape' is unknown; did you mean 'paper'?" in refused(
+        hocket("cluster", "generate", "pape")
+    )
+    assert "is not in whole seconds" in refused(hocket("cluster", "generate", "paper", "--period", "1.5s"))
+
+
+def test_import_says_what_it_assumed_beside_the_file(in_tmp: Path) -> None:
+    Path("trace.csv").write_text(
+        "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,1,3,100,vgg16,20,1\n"
+    )
+    ran = hocket("cluster", "import", "tiresias", "trace.csv", "-o", "jobs.json")
+    assert (ran.status, ran.out) == (0, "")
+    assert all(line.startswith("tiresias: ") for line in ran.err.splitlines())
+    assert "one GPU" in ran.err
+    (row,) = json.loads((in_tmp / "jobs.json").read_text())["jobs"]
+    assert (row["id"], row["arrival_s"]) == ("0", 0.0)
+    assert "also an input" in refused(hocket("cluster", "import", "tiresias", "trace.csv", "-o", "trace.csv"))
+    assert "choose one of: tiresias, gavel" in refused(hocket("cluster", "import", "slurm", "trace.csv"))
+    Path("trace.csv").write_text("job_id\n")
+    assert refused(hocket("cluster", "import", "helios", "trace.csv")).startswith("hocket: trace.csv: line 1")
+
+
+def test_sweep_compares_policies_on_the_same_job_sets(in_tmp: Path) -> None:
+    ran = hocket(
+        *("cluster", "sweep", "--workload", "paper", "--seeds", "3", "--jobs", "8", "--period", "20s"),
+        *("--placements", "lwf-1,ff", "--policies", "srsf-1,psrsf", "--servers", "8", "--json"),
+    )
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert found["job_sets"] == 3
+    settings = [(row["placement"], row["policy"]) for row in found["rows"]]
+    assert settings == [("lwf-1", "srsf-1"), ("lwf-1", "psrsf"), ("ff", "srsf-1"), ("ff", "psrsf")]
+    assert len(found["pairs"]) == 6
+    first = found["rows"][0]
+    assert [run["seed"] for run in first["runs"]] == [0, 1, 2]
+    averages = [run["average_jct_s"] for run in first["runs"]]
+    assert first["average_jct_s"]["mean"] == pytest.approx(sum(averages) / 3)
+    assert len({run["job_set"] for run in first["runs"]}) == 3
+    # One of the runs again, by itself.
+    hocket(
+        *("cluster", "generate", "paper", "--seed", "1", "--jobs", "8", "--period", "20s", "-o", "one.json")
+    )
+    alone = hocket("cluster", "simulate", "one.json", *SETTING, "--servers", "8", "--seed", "1", "--json")
+    assert json.loads(alone.out)["average_jct_s"] == averages[1]
+
+
+def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
+    ran = hocket("cluster", "sweep", jobs, *SMALL, "--policies", "srsf-1,fifo")
+    assert ran.status == 0
+    assert "Makespan" in ran.out
+    assert "Faster on" in ran.out
+    assert "against lwf-1 / srsf-1, job set by job set" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ((), "either JOBS files or --workload paper"),
+        (("jobs.json", "--workload", "paper"), "either JOBS files or --workload paper"),
+        (("--workload", "philly"), "workload 'philly' is unknown"),
+        (("--workload", "paper", "--seeds", "0"), "0 seeds are no job set"),
+        (("jobs.json", "--policies", "srsf-1,srsf-1"), "named twice"),
+        (("jobs.json", "--policies", "srsf-1,nobody"), "'nobody' is unknown"),
+        (("jobs.json", "--servers", "1", "--gpus-per-server", "2"), "wide"),
+        (("absent.json",), "cannot be read"),
+    ],
+)
+def test_sweeps_that_cannot_be_served(arguments: tuple[str, ...], rule: str, jobs: str) -> None:
+    assert rule in refused(hocket("cluster", "sweep", *arguments))

@@ -1,0 +1,158 @@
+"""The engine and its clock on cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.simulate import ClusterRun, simulate
+from hocket.errors import HocketError, UnknownNameError
+
+B = 1e-9
+
+
+def job(
+    name: str,
+    gpus: int = 1,
+    iterations: int = 1,
+    arrival_s: float = 0.0,
+    *,
+    forward_s: float = 1.0,
+    backward_s: float = 2.0,
+    size_bytes: float = 1e9,
+    memory_bytes: float = 1e9,
+) -> Job:
+    return Job(
+        id=name,
+        model="toy",
+        gpus=gpus,
+        iterations=iterations,
+        arrival_s=arrival_s,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        size_bytes=size_bytes,
+        memory_bytes=memory_bytes,
+    )
+
+
+def run(
+    *jobs: Job, policy: str = "srsf-1", servers: int = 1, per_server: int = 1, record: bool = False
+) -> ClusterRun:
+    cluster = Cluster(
+        num_servers=servers,
+        gpus_per_server=per_server,
+        startup_s=0.0,
+        per_byte_s=B,
+        contention_per_byte_s=0.5 * B,
+    )
+    return simulate(JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=record)
+
+
+def test_a_job_alone_takes_its_iterations() -> None:
+    alone = run(job("a", iterations=1000, arrival_s=5.0))
+    assert alone.finish_s[0] == 3005.0
+    assert alone.makespan_s == 3000.0
+    assert alone.gpu_utilization == 1.0
+    assert alone.events == 2, "an arrival and an end: nothing else happens"
+
+
+def test_a_job_alone_on_two_servers_adds_its_transfers() -> None:
+    alone = run(job("a", 2, iterations=1000), servers=2)
+    assert alone.finish_s[0] == 4000.0
+    assert alone.transferring_s[0] == 1000.0
+    assert alone.events == 2
+
+
+def test_tasks_are_not_preempted() -> None:
+    """The short job comes in the middle of the long one's forward task, and has the GPU from its end on."""
+    both = run(job("long", iterations=10), job("short", iterations=2, arrival_s=0.5))
+    assert both.finish_s.tolist() == [36.0, 7.0]
+    assert both.gpu_wait_s.tolist() == [6.0, 0.5]
+
+
+def test_an_arrival_at_the_end_of_a_task_has_the_gpu() -> None:
+    """Ends come before arrivals, arrivals before GPUs choose: at one instant, the short job goes first."""
+    both = run(
+        job("long", iterations=10, forward_s=0.1, backward_s=0.2),
+        job("short", iterations=2, arrival_s=0.7, forward_s=0.1, backward_s=0.2),
+    )
+    assert both.finish_s.tolist() == pytest.approx([3.6, 1.3], abs=1e-12)
+
+
+def test_transfers_leave_gpus_to_others() -> None:
+    """While a transfers, b computes; a's next iteration waits for b's task, which is not preempted."""
+    both = run(
+        job("a", 2, iterations=2, size_bytes=1.5e9),
+        job("b", 2, iterations=9, size_bytes=1e9),
+        servers=2,
+        policy="fifo",
+    )
+    # a: 0-3, transfers 3-4.5; b: forward 3-4, backward 4-6; a: 6-9, transfers 9-10.5.
+    assert both.finish_s[0] == 10.5
+    assert both.gpu_wait_s[0] == 1.5
+
+
+def test_memory_makes_jobs_queue_and_smaller_ones_pass() -> None:
+    three = run(
+        job("a", iterations=2, memory_bytes=10e9),
+        job("b", iterations=1, arrival_s=1.0, memory_bytes=10e9),
+        job("c", iterations=5, arrival_s=1.0, memory_bytes=6e9),
+    )
+    assert three.start_s.tolist() == [0.0, 6.0, 1.0]
+    assert three.queueing_s.tolist() == [0.0, 5.0, 0.0]
+
+
+def test_fifo_and_tiresias_order_by_arrival_and_attained_service() -> None:
+    jobs = [job("long", iterations=3), job("short", iterations=1, arrival_s=1.0)]
+    assert run(*jobs).finish_s.tolist() == [12.0, 4.0]
+    assert run(*jobs, policy="fifo").finish_s.tolist() == [9.0, 12.0]
+    # Neither has attained anything until the first iteration is complete.
+    assert run(*jobs, policy="tiresias").finish_s.tolist() == [12.0, 6.0]
+
+
+def test_record_writes_lanes_levels_and_stops() -> None:
+    both = run(job("a", 2, iterations=2), job("b", 2, iterations=2), servers=2, policy="srsf-2", record=True)
+    assert both.timeline is not None
+    assert both.levels is not None
+    names = [(lane.process, lane.name) for lane in both.timeline.lanes]
+    assert ("server 0", "GPU 0") in names
+    assert ("server 1", "link") in names
+    assert both.levels[:, 1].max() >= 1
+    kinds = [span.kind for span in both.timeline.spans]
+    assert kinds.count("reduce") == 8
+    assert kinds.count("forward") == 8
+    short = simulate(
+        JobSet(jobs=(job("a", iterations=5),)),
+        Cluster(num_servers=1, gpus_per_server=1),
+        placement="ff",
+        policy="fifo",
+        record=True,
+        record_from_s=3.5,
+        record_spans=3,
+    )
+    assert short.timeline is not None
+    assert [span.start_s for span in short.timeline.spans] == [4.0, 6.0, 7.0]
+
+
+@pytest.mark.parametrize("name", ["srsf", "srsf-", "srsf-0x2", "SRPT", ""])
+def test_unknown_policies_are_named(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="choose one of: srsf-N, ada-srsf"):
+        run(job("a"), policy=name)
+
+
+def test_what_cannot_be_is_one_line() -> None:
+    jobs, cluster = JobSet(jobs=(job("a"),)), Cluster(num_servers=1, gpus_per_server=1)
+    with pytest.raises(HocketError, match="N is not from 1"):
+        run(job("a"), policy="srsf-0")
+    with pytest.raises(HocketError, match="chunk 0"):
+        simulate(jobs, cluster, placement="ff", policy="psrsf", chunk_bytes=0.0)
+    with pytest.raises(HocketError, match=r"Eq\. 5 knows servers alone"):
+        Cluster(num_servers=2, gpus_per_server=1, racks=2)
+    with pytest.raises(HocketError, match="give fewer iterations"):
+        run(job("a", iterations=10**12, forward_s=1e9))
+
+
+def test_long_traces_have_coarser_ticks() -> None:
+    year = run(job("a", iterations=10**7, forward_s=1.0, backward_s=2.0), job("b", arrival_s=3.0001e7))
+    assert year.finish_s.tolist() == [3e7, 30001003.0]
