@@ -1,4 +1,4 @@
-"""``hocket bench``: real training by the clock, beside what it is to be compared with."""
+"""``hocket bench``: training, planners and the simulator by the clock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.lab import parse_rate
-from hocket.cli.output import print_json, print_table
+from hocket.cli.lists import counts
+from hocket.cli.output import print_json, print_table, progress
 from hocket.errors import HocketError
 
-app = typer.Typer(help="Time real training beside what it is to be compared with.", no_args_is_help=True)
+app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
 
-
-@app.callback()
-def _bench() -> None:
-    """Keep ``train`` a command of its own: typer calls a group's only command without its name."""
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STEP|MODEL|NUMBER...", help="hocket.step/1 files, zoo models, or numbers of operations."
+    ),
+]
+Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator are one thread each.")]
 
 
 @app.command()
@@ -48,6 +52,7 @@ def train(
 
     The cluster is emulated (as root), or that of the processes that torchrun started.
     """
+    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.models import NAMES
     from hocket.bench.request import Request
     from hocket.bench.table import cell_heading, cell_table, summary_line
@@ -83,3 +88,68 @@ def _ratios(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
+
+
+@app.command()
+def plan(
+    targets: Targets,
+    policies: Annotated[str | None, typer.Option(help="Some of them: tic,tac,caramel; else all.")] = None,
+    workers: options.Workers = 8,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    repeats: Annotated[int, typer.Option(help="How often each plan is made, in turns.")] = 7,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time planners: seconds a plan, and what that is for each operation of the step."""
+    from hocket.bench.graphs import load_target
+    from hocket.bench.speed import bench_plan, on_cores
+    from hocket.bench.speed_table import plan_table
+    from hocket.planner import POLICIES
+
+    network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
+    graphs = {target: load_target(target) for target in targets}
+    names = list(POLICIES) if policies is None else policies.split(",")
+    with on_cores(cores), progress("planning") as report:
+        rows = bench_plan(graphs, network, names, repeats=repeats, progress=report)
+    if json:
+        print_json({"cores": cores, "repeats": repeats, "workers": workers, "servers": servers, "rows": rows})
+    else:
+        print_table(plan_table(rows))
+
+
+@app.command()
+def sim(
+    targets: Targets,
+    policy: Annotated[str, typer.Option(help="Plan by this policy.")] = "tac",
+    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16.")] = "1,4,16",
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps that the simulator simulates.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each worker that are predicted.")] = 100,
+    repeats: Annotated[int, typer.Option(help="How often each is timed, in turns.")] = 5,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time the simulator and the predictor: events a second, seconds a step, compiling apart."""
+    from hocket.bench.graphs import load_target
+    from hocket.bench.speed import bench_simulation, on_cores
+    from hocket.bench.speed_table import simulation_table
+
+    networks = [
+        options.network_of(count, servers, bandwidth, latency, file=network_file)
+        for count in counts(workers, "workers")
+    ]
+    graphs = {target: load_target(target) for target in targets}
+    with on_cores(cores), progress("simulating") as report:
+        rows = bench_simulation(
+            graphs, networks, policy, iterations=iterations, steps=steps, repeats=repeats, progress=report
+        )
+    if json:
+        print_json({"cores": cores, "repeats": repeats, "rows": rows})
+    else:
+        print_table(simulation_table(rows))

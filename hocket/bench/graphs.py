@@ -1,12 +1,46 @@
-"""Steps of any size in the shape of an Inception network: blocks of branches, and their mirror image."""
+"""Steps to time planners and simulators with: given, of the zoo, or generated in any size."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 
-from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
+from hocket import models
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, load_step, step_from_rows
 
 BRANCHES = 4
+_FEWEST, _MOST = 64, 1_000_000
+_OPERATIONS_EACH = 20  # of a parameter; the papers' graphs have 10 to 50
+_SAMPLES, _JITTER = 5, 0.05
+
+
+def load_target(target: str) -> StepGraph:
+    """The step that ``target`` names: a hocket.step/1 file, a model of the zoo, or a number of operations.
+
+    A model's step is derived for a K80 at its default batch size, with five sampled steps that differ; a
+    number's is :func:`inception_like`.
+
+    Raises
+    ------
+    HocketError
+        For a number out of range, a file that is no step, and a name that is neither.
+    """
+    if target.isascii() and target.isdecimal():
+        if not _FEWEST <= int(target[:12]) <= _MOST:
+            raise HocketError(f"a step of {target} operations is not between {_FEWEST} and {_MOST}")
+        return inception_like(int(target), max(BRANCHES, int(target) // _OPERATIONS_EACH))
+    if target in models.names():
+        from hocket.profiler import derive, fake
+
+        with fake():
+            setup = models.make(target)
+            return derive(*setup, device="k80", name=target, samples=_SAMPLES, jitter=_JITTER)
+    if target.endswith((".json", ".json.zst")) or Path(target).exists():
+        return load_step(target)
+    raise UnknownNameError("step", target, (*models.names(), "STEP.json", "a number of operations"))
 
 
 def inception_like(num_operations: int, num_parameters: int, samples: int = 5, seed: int = 0) -> StepGraph:
@@ -21,9 +55,15 @@ def inception_like(num_operations: int, num_parameters: int, samples: int = 5, s
     sizes = np.exp(rng.normal(np.log(2**18), 1.5, num_parameters)).astype(int) + 1
     operations: list[OperationRow] = []
 
-    def add(name: str, phase: str, inputs: list[str], reads: list[str], produces: list[str]) -> str:
+    def add(
+        name: str,
+        phase: Literal["forward", "backward"],
+        inputs: list[str],
+        reads: list[str],
+        produces: list[str],
+    ) -> str:
         durations = np.exp(rng.normal(np.log(1e-3), 0.7) + rng.normal(0, 0.05, samples)).tolist()
-        operations.append(OperationRow(name, phase, durations, inputs, reads, produces))  # type: ignore[arg-type]
+        operations.append(OperationRow(name, phase, durations, inputs, reads, produces))
         return name
 
     joined: list[str] = []
