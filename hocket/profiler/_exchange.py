@@ -1,8 +1,11 @@
 """What one rank does while a network is measured: send, unpack, reduce, by the clock.
 
 Every kind of sample is taken once in each repeat, over all of its sizes, so that a machine that slows down
-slows all of them alike. Before each sample all ranks meet in a reduction; the clock is rank 0's. A repeat
+slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's clock. A repeat
 before the first is not counted: after it connections, memory and threads are there.
+
+A rate-limited link that was idle passes a burst at once, a token bucket's depth: what is timed then says more of
+the bucket than of the rate. So a long message, or reduction, goes ahead of what is timed and spends it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import torch.distributed as dist
 from hocket.network.file import Point
 
 _EMPTY_ROUNDS = 4  # a repeat; they are short, and everything is measured against them
+_LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
@@ -105,6 +109,8 @@ class _Exchange:
         self._task = task
         self._rank = dist.get_rank()
         largest = max(task.transfer_bytes)
+        self._lead = torch.zeros(_LEAD_BYTES // 4)
+        self._gap = torch.zeros(1, dtype=torch.float64)
         self._message = torch.zeros(largest, dtype=torch.uint8)
         self._answer = torch.zeros(1, dtype=torch.uint8)
         self._received = bytearray(largest)
@@ -125,7 +131,8 @@ class _Exchange:
         hosts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(hosts, socket.gethostname())
         return Measured(
-            transfer=one_way(self._points("empty")[0].seconds, self._points("round")),
+            # A gap is as often too short, its beginning being seen late, as too long.
+            transfer=one_way(self._points("empty")[0].seconds, self._points("gap", quantile=0.5)),
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
@@ -136,9 +143,10 @@ class _Exchange:
     def _take_all(self) -> None:
         task = self._task
         for _ in range(_EMPTY_ROUNDS):
-            self._take("empty", 1, 1, self._round_trip_s(1))
+            self._take("empty", 1, 1, self._round_trip_s())
+            self._take("gap", 1, 1, self._gap_s(1))
         for size in task.transfer_bytes:
-            self._take("round", size, 1, self._round_trip_s(size))
+            self._take("gap", size, 1, self._gap_s(size))
             self._take("parse", size, 1, self._parse_s(size))
         for size in task.reduced_bytes:
             self._take("allreduce", size, 1, self._reduction_s(size))
@@ -148,9 +156,14 @@ class _Exchange:
     def _take(self, kind: str, size: int, count: int, taken_s: float) -> None:
         self._samples[kind, size, count].append(taken_s)
 
-    def _points(self, kind: str) -> list[Point]:
+    def _points(self, kind: str, quantile: float = 0.25) -> list[Point]:
+        """The points of ``kind`` in the order in which they are taken.
+
+        A lower quartile is close to the undisturbed time and, unlike the minimum, not the lower the more
+        repeats there are.
+        """
         return [
-            Point(size_bytes=size, concurrent=count, seconds=_lower_quartile(taken_s))
+            Point(size_bytes=size, concurrent=count, seconds=float(np.quantile(taken_s, quantile)))
             for (of, size, count), taken_s in self._samples.items()
             if of == kind
         ]
@@ -158,24 +171,49 @@ class _Exchange:
     def _meet(self) -> None:
         dist.all_reduce(self._meeting)
 
-    def _round_trip_s(self, size: int) -> float:
-        """Rank 0 sends ``size`` bytes to rank 1, which answers with one byte as soon as it has them all.
+    def _round_trip_s(self) -> float:
+        """Rank 0 sends one byte to rank 1, which answers with one as soon as it has it.
 
         Both receives are posted before the clock starts: a sender would else wait for its receiver to ask.
         """
-        message = self._message[:size]
+        byte = self._message[:1]
         pending = None
         if self._rank < 2:
-            pending = dist.irecv(self._answer, 1) if self._rank == 0 else dist.irecv(message, 0)
+            pending = dist.irecv(self._answer if self._rank == 0 else byte, 1 - self._rank)
         self._meet()
         start_ns = perf_counter_ns()
         if self._rank == 0:
-            dist.send(message, 1)
+            dist.send(byte, 1)
         if pending is not None:
             pending.wait()
         if self._rank == 1:
             dist.send(self._answer, 0)
         return (perf_counter_ns() - start_ns) / 1e9
+
+    def _gap_s(self, size: int) -> float:
+        """What ``size`` bytes from rank 0 take behind a long message, on rank 1's clock, which tells rank 0.
+
+        All receives are posted before anything is sent.
+        """
+        message = self._message[:size]
+        pending = []
+        if self._rank == 0:
+            pending = [dist.irecv(self._gap, 1)]
+        elif self._rank == 1:
+            pending = [dist.irecv(self._lead, 0), dist.irecv(message, 0)]
+        self._meet()
+        if self._rank == 0:
+            dist.send(self._lead, 1)
+            dist.send(message, 1)
+            pending[0].wait()
+        elif self._rank == 1:
+            ends_ns = []
+            for receive in pending:
+                receive.wait()
+                ends_ns.append(perf_counter_ns())
+            self._gap[0] = (ends_ns[1] - ends_ns[0]) / 1e9
+            dist.send(self._gap, 0)
+        return float(self._gap[0])
 
     def _parse_s(self, size: int) -> float:
         """Rank 0 makes a parameter of a received buffer; the others wait at the next meeting."""
@@ -190,6 +228,7 @@ class _Exchange:
     def _reduction_s(self, size: int) -> float:
         """One AllReduce among several in a row; one before them brings the ranks together."""
         gradients = self._gradients[: size // 4]
+        dist.all_reduce(self._lead)
         dist.all_reduce(gradients)
         start_ns = perf_counter_ns()
         for _ in range(_REDUCTIONS):
@@ -198,6 +237,7 @@ class _Exchange:
 
     def _together_s(self, count: int) -> float:
         """``count`` AllReduces on as many process groups: all started, then all waited for."""
+        dist.all_reduce(self._lead)
         self._meet()
         start_ns = perf_counter_ns()
         works = [
@@ -209,17 +249,12 @@ class _Exchange:
         return (perf_counter_ns() - start_ns) / 1e9
 
 
-def one_way(empty_s: float, rounds: list[Point]) -> list[Point]:
-    """What a message takes one way, from round trips of a message and an answer of one byte.
+def one_way(empty_s: float, gaps: list[Point]) -> list[Point]:
+    """What a message takes one way, from gaps behind a long message; the first gap is one byte's.
 
-    A round trip of d bytes is the way of d and the way of one byte, round(d) = t(d) + t(1). One of one byte
-    both ways is twice the latter, so t(d) = round(d) - round(1) / 2; no clock but rank 0's is needed. Fewer
-    bytes never take longer: should an empty round show a hiccup, the shortest round stands in for it.
+    One byte alone takes half an empty round trip. Each byte more takes what it makes the gap longer: t(d) =
+    t(1) + gap(d) - gap(1). Both are differences on one clock. Fewer bytes never take longer: should the gap
+    of one byte show a hiccup, the shortest stands in for it.
     """
-    way_back_s = min(empty_s, *(point.seconds for point in rounds)) / 2
-    return [msgspec.structs.replace(point, seconds=point.seconds - way_back_s) for point in rounds]
-
-
-def _lower_quartile(samples_s: list[float]) -> float:
-    """Close to the undisturbed time, and unlike the minimum not the lower the more repeats there are."""
-    return float(np.quantile(samples_s, 0.25))
+    least_s = min(gap.seconds for gap in gaps)
+    return [msgspec.structs.replace(gap, seconds=empty_s / 2 + gap.seconds - least_s) for gap in gaps[1:]]

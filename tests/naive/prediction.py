@@ -147,6 +147,7 @@ def predict(
     capacity: dict[Any, float],
     window_bits: float = 0.0,
     speeds: list[float] | None = None,
+    first_slowness: list[float] | None = None,
     needed: int = 0,
 ) -> list[float]:
     """The ends of steps: of whoever completes one (needed 0), or of synchronous steps of ``needed`` workers.
@@ -155,6 +156,7 @@ def predict(
     ``links``: what a pull or push between a worker and a server crosses.
     """
     speeds = speeds or [1.0] * num_workers
+    first_slowness = first_slowness or [1.0] * num_workers
     workers = range(num_workers)
     now = 0.0
     queues: dict[Any, list[Any]] = {}  # (worker, resource) -> tasks, in the order of their keys
@@ -228,8 +230,10 @@ def predict(
             elif w < 0:
                 chunk["ends"] = now + job.seconds(task, server_sample)
             else:
-                slow = speeds[w] if resource == "worker" else 1.0
-                chunk["ends"] = now + job.seconds(task, sample[w]) / slow
+                seconds = job.seconds(task, sample[w])
+                if resource == "worker":
+                    seconds *= (first_slowness[w] if begun[w] == 1 else 1.0) / speeds[w]
+                chunk["ends"] = now + seconds
             running[w, resource] = chunk
         # Next event.
         moving = {

@@ -103,6 +103,7 @@ def both(
     topology: Topology | None = None,
     window_bits: float = 0.0,
     speeds: tuple[float, ...] | None = None,
+    first_slowness: tuple[float, ...] | None = None,
     needed: int = 0,
     joined: bool = True,
 ) -> tuple[list[float], list[float]]:
@@ -118,6 +119,7 @@ def both(
         window_bits=window_bits,
         startup_s=network.startup_s,
         speeds=speeds,
+        first_slowness=first_slowness,
         needed=needed,
         seed=seed,
     )
@@ -131,6 +133,7 @@ def both(
         capacity=capacity,
         window_bits=window_bits,
         speeds=list(speeds) if speeds else None,
+        first_slowness=list(first_slowness) if first_slowness else None,
         needed=needed,
     )
     return ends.tolist(), expected
@@ -170,6 +173,28 @@ def test_synchronous_steps_with_backup_workers_are_the_naive_twins(
     speeds = tuple(data.draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(network.num_workers))
     ends, expected = both(
         jittered(graph, seed), plan, network, steps=4, seed=seed, speeds=speeds, needed=needed
+    )
+    assert ends == pytest.approx(expected, rel=1e-9)
+
+
+@given(cases(samples=2, servers=2), st.sampled_from([0.0, 1500.0]), st.booleans(), st.data())
+@examples(100)
+def test_slower_first_steps_are_the_naive_twins(
+    case: tuple[StepGraph, Plan, Network], window_bits: float, joined: bool, data: st.DataObject
+) -> None:
+    graph, plan, network = case
+    factor = st.sampled_from([1.0, 1.25, 1.5, 2.0])
+    speeds, first = (tuple(data.draw(factor) for _ in range(network.num_workers)) for _ in range(2))
+    ends, expected = both(
+        jittered(graph, 0),
+        plan,
+        network,
+        steps=3,
+        seed=0,
+        window_bits=window_bits,
+        speeds=speeds,
+        first_slowness=first,
+        joined=joined,
     )
     assert ends == pytest.approx(expected, rel=1e-9)
 
