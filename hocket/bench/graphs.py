@@ -18,7 +18,7 @@ _SAMPLES, _JITTER = 5, 0.05
 
 
 def load_target(target: str) -> StepGraph:
-    """The step that ``target`` names: a hocket.step/1 file, a model of the zoo, or a number of operations.
+    """The step that ``target`` names: a hocket.step/1 file, a zoo model, a number of operations, or ``chain``.
 
     A model's step is derived for a K80 at its default batch size, with five sampled steps that differ; a
     number's is :func:`inception_like`.
@@ -32,6 +32,8 @@ def load_target(target: str) -> StepGraph:
         if not _FEWEST <= int(target[:12]) <= _MOST:
             raise HocketError(f"a step of {target} operations is not between {_FEWEST} and {_MOST}")
         return inception_like(int(target), max(BRANCHES, int(target) // _OPERATIONS_EACH))
+    if target == "chain":
+        return chain()
     if target in models.names():
         from hocket.profiler import derive, fake
 
@@ -40,7 +42,37 @@ def load_target(target: str) -> StepGraph:
             return derive(*setup, device="k80", name=target, samples=_SAMPLES, jitter=_JITTER)
     if target.endswith((".json", ".json.zst")) or Path(target).exists():
         return load_step(target)
-    raise UnknownNameError("step", target, (*models.names(), "STEP.json", "a number of operations"))
+    raise UnknownNameError("step", target, (*models.names(), "chain", "STEP.json", "a number of operations"))
+
+
+def chain(num_layers: int = 16, samples: int = 5, seed: int = 0) -> StepGraph:
+    """Layers of 1 MiB each, one after the other; a backward pass of twice the forward pass's time."""
+    rng = np.random.default_rng(seed)
+    names = [f"layer {k}" for k in range(num_layers)]
+    forward = [f"{name} forward" for name in names]
+    backward = [f"{name} backward" for name in reversed(names)]
+
+    def durations_s(mean_s: float) -> list[float]:
+        return [mean_s * float(factor) for factor in rng.normal(1.0, _JITTER, samples).clip(0.5)]
+
+    operations = [
+        OperationRow(forward[k], "forward", durations_s(1e-3), forward[k - 1 : k], [names[k]], [])
+        for k in range(num_layers)
+    ]
+    for k, name in enumerate(reversed(names)):
+        inputs = backward[k - 1 : k] or forward[-1:]
+        operations.append(OperationRow(backward[k], "backward", durations_s(2e-3), inputs, [name], [name]))
+    return step_from_rows(
+        StepRows(
+            model="chain",
+            batch_size=32,
+            device="synthetic",
+            parameters=[
+                ParameterRow(name=name, shape=[2**18], dtype="float32", bytes=2**20) for name in names
+            ],
+            operations=operations,
+        )
+    )
 
 
 def inception_like(num_operations: int, num_parameters: int, samples: int = 5, seed: int = 0) -> StepGraph:

@@ -27,8 +27,8 @@ import torch.distributed as dist
 
 from hocket.network.file import Point
 
-_EMPTY_ROUNDS = 4  # a repeat; they are short, and everything is measured against them
-_LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
+LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
+_MOST_MESSAGES = 8  # in a row behind the long one; as many as it is long, or a single larger one
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
@@ -109,10 +109,9 @@ class _Exchange:
         self._task = task
         self._rank = dist.get_rank()
         largest = max(task.transfer_bytes)
-        self._lead = torch.zeros(_LEAD_BYTES // 4)
-        self._gap = torch.zeros(1, dtype=torch.float64)
+        self._lead = torch.zeros(LEAD_BYTES // 4)
+        self._row_s = torch.zeros(1, dtype=torch.float64)
         self._message = torch.zeros(largest, dtype=torch.uint8)
-        self._answer = torch.zeros(1, dtype=torch.uint8)
         self._received = bytearray(largest)
         self._parameter = torch.zeros(largest // 4)
         # Zeros stay zeros however often they are summed.
@@ -131,8 +130,8 @@ class _Exchange:
         hosts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(hosts, socket.gethostname())
         return Measured(
-            # A gap is as often too short, its beginning being seen late, as too long.
-            transfer=one_way(self._points("empty")[0].seconds, self._points("gap", quantile=0.5)),
+            # A message is as often timed too short, the one before it being seen late, as too long.
+            transfer=self._points("transfer", quantile=0.5),
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
@@ -142,11 +141,8 @@ class _Exchange:
 
     def _take_all(self) -> None:
         task = self._task
-        for _ in range(_EMPTY_ROUNDS):
-            self._take("empty", 1, 1, self._round_trip_s())
-            self._take("gap", 1, 1, self._gap_s(1))
         for size in task.transfer_bytes:
-            self._take("gap", size, 1, self._gap_s(size))
+            self._take("transfer", size, 1, self._message_s(size))
             self._take("parse", size, 1, self._parse_s(size))
         for size in task.reduced_bytes:
             self._take("allreduce", size, 1, self._reduction_s(size))
@@ -171,49 +167,31 @@ class _Exchange:
     def _meet(self) -> None:
         dist.all_reduce(self._meeting)
 
-    def _round_trip_s(self) -> float:
-        """Rank 0 sends one byte to rank 1, which answers with one as soon as it has it.
+    def _message_s(self, size: int) -> float:
+        """What a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
 
-        Both receives are posted before the clock starts: a sender would else wait for its receiver to ask.
+        A long message goes first, then a row of this size at once: from the end of the long one to that of
+        the row. All receives are posted before anything is sent.
         """
-        byte = self._message[:1]
-        pending = None
-        if self._rank < 2:
-            pending = dist.irecv(self._answer if self._rank == 0 else byte, 1 - self._rank)
-        self._meet()
-        start_ns = perf_counter_ns()
-        if self._rank == 0:
-            dist.send(byte, 1)
-        if pending is not None:
-            pending.wait()
-        if self._rank == 1:
-            dist.send(self._answer, 0)
-        return (perf_counter_ns() - start_ns) / 1e9
-
-    def _gap_s(self, size: int) -> float:
-        """What ``size`` bytes from rank 0 take behind a long message, on rank 1's clock, which tells rank 0.
-
-        All receives are posted before anything is sent.
-        """
-        message = self._message[:size]
+        messages = [self._message[:size] for _ in range(messages_in_a_row(size))]
         pending = []
         if self._rank == 0:
-            pending = [dist.irecv(self._gap, 1)]
+            pending = [dist.irecv(self._row_s, 1)]
         elif self._rank == 1:
-            pending = [dist.irecv(self._lead, 0), dist.irecv(message, 0)]
+            pending = [dist.irecv(tensor, 0) for tensor in (self._lead, *messages)]
         self._meet()
         if self._rank == 0:
-            dist.send(self._lead, 1)
-            dist.send(message, 1)
+            for tensor in (self._lead, *messages):
+                dist.send(tensor, 1)
             pending[0].wait()
         elif self._rank == 1:
             ends_ns = []
             for receive in pending:
                 receive.wait()
                 ends_ns.append(perf_counter_ns())
-            self._gap[0] = (ends_ns[1] - ends_ns[0]) / 1e9
-            dist.send(self._gap, 0)
-        return float(self._gap[0])
+            self._row_s[0] = (ends_ns[-1] - ends_ns[0]) / 1e9
+            dist.send(self._row_s, 0)
+        return float(self._row_s[0]) / len(messages)
 
     def _parse_s(self, size: int) -> float:
         """Rank 0 makes a parameter of a received buffer; the others wait at the next meeting."""
@@ -249,12 +227,6 @@ class _Exchange:
         return (perf_counter_ns() - start_ns) / 1e9
 
 
-def one_way(empty_s: float, gaps: list[Point]) -> list[Point]:
-    """What a message takes one way, from gaps behind a long message; the first gap is one byte's.
-
-    One byte alone takes half an empty round trip. Each byte more takes what it makes the gap longer: t(d) =
-    t(1) + gap(d) - gap(1). Both are differences on one clock. Fewer bytes never take longer: should the gap
-    of one byte show a hiccup, the shortest stands in for it.
-    """
-    least_s = min(gap.seconds for gap in gaps)
-    return [msgspec.structs.replace(gap, seconds=empty_s / 2 + gap.seconds - least_s) for gap in gaps[1:]]
+def messages_in_a_row(size: int) -> int:
+    """How many messages of ``size`` bytes are timed in a row."""
+    return min(_MOST_MESSAGES, max(1, LEAD_BYTES // size))

@@ -2,7 +2,7 @@
 
 Processes exchange messages over torch.distributed's gloo backend, and lines are fitted to the times:
 
-    transfer     one worker to another           t(d) = startup + 8 d / bandwidth
+    transfer     one of several in a row         t(d) = startup + 8 d / bandwidth
     parse        a received buffer unpacked      t(d) = parse_s + parse_s_per_byte d
     allreduce    among all workers               t(d) = a + b d           (Caramel section 4.2)
     contention   k reductions of M at once       T = a + k b M + (k-1) eta M    (contention paper, Figure 2)
@@ -70,7 +70,7 @@ def measure_network(
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
     Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
-    time is the lower quartile of ``repeats``. The processes have ended when this returns or raises.
+    time is the lower quartile of ``repeats``, of transfers the median. The processes have ended when this returns or raises.
 
     Returns
     -------
