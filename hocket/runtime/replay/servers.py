@@ -106,7 +106,7 @@ class WorkersSide:
         self._worker, self._pairs, self._traffic, self._arrivals = worker, pairs, traffic, arrivals
         self._parameters, self._gradients = _buffers(traffic.pulls), _buffers(traffic.pushes)
         self._posted: list[SimpleQueue[tuple[int, dist.Work] | None]] = [SimpleQueue() for _ in pairs]
-        self._outboxes = [_Outbox(traffic, server) for server in range(len(pairs))]
+        self._outboxes = [Outbox(traffic, server) for server in range(len(pairs))]
         self._word = torch.zeros(1, dtype=torch.uint8)
         self._ended: list[dist.Work] = []
         self._threads = [
@@ -167,7 +167,7 @@ class WorkersSide:
             self._pairs[server].send(self._gradients[message], SERVER, _tag(message)).wait()
 
 
-class _Outbox:
+class Outbox:
     """Pushes to one server that are ready and have not left."""
 
     def __init__(self, traffic: Traffic, server: int) -> None:

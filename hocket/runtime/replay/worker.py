@@ -47,7 +47,7 @@ def replay_with_servers(
     processor = Processor(
         graph, clock, rank=rank, strict=strict, needs=needs, num_messages=len(traffic.pulls)
     )
-    pushes = _Pushes(graph, traffic)
+    pushes = Pushes(graph, traffic)
     ends_s = []
     with WorkersSide(worker, pairs, traffic, mailbox) as side:
         clock.sleep_until(clock.now_s() + delay_s)
@@ -103,7 +103,7 @@ def replay_with_reductions(
     return ends_s
 
 
-class _Pushes:
+class Pushes:
     """Which pushes an operation completes: those of which it makes the last gradient.
 
     A message waits for every gradient of its transfer, also of those that go to other servers.

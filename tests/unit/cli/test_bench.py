@@ -103,3 +103,18 @@ def test_simulators_are_timed() -> None:
 )
 def test_what_cannot_be_timed_alone_is_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(hocket("bench", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "best"), "policy 'best' is unknown"),
+        (("--mode", "async,never"), "mode 'never' is unknown; choose one of: async, sync"),
+        (("--step", "chain,resnet"), "step 'resnet' is unknown; did you mean"),
+        (("--workers", "1-80"), "80 workers and 2 servers on one machine"),
+        (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
+        (("--plot", "/nowhere/page.html"), "the folder '/nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(hocket("bench", "predict", *arguments))
