@@ -23,8 +23,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ``steps``: names as :func:`hocket.bench.graphs.load_target` takes them. ``policies``: those for all-reduce
     are replayed without servers, with two workers or more, synchronously. ``rate_bps``: of the lab's links.
     Sizes are scaled so that pulling every parameter alone takes ``transfer_s`` at that rate, and durations so
-    that all transfers of a step take ``rho`` times as long as its operations. ``num_steps`` of each worker, of
-    which ``skip`` do not count.
+    that all transfers of a step take ``rho`` times as long as its operations. Each worker replays
+    ``num_steps``, of which ``skip`` do not count.
     """
 
     steps: tuple[str, ...] = STEPS

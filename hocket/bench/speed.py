@@ -51,11 +51,12 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine on one step and number of workers; whole calls, except that the predictor lowers a plan once.
+    """One engine on one step and number of workers; whole calls, but the predictor lowers a plan once.
 
     ``simulate`` runs ``steps`` synchronous steps, ``predict`` ``steps`` of each worker. ``step_s``: seconds
-    of the clock for one step of all workers, over ``repeats_s``, which are whole calls. ``events``: operations
-    and transfers of a call; ``events_per_s``: of the clock. ``compile_s``: as in :class:`PlanRow`.
+    of the clock for one step of all workers, over ``repeats_s``, which are whole calls. ``events``:
+    operations and transfers of a call; ``events_per_s``: of the clock. ``compile_s``: as in
+    :class:`PlanRow`.
     """
 
     graph: str

@@ -19,8 +19,8 @@ class Machines:
     worker_bps, server_bps : bits per second of each interface; None: the network's bandwidth.
     racks, oversubscription : as in :class:`hocket.network.Topology`.
     background : the fraction of every link that others use.
-    spread : of W asynchronous workers, number w computes 1 + w / W times as long in its first step, so that they
-        begin apart, as real ones do soon.
+    spread : of W asynchronous workers, number w computes 1 + w / W times as long in its first step, so that
+        they begin apart, as real ones do soon.
     backup : of W workers in synchronous training, a step takes the gradients of the first W - backup.
 
     ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most

@@ -102,8 +102,8 @@ class Prepared:
     def lockstep(self) -> bool:
         """Whether some asynchronous workers have nothing that could pull them apart.
 
-        All measured steps are one and the same, all workers begin at once, and two at least are alike in speed,
-        link and rack.
+        All measured steps are one and the same, all workers begin at once, and two at least are alike in
+        speed, link and rack.
         """
         if self.mode == "sync" or self.request.machines.spread or self.drawn_anew:
             return False

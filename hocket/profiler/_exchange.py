@@ -1,11 +1,11 @@
 """What one rank does while a network is measured: send, unpack, reduce, by the clock.
 
 Every kind of sample is taken once in each repeat, over all of its sizes, so that a machine that slows down
-slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's clock. A repeat
-before the first is not counted: after it connections, memory and threads are there.
+slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's
+clock. A repeat before the first is not counted: after it connections, memory and threads are there.
 
-A rate-limited link that was idle passes a burst at once, a token bucket's depth: what is timed then says more of
-the bucket than of the rate. So a long message, or reduction, goes ahead of what is timed and spends it.
+A rate-limited link that was idle passes a burst at once, a token bucket's depth: what is timed then says more
+of the bucket than of the rate. So a long message, or reduction, goes ahead of what is timed and spends it.
 """
 
 from __future__ import annotations

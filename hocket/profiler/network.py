@@ -70,7 +70,8 @@ def measure_network(
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
     Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
-    time is the lower quartile of ``repeats``, of transfers the median. The processes have ended when this returns or raises.
+    time is the lower quartile of ``repeats``, of transfers the median. The processes have ended when this
+    returns or raises.
 
     Returns
     -------

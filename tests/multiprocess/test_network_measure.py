@@ -228,7 +228,8 @@ def test_a_burst_that_an_idle_link_passes_at_once_is_spent_before_the_clock_star
 
 
 def test_a_row_is_about_as_long_as_what_goes_ahead_or_one_message() -> None:
-    assert [messages_in_a_row(size) for size in (1000, 100_000, 250_000, 1_000_000, 32_000_000)] == [8, 8, 4, 1, 1]
+    sizes = (1000, 100_000, 250_000, 1_000_000, 32_000_000)
+    assert [messages_in_a_row(size) for size in sizes] == [8, 8, 4, 1, 1]
 
 
 @pytest.mark.slow

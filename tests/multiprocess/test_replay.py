@@ -1,4 +1,4 @@
-"""Replays end, with as many steps as asked for, none shorter than its operations, in step where they have to be."""
+"""Replays end after as many steps as asked for, none shorter than its operations, together where they have to."""
 
 from __future__ import annotations
 

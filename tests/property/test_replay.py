@@ -57,12 +57,13 @@ def test_a_step_of_one_worker_is_the_naive_twins(case: tuple[StepGraph, Plan], s
     arrive_s = np.cumsum([8 * pull.size_bytes / NETWORK.bandwidth_bps for pull in traffic.pulls])
     clock = JumpingClock()
     pull_of = {p: index for index, pull in enumerate(traffic.pulls) for p in pull.parameters}
+    needs = [sorted({pull_of[p] for p in graph.reads.row(i).tolist()}) for i in range(graph.num_operations)]
     processor = Processor(
         graph,
         clock,
         rank=flatten(plan, graph).rank,
         strict=plan.compute_order is not None,
-        needs=[sorted({pull_of[p] for p in graph.reads.row(i).tolist()}) for i in range(graph.num_operations)],
+        needs=needs,
         num_messages=len(traffic.pulls),
     )
     pushes, ready_s = Pushes(graph, traffic), dict[int, float]()

@@ -59,7 +59,8 @@ def traffic_of(plan: Plan, graph: StepGraph, num_servers: int, *, drawn_anew: bo
     """
     if plan.barrier != "step" or any(transfer.chunks > 1 for transfer in (*plan.pulls, *plan.pushes)):
         raise HocketError(
-            f"policy '{plan.policy}' has slices or a barrier per parameter, which are not replayed; use another"
+            f"policy '{plan.policy}' has slices or a barrier per parameter, which are not replayed; use"
+            " another"
         )
     flat = flatten(plan, graph)
     home = assign_servers(graph.parameter_bytes.tolist(), num_servers)

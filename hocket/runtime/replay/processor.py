@@ -91,7 +91,7 @@ class Mailbox:
 
 
 class Processor:
-    """Runs the operations of ``graph`` in any ready order, the least ``rank`` first, or in that order strictly.
+    """Runs the operations of ``graph``: of those that are ready the least ``rank`` first, or strictly by rank.
 
     rank (n,): of each operation, 0 to n - 1. needs: n rows, which messages each operation waits for beside
     its inputs. num_messages: how many come in a step, whether anybody needs them or not.
@@ -165,7 +165,7 @@ class Processor:
         return free_s
 
     def _first_of(self, ready: dict[int, float], free_s: float) -> int:
-        """What a processor that is free since ``free_s`` has taken: the least rank then, or what came first."""
+        """What a processor took that is free since ``free_s``: the least rank then, or what came first."""
         in_time = [op for op, since_s in ready.items() if since_s <= free_s]
         if in_time:
             return min(in_time, key=self._rank.__getitem__)

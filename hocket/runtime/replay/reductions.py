@@ -23,7 +23,9 @@ class Reductions:
     context: its threads end with it.
     """
 
-    def __init__(self, plan: Plan, graph: StepGraph, groups: Groups, mailbox: Mailbox, timeout_s: float) -> None:
+    def __init__(
+        self, plan: Plan, graph: StepGraph, groups: Groups, mailbox: Mailbox, timeout_s: float
+    ) -> None:
         # What is reduced are zeros, which stay zeros however often they are summed.
         parameters = {
             name: torch.nn.Parameter(torch.zeros(max(1, size // _FLOAT_BYTES)))
@@ -69,7 +71,7 @@ class Reductions:
         self._channel.stop()
 
     def begin(self, ended_s: float) -> float:
-        """Wait for the buckets that the next step waits for; when it begins, the last one's end being ``ended_s``."""
+        """Wait for what the next step waits for; when that begins, the last one having ended at ``ended_s``."""
         due = {number for bucket, number in self._number.items() if not bucket.forward}
         begin_s = ended_s
         came = list(self._mailbox.take(wait=False))

@@ -99,7 +99,8 @@ class _Uplink:
 class WorkersSide:
     """A worker's pulls and pushes; ``pairs``: the group with each server.
 
-    ``arrivals`` hears of pulls by their index in ``traffic``. To be used as a context: its threads end with it.
+    ``arrivals`` hears of pulls by their index in ``traffic``. To be used as a context, which its threads end
+    with.
     """
 
     def __init__(self, worker: int, pairs: Sequence[Group], traffic: Traffic, arrivals: Mailbox) -> None:

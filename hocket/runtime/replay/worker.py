@@ -29,9 +29,9 @@ def replay_with_servers(
     seed: int = 0,
     timeout_s: float = 60.0,
 ) -> list[float]:
-    """Replay ``steps`` steps of ``graph`` as ``worker``, after ``delay_s``; when each ended, on ``perf_counter``.
+    """Replay ``steps`` steps of ``graph`` as ``worker``, after ``delay_s``; when each of them ended.
 
-    ``pairs``: the group with each server, which serves ``traffic``, the messages of ``plan``. Each step
+    Times are ``perf_counter``'s. ``pairs``: the group with each server, which serves ``traffic``, the messages of ``plan``. Each step
     repeats one of the graph's sampled ones, drawn with ``seed``.
 
     Raises

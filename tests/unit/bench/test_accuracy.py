@@ -37,7 +37,9 @@ def test_errors_by_hand() -> None:
     rows = [
         row_of(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 100.0),
         row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0),
-        row_of(configuration(mode="sync"), fake_prediction(2, throughput=101.0, lin=None, cynthia=None), 100.0),
+        row_of(
+            configuration(mode="sync"), fake_prediction(2, throughput=101.0, lin=None, cynthia=None), 100.0
+        ),
     ]
     assert [row.error for row in rows] == pytest.approx([-0.05, 0.1, 0.01])
     assert [row.lin_error for row in rows] == [pytest.approx(-0.2), pytest.approx(-0.1), None]
@@ -76,7 +78,8 @@ def test_a_page_shows_every_row() -> None:
     assert "&lt;b&gt;" in page
     assert "<b>, fifo" not in page
     assert "measured 0.957" in page
-    assert msgspec.json.decode(msgspec.json.encode(accuracy_document(accuracy)))["rows"][0]["measured"] == 100.0
+    (first, _) = accuracy_document(accuracy)["rows"]
+    assert msgspec.json.decode(msgspec.json.encode(first))["measured"] == 100.0
 
 
 def test_a_scaled_step_has_the_transfers_and_the_proportion_asked_for() -> None:
@@ -107,7 +110,7 @@ def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
     asked = configurations(Request(steps=("chain",), policies=("tac", "ddp"), workers=(1, 2), servers=(1, 2)))
     found = {(each.policy, each.mode, each.workers, each.servers) for each in asked}
     assert found == {
-        *(("tac", mode, workers, servers) for mode in ("async", "sync") for workers in (1, 2) for servers in (1, 2)),
+        *(("tac", mode, w, m) for mode in ("async", "sync") for w in (1, 2) for m in (1, 2)),
         ("ddp", "sync", 2, 0),
     }
     assert len(asked) == 9

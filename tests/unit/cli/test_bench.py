@@ -1,4 +1,4 @@
-"""``hocket bench``: one JSON document, and requests that cannot be timed are refused before anything starts."""
+"""``hocket bench``: one JSON document, and what cannot be timed is refused before anything starts."""
 
 from __future__ import annotations
 
