@@ -20,8 +20,8 @@ _SAMPLES, _JITTER = 5, 0.05
 def load_target(target: str) -> StepGraph:
     """The step that ``target`` names: a file, a model of the zoo, a number of operations, or ``chain``.
 
-    A file is hocket.step/1. A model's step is derived for a K80 at its default batch size, with five sampled steps that differ; a
-    number's is :func:`inception_like`.
+    A file is hocket.step/1. A model's step is derived for a K80 at its default batch size, with five sampled
+    steps that differ; a number's is :func:`inception_like`.
 
     Raises
     ------

@@ -216,9 +216,7 @@ def _planning(graph: StepGraph, network: Network, policy: str) -> Callable[[], o
     return lambda: plan(graph, network, policy)
 
 
-def _running(
-    engine: Engine, graph: StepGraph, made: Plan, network: Network, steps: int
-) -> Callable[[], int]:
+def _running(engine: Engine, graph: StepGraph, made: Plan, network: Network, steps: int) -> Callable[[], int]:
     """A call of ``engine`` that says how many operations and transfers it ran through."""
     if engine == "simulate":
         return lambda: simulate(graph, made, network, iterations=steps).row.events

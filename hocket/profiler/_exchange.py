@@ -174,7 +174,7 @@ class _Exchange:
         the row. All receives are posted before anything is sent.
         """
         messages = [self._message[:size] for _ in range(messages_in_a_row(size))]
-        pending = []
+        pending: list[Any] = []
         if self._rank == 0:
             pending = [dist.irecv(self._row_s, 1)]
         elif self._rank == 1:

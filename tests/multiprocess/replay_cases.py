@@ -54,9 +54,7 @@ def with_servers(
 
 def with_reductions(rank: int, world: int, policy: str, steps: int) -> list[float]:
     groups = Groups(*(Group(range(world), name, TIMEOUT) for name in ("transfers", "urgent", "choices")))
-    return replay_with_reductions(
-        graph_of(SECONDS), planned(policy, world), groups, worker=rank, steps=steps
-    )
+    return replay_with_reductions(graph_of(SECONDS), planned(policy, world), groups, worker=rank, steps=steps)
 
 
 def gone(rank: int, world: int) -> Any:

@@ -1,4 +1,4 @@
-"""Replays end after as many steps as asked for, none shorter than its operations, together where they have to."""
+"""Replays end after as many steps as asked for, none shorter than its operations."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def traffic_of(plan: Plan, graph: StepGraph, num_servers: int, *, drawn_anew: bo
     HocketError
         For what a replay does not do: a barrier per parameter, slices; and for too many servers.
     """
-    if plan.barrier != "step" or any(transfer.chunks > 1 for transfer in (*plan.pulls, *plan.pushes)):
+    sliced = any(pull.chunks > 1 for pull in plan.pulls) or any(push.chunks > 1 for push in plan.pushes)
+    if plan.barrier != "step" or sliced:
         raise HocketError(
             f"policy '{plan.policy}' has slices or a barrier per parameter, which are not replayed; use"
             " another"

@@ -91,7 +91,7 @@ class Mailbox:
 
 
 class Processor:
-    """Runs the operations of ``graph``: of those that are ready the least ``rank`` first, or strictly by rank.
+    """Runs a graph's operations: of those that are ready the least ``rank`` first, or strictly by rank.
 
     rank (n,): of each operation, 0 to n - 1. needs: n rows, which messages each operation waits for beside
     its inputs. num_messages: how many come in a step, whether anybody needs them or not.

@@ -71,7 +71,7 @@ class Reductions:
         self._channel.stop()
 
     def begin(self, ended_s: float) -> float:
-        """Wait for what the next step waits for; when that begins, the last one having ended at ``ended_s``."""
+        """Wait for what the next step waits for; when it begins, the last one having ended at ``ended_s``."""
         due = {number for bucket, number in self._number.items() if not bucket.forward}
         begin_s = ended_s
         came = list(self._mailbox.take(wait=False))

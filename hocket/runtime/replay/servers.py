@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from queue import SimpleQueue
 
 import torch
@@ -43,10 +44,8 @@ def serve(
     everybody = threading.Barrier(len(pairs) if synchronous else 1, timeout=timeout_s)
     work: list[Callable[[], None]] = []
     for worker, pair in enumerate(pairs):
-        downlink = _Downlink(worker, pair, traffic, server, parameters)
-        work.append(lambda downlink=downlink: downlink.run(steps))
-        uplink = _Uplink(pair, pushes, everybody)
-        work.append(lambda uplink=uplink: uplink.run(steps))
+        work.append(partial(_Downlink(worker, pair, traffic, server, parameters).run, steps))
+        work.append(partial(_Uplink(pair, pushes, everybody).run, steps))
     _run_together(work, everybody.abort)
 
 
@@ -182,7 +181,7 @@ class Outbox:
     def begin(self) -> None:
         """A step begins: all of its pushes are to leave."""
         with self._changed:
-            assert not self._left and not self._ready
+            assert not self._left
             self._left = list(self._own)
 
     def put(self, index: int) -> None:

@@ -31,8 +31,8 @@ def replay_with_servers(
 ) -> list[float]:
     """Replay ``steps`` steps of ``graph`` as ``worker``, after ``delay_s``; when each of them ended.
 
-    Times are ``perf_counter``'s. ``pairs``: the group with each server, which serves ``traffic``, the messages of ``plan``. Each step
-    repeats one of the graph's sampled ones, drawn with ``seed``.
+    Times are ``perf_counter``'s. ``pairs``: the group with each server, which serves ``traffic``, the
+    messages of ``plan``. Each step repeats one of the graph's sampled ones, drawn with ``seed``.
 
     Raises
     ------
