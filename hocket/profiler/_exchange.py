@@ -28,7 +28,8 @@ import torch.distributed as dist
 from hocket.network.file import Point
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
-_MOST_MESSAGES = 8  # in a row behind the long one; as many as it is long, or a single larger one
+_ROW_BYTES = 4_000_000  # messages in a row, long beside the waking of threads that have no processor at once
+_MOST_IN_A_ROW = 1000
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
@@ -130,7 +131,7 @@ class _Exchange:
         hosts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(hosts, socket.gethostname())
         return Measured(
-            # A message is as often timed too short, the one before it being seen late, as too long.
+            # A row is as often timed too short, its beginning being seen late, as too long.
             transfer=self._points("transfer", quantile=0.5),
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
@@ -229,4 +230,4 @@ class _Exchange:
 
 def messages_in_a_row(size: int) -> int:
     """How many messages of ``size`` bytes are timed in a row."""
-    return min(_MOST_MESSAGES, max(1, LEAD_BYTES // size))
+    return min(_MOST_IN_A_ROW, max(1, _ROW_BYTES // size))
