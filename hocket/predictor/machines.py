@@ -19,8 +19,7 @@ class Machines:
     worker_bps, server_bps : bits per second of each interface; None: the network's bandwidth.
     racks, oversubscription : as in :class:`hocket.network.Topology`.
     background : the fraction of every link that others use.
-    spread : of W asynchronous workers, number w computes 1 + w / W times as long in its first step, so that
-        they begin apart, as real ones do soon.
+    spread : of W asynchronous workers, number w begins w / W of a step's computing after the first one.
     backup : of W workers in synchronous training, a step takes the gradients of the first W - backup.
 
     ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most
@@ -50,10 +49,6 @@ class Machines:
     def speeds_of(self, num_workers: int) -> tuple[float, ...]:
         """The speed of each of ``num_workers``."""
         return _each(self.speeds, num_workers, "speeds", "workers")
-
-    def first_slowness_of(self, num_workers: int) -> tuple[float, ...]:
-        """How many times as long each of ``num_workers`` computes in its first step."""
-        return tuple(1 + w / num_workers if self.spread else 1.0 for w in range(num_workers))
 
     def network(self, network: Network, num_workers: int, num_servers: int) -> Network:
         """``network`` with that many machines, and what the background leaves of its bandwidth.

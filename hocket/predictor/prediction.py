@@ -99,6 +99,14 @@ class Prepared:
         return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
 
     @property
+    def start_s(self) -> tuple[float, ...] | None:
+        """When each worker begins, on the machine profiled; None: all at once."""
+        if self.step is None or not self.request.machines.spread:
+            return None
+        num_workers, computing_s = self.network.num_workers, self.step.demand.worker_s
+        return tuple(computing_s * w / num_workers for w in range(num_workers))
+
+    @property
     def lockstep(self) -> bool:
         """Whether some asynchronous workers have nothing that could pull them apart.
 
@@ -254,7 +262,7 @@ def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
             window_bits=prepared.window_bits,
             startup_s=network.startup_s,
             speeds=prepared.speeds,
-            first_slowness=request.machines.first_slowness_of(num_workers),
+            start_s=prepared.start_s,
             shuffled=prepared.drawn_anew,
             needed=prepared.needed,
             seed=seed,
