@@ -39,7 +39,7 @@ from hocket.planner import POLICIES, plan
 from hocket.predictor import Machines, Prediction, predict
 
 _FLOAT_BYTES = 4
-_PREDICTED_STEPS, _SKIPPED = 300, 50
+_SEEDS = 10
 _MEASURE = ("--largest", "16MB", "--concurrent", "1")
 _SILENT_S = 120.0  # a rank that hears nothing for so long has lost the others
 
@@ -196,7 +196,10 @@ def _written(
 def predicted(
     row: Replayed, graphs: dict[str, StepGraph], network: Network, request: Request, folder: Path
 ) -> Prediction:
-    """What the predictor says of ``row``: whole messages in the plan's order, workers that begin apart."""
+    """What the predictor says of ``row``: whole messages in the plan's order, workers that begin apart.
+
+    As many steps as are replayed: asynchronous workers come closer to each other for hundreds of them.
+    """
     asked = row.configuration
     given: dict[str, Any] = (
         {"policy": asked.policy} if row.drawn_anew else {"plan": load_plan(folder / row.plan)}
@@ -209,8 +212,9 @@ def predicted(
         mode=asked.mode,
         window_bytes=0.0,
         machines=Machines(spread=asked.mode == "async"),
-        steps=_PREDICTED_STEPS,
-        skip=_SKIPPED,
+        steps=request.num_steps,
+        skip=request.skip,
+        repeats=_SEEDS,
         seed=request.seed,
         **given,
     )
