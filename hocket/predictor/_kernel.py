@@ -102,12 +102,12 @@ def run(
     """Simulate until ``step_end`` is full, or watch[1] is set; return how many chunks were logged.
 
     durations (samples, T), global_durations (samples, G): seconds; slowness (W,): factors on a worker's own
-    processor; start_s (W,): when each begins its first step, 0 for all if synchronous; window_bits: the HTTP/2 window, with which
-    streams queue first come, first served, or 0: streams run whole, the least rank first; shuffled: pulls in
-    an order drawn anew by each worker in each step; needed: 0 for asynchronous training, where ``step_end``
-    (steps,) takes the end of each step that some worker completes; else how many workers' gradients complete
-    a synchronous step, and it takes the ends of those. step_worker (steps,): who completed each, -1 for all;
-    watch (2,): how many steps are complete,
+    processor; start_s (W,): when each begins its first step, 0 for all if synchronous; window_bits: the
+    HTTP/2 window, with which streams queue first come, first served, or 0: streams run whole, the least rank
+    first; shuffled: pulls in an order drawn anew by each worker in each step; needed: 0 for asynchronous
+    training, where ``step_end`` (steps,) takes the end of each step that some worker completes; else how many
+    workers' gradients complete a synchronous step, and it takes the ends of those. step_worker (steps,): who
+    completed each, -1 for all; watch (2,): how many steps are complete,
     for another thread to read, and whether it wants no more.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
