@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0
 def served(rule: Rule, servers: int = 1, timeout_s: float = TIMEOUT_S, **options: Any) -> Iterator[Served]:
     """A job whose servers run; in the end they have ended by themselves."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers)]
-    address = "127.0.0.1:{}".format(listeners[0].getsockname()[1])
+    address = f"127.0.0.1:{listeners[0].getsockname()[1]}"
     job = Job(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=timeout_s, **options)
     running = Served(job, [Server(job, k, listener) for k, listener in enumerate(listeners)])
     threads = [threading.Thread(target=running.run, args=[k], daemon=True) for k in range(servers)]
@@ -83,5 +83,7 @@ class Served:
         for thread in threads:
             thread.join(2 * TIMEOUT_S)
         if errors:
+            for server in self.servers:
+                server.fail("a worker of this test has failed")
             raise errors[0]
         return [results[worker] for worker in range(count)]

@@ -20,7 +20,15 @@ _SERVING = (
     "servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport", "timeout", "restarts",
 )  # fmt: skip
 _OURS = frozenset(
-    {"--plan", "--network", "--timeline", "--architecture", "--help", "-h", *(f"--{name}" for name in _SERVING)}
+    {
+        "--plan",
+        "--network",
+        "--timeline",
+        "--architecture",
+        "--help",
+        "-h",
+        *(f"--{name}" for name in _SERVING),
+    }
 )
 TORCHRUN_FLAGS = frozenset(
     {
@@ -59,12 +67,14 @@ def train(
         Path | None, typer.Option(metavar="OUT", help="Write the last 8 steps, for Perfetto and compare.")
     ] = None,
     architecture: Annotated[
-        Literal["allreduce", "ps"], typer.Option(help="How gradients are exchanged; the options below are for ps.")
+        Literal["allreduce", "ps"],
+        typer.Option(help="How gradients are exchanged; the options below are for ps."),
     ] = "allreduce",
     servers: Annotated[int | None, typer.Option(help="Parameter servers, 1 by default.")] = None,
     workers: Annotated[int | None, typer.Option(help="Workers, 1 by default.")] = None,
     mode: Annotated[
-        Literal["sync", "async", "inference"] | None, typer.Option(help="inference: workers only pull; else sync.")
+        Literal["sync", "async", "inference"] | None,
+        typer.Option(help="inference: workers only pull; else sync."),
     ] = None,
     barrier: options.Barrier = None,
     staleness: Annotated[
@@ -74,13 +84,15 @@ def train(
         int | None, typer.Option(help="sync: how many of the workers a step does not wait for.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ...")
+        str | None,
+        typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ..."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Decides orders that are drawn.")] = None,
     transport: Annotated[Literal["gloo"] | None, typer.Option(help="What tensors travel by.")] = None,
     timeout: Annotated[str | None, typer.Option(help="No wait takes longer; 1800s by default.")] = None,
     restarts: Annotated[
-        int | None, typer.Option(min=0, help="async: how often a worker that fails is started again, else never.")
+        int | None,
+        typer.Option(min=0, help="async: how often a worker that fails is started again, else never."),
     ] = None,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
@@ -101,7 +113,9 @@ def train(
     }
     given = {name: value for name, value in given.items() if value is not None}
     if architecture == "allreduce" and given:
-        raise HocketError(f"--{next(iter(given))} is for parameter servers; add --architecture ps, or leave it out")
+        raise HocketError(
+            f"--{next(iter(given))} is for parameter servers; add --architecture ps, or leave it out"
+        )
     if architecture == "ps" and flags:
         raise HocketError(f"{named[0][0]} is torchrun's, which does not start servers; leave it out")
     if flags.isdisjoint({"-m", "--module", "--no-python", "--no_python"}) and not Path(script[0]).is_file():

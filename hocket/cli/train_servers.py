@@ -39,9 +39,7 @@ def train_with_servers(
         _become(command, told, servers=servers, rule=rule, **options)
     with socket.create_server((_HOST, 0)) as listener:
         address = "{}:{}".format(*listener.getsockname()[:2])
-        job = Job(
-            address=address, token=secrets.token_hex(16), rule=rule, servers=servers, **options
-        )
+        job = Job(address=address, token=secrets.token_hex(16), rule=rule, servers=servers, **options)
         return run_job(job, listener, command, told, restarts)
 
 
@@ -55,7 +53,9 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
         )
     token = os.environ.get(_TOKEN)
     if token is None:
-        raise HocketError(f"there is no {_TOKEN}; give all ranks the same secret in it, e.g. openssl rand -hex 16")
+        raise HocketError(
+            f"there is no {_TOKEN}; give all ranks the same secret in it, e.g. openssl rand -hex 16"
+        )
     host, port = os.environ.get("MASTER_ADDR", _HOST), int(os.environ.get("MASTER_PORT", "29500"))
     job = Job(address=f"{host}:{port}", token=token, rule=rule, servers=servers, **options)
     store = f"{host}:{port + 1}"

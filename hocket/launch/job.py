@@ -38,7 +38,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= self.workers <= _MOST:
             raise HocketError(f"{self.workers} workers cannot train; give 1 to {_MOST}")
         if self.staleness is not None and self.mode != "async":
-            raise HocketError(f"staleness {self.staleness} is for mode 'async', not '{self.mode}'; leave it out")
+            raise HocketError(
+                f"staleness {self.staleness} is for mode 'async', not '{self.mode}'; leave it out"
+            )
         if self.staleness is not None and self.staleness < 0:
             raise HocketError(f"a staleness of {self.staleness} steps is none; give 0 or more")
         if self.backup and self.mode != "sync":
@@ -74,7 +76,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= self.servers <= _MOST:
             raise HocketError(f"{self.servers} servers cannot serve; give 1 to {_MOST}")
         if len(self.token) < _SHORTEST_TOKEN:
-            raise HocketError(f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}")
+            raise HocketError(
+                f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}"
+            )
         if not 0 < self.timeout_s <= 1e9:
             raise HocketError(f"a timeout of {self.timeout_s} s is not between 0 and 1e9; give e.g. 600s")
 

@@ -69,7 +69,9 @@ def server_environment(job: Job, store: str) -> dict[str, str]:
     return {JOB_VARIABLE: job.encoded(), "HOCKET_STORE": store}
 
 
-def run_job(job: Job, listener: socket.socket, command: Sequence[str], told: Mapping[str, str], restarts: int) -> int:
+def run_job(
+    job: Job, listener: socket.socket, command: Sequence[str], told: Mapping[str, str], restarts: int
+) -> int:
     """Run the servers of ``job``, the first one at ``listener``, and ``command`` as each worker; the status.
 
     ``told``: variables for the workers. Asynchronous workers that fail are started again, ``restarts`` times
@@ -170,5 +172,9 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     # A session of its own: what it starts ends with it.
     return subprocess.Popen(
-        command, env={**os.environ, **environment}, pass_fds=fds, stdin=subprocess.DEVNULL, start_new_session=True
+        command,
+        env={**os.environ, **environment},
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )

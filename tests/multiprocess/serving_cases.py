@@ -64,7 +64,7 @@ def fails() -> None:
         if WORKER == 1 and attempt == 1 and step == 20:
             Path("again").write_text("")
             break
-        if WORKER == 0 and Path("again").exists() or time.monotonic() > deadline:
+        if (WORKER == 0 and Path("again").exists()) or time.monotonic() > deadline:
             break
         if Path("enough").exists():
             break

@@ -119,7 +119,9 @@ def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Pa
     environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29711"}
     for rank in range(3):
         told = environment | {"RANK": str(rank), "HOCKET_TOKEN": "0123456789abcdef"}
-        ranks.append(subprocess.Popen([*command, SCRIPT, "parity"], env=told, stderr=subprocess.PIPE, text=True))
+        ranks.append(
+            subprocess.Popen([*command, SCRIPT, "parity"], env=told, stderr=subprocess.PIPE, text=True)
+        )
     try:
         for rank in ranks:
             _, err = rank.communicate(timeout=60)

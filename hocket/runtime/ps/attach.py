@@ -22,7 +22,9 @@ def attach(
     def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> None:
         self._opt_called = True  # type: ignore[attr-defined]  # schedulers look for it
         if closure is not None:
-            raise HocketError("a closure evaluates the model within the step, which runs on servers; leave it out")
+            raise HocketError(
+                "a closure evaluates the model within the step, which runs on servers; leave it out"
+            )
         if any(
             (
                 self._optimizer_step_pre_hooks,
@@ -31,7 +33,9 @@ def attach(
                 torch_optimizer._global_optimizer_post_hooks,
             )
         ):
-            raise HocketError("the optimizer's step hooks would see no step, which runs on servers; remove them")
+            raise HocketError(
+                "the optimizer's step hooks would see no step, which runs on servers; remove them"
+            )
         training.step()
 
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
@@ -46,7 +50,9 @@ def attach(
                 optimizer.state[p] = mine
 
     def refuse(_: torch.optim.Optimizer, __: object) -> None:
-        raise HocketError("the servers hold the optimizer's state; load a state dict before hocket.distribute")
+        raise HocketError(
+            "the servers hold the optimizer's state; load a state dict before hocket.distribute"
+        )
 
     handles = [
         optimizer.register_state_dict_pre_hook(fetch),
@@ -62,4 +68,3 @@ def attach(
             optimizer.step = before  # type: ignore[method-assign]
 
     return detach
-

@@ -87,7 +87,7 @@ class Client:
             pair = Pair(self, k, addresses[k], tensors)
             self.pairs.append(pair)
             pair.begin(self.spec)
-            self._until(lambda pair=pair: pair.started is not None, f"server {k} did not answer")
+            self._until(functools.partial(_has, pair, "started"), f"server {k} did not answer")
             assert pair.started is not None
             if k == 0:
                 addresses = pair.started.servers
@@ -101,7 +101,7 @@ class Client:
                 pair.send_values(mine)
                 self.initial |= mine[0]
             else:
-                self._until(lambda pair=pair: pair.values is not None, f"server {pair.index} sent no values")
+                self._until(functools.partial(_has, pair, "values"), f"server {pair.index} sent no values")
                 assert pair.values is not None
                 self.initial |= pair.values
                 pair.values = None
@@ -157,7 +157,8 @@ class Client:
         if self._missing[i] or self._error:
             server = self.homes.server[i]
             self._until(
-                lambda: self._missing[i] == 0, f"server {server} did not send '{self.spec.parameters[i].name}'"
+                lambda: self._missing[i] == 0,
+                f"server {server} did not send '{self.spec.parameters[i].name}'",
             )
 
     def wait_until(self, due: Callable[[], bool], timeout_s: float) -> bool:
@@ -223,8 +224,10 @@ class Client:
         for pair in self.pairs:
             pair.optimizer_state = None
             pair.say(messages.AskState())
-        done = lambda: all(pair.optimizer_state is not None for pair in self.pairs)  # noqa: E731
-        self._until(done, "servers did not send the optimizer's state")
+        self._until(
+            lambda: all(pair.optimizer_state is not None for pair in self.pairs),
+            "servers did not send the optimizer's state",
+        )
         return {key: value for pair in self.pairs for key, value in (pair.optimizer_state or {}).items()}
 
     def publish(self, plan: Plan) -> None:
@@ -307,3 +310,7 @@ class Client:
     def _check(self) -> None:
         if self._error:
             raise HocketError(f"training stopped: {self._error}")
+
+
+def _has(pair: Pair, what: str) -> bool:
+    return getattr(pair, what) is not None

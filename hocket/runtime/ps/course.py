@@ -25,9 +25,11 @@ _FEWEST_POINTS = 2
 
 
 class ServerPlanner(Protocol):
-    """What plans; ``drawn``: each worker draws its pulls' order anew for every step."""
+    """What plans."""
 
-    drawn: bool
+    @property
+    def drawn(self) -> bool:
+        """Whether pulls go in an order that is drawn for each step."""
 
     def first(self, graph: StepGraph) -> Plan:
         """A plan for a step of which only the parameters are known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import torch
@@ -58,7 +58,9 @@ def serve(
     mine = {p for group in only.param_groups for p in group["params"]}
     parameters = {name: p for name, p in trained.items() if p in mine}
     if not parameters or not mine.issubset(set(model.parameters())):
-        raise HocketError("the optimizer has parameters that are not the model's, or none of them; give it those")
+        raise HocketError(
+            "the optimizer has parameters that are not the model's, or none of them; give it those"
+        )
     buffers = {name: b for name, b in model.named_buffers() if b.numel()}
     frozen = {name: p for name, p in model.named_parameters() if name not in parameters and p.numel()}
     spec = spec_of(parameters, only, buffers, frozen)
@@ -94,7 +96,9 @@ def serve(
     # At the latest with the process, if nobody detaches the model.
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
-    undo = [attach(only, training, parameters), guard(model, training), training.detach, ended]
+    undo: list[Callable[[], object]] = [
+        *(attach(only, training, parameters), guard(model, training), training.detach, ended)
+    ]
     vars(model)["hocket"] = ServedHandle(training, course, undo)
 
 

@@ -15,15 +15,23 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import distributed as dist
-from torch._C._distributed_c10d import ProcessGroupGloo
+from torch._C._distributed_c10d import ProcessGroupGloo, Store
 
-from hocket.runtime.ps.transport import BULK, HEADER_BYTES, HEADERS, MOST_BYTES, Header, Kind, TransportError, unpack
+from hocket.runtime.ps.transport import (
+    BULK,
+    HEADER_BYTES,
+    HEADERS,
+    MOST_BYTES,
+    Header,
+    Kind,
+    TransportError,
+    unpack,
+)
 
 _HEADERS_AHEAD = 2
 
 
-class Meeting(dist.Store):
+class Meeting(Store):
     """What two ranks tell each other before they are connected: each key is set by one and got by the other.
 
     ``tell`` brings a key and its value to the other side, which calls :meth:`put`.
@@ -62,7 +70,9 @@ class Meeting(dist.Store):
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]  # noqa: D102
         seconds = self._timeout_s if timeout is None else min(self._timeout_s, timeout.total_seconds())
         with self._changed:
-            there = self._changed.wait_for(lambda: self._lost or all(k in self._values for k in keys), seconds)
+            there = self._changed.wait_for(
+                lambda: self._lost or all(k in self._values for k in keys), seconds
+            )
         if self._lost or not there:
             raise RuntimeError(self._lost or f"the peer did not say where it is within {seconds:g} s")
 

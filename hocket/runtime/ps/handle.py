@@ -20,7 +20,9 @@ from hocket.runtime.reads import no_hook
 class ServedHandle:
     """The training of one model on this worker."""
 
-    def __init__(self, training: ServedTraining, course: Course, undo: Sequence[Callable[[], None]]) -> None:
+    def __init__(
+        self, training: ServedTraining, course: Course, undo: Sequence[Callable[[], object]]
+    ) -> None:
         self._training = training
         self._course = course
         self._undo = undo
@@ -73,7 +75,9 @@ class ServedHandle:
         if count:
             step_s = (list(training.recorder.begins)[-1] - first_s) / count
             waits_s = sum(end - start for kind, _, start, end in spans if kind == "wait") / count
-            lines.append(f"a step: {step_s * 1e3:.1f} ms, of which {waits_s * 1e3:.1f} ms wait for parameters")
+            lines.append(
+                f"a step: {step_s * 1e3:.1f} ms, of which {waits_s * 1e3:.1f} ms wait for parameters"
+            )
         return "\n".join(lines)
 
     def flush(self) -> None:

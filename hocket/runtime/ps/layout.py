@@ -44,7 +44,9 @@ class Frame:
     ``views``: each piece's elements, flat, in ``buffer`` (uint8); ``bounds``: which elements of its tensor.
     """
 
-    def __init__(self, pieces: Sequence[Piece], tensors: Sequence[TensorSpec], tag: int, name: str = "") -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], tensors: Sequence[TensorSpec], tag: int, name: str = ""
+    ) -> None:
         self.pieces = tuple(pieces)
         self.tag = tag
         self.name = name
@@ -92,7 +94,13 @@ def cut(plan: Plan, names: Sequence[str], homes: Homes, *, drawn: bool, first_ta
             for batches in (plan.pulls, plan.pushes)
         )
         lays.append(
-            Lay(pulls, pushes, strict=plan.issue == "listed", drawn=drawn, first_tag=max(first_tag, FIRST_FRAME))
+            Lay(
+                pulls,
+                pushes,
+                strict=plan.issue == "listed",
+                drawn=drawn,
+                first_tag=max(first_tag, FIRST_FRAME),
+            )
         )
     return lays
 

@@ -146,7 +146,9 @@ class Ledger:
         if self._rule.mode == "inference":
             return True
         if self._rule.mode == "sync":
-            versions = self.versions if self._rule.barrier == "step" else [self.versions[p] for p in parameters]
+            versions = (
+                self.versions if self._rule.barrier == "step" else [self.versions[p] for p in parameters]
+            )
             return min(versions, default=label) >= label
         if member.open if self._rule.barrier == "step" else not member.open.isdisjoint(parameters):
             return False

@@ -86,4 +86,3 @@ class Outbox:
             return self._last is not None
         step, rank, _ = self._ready[0]
         return not self._strict or rank == self._counter.get(step, 0)
-

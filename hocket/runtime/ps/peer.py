@@ -193,7 +193,9 @@ class Peer:
         else:
             named = self._left if parameters is None else {k for p in parameters for k in self._frames_of[p]}
             frames = [
-                k for k in sorted(self._left & named) if ledger.may_pull(self.worker, self._pulls[k].parameters)
+                k
+                for k in sorted(self._left & named)
+                if ledger.may_pull(self.worker, self._pulls[k].parameters)
             ]
         if frames and len(self._left) == len(self._pulls):
             self._begin_step(ledger.begin(self.worker))

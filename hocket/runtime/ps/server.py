@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 import torch
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from hocket.errors import HocketError
 from hocket.launch import Job, job_of_environment
@@ -118,7 +118,9 @@ class Server:
         try:
             guest = accept(connection, self.job.token)
         except TransportError as error:
-            print(f"hocket: server {self.index} refused a stranger from {address[0]}: {error}", file=sys.stderr)
+            print(
+                f"hocket: server {self.index} refused a stranger from {address[0]}: {error}", file=sys.stderr
+            )
             connection.close()
             return
         if guest.role == "server":
@@ -351,7 +353,9 @@ class Server:
             dues = []
             while self._due and self._due[0].contributions == first:
                 dues.append(self._due.popleft())
-            brought = {due.parameter: [self._gradients[due.parameter, c][0].gradient for c in first] for due in dues}
+            brought = {
+                due.parameter: [self._gradients[due.parameter, c][0].gradient for c in first] for due in dues
+            }
             settings, scale = self._commits[first[0]]
         gradients = {p: mean_gradient(each) for p, each in brought.items()}
         with self._values:
@@ -383,6 +387,7 @@ class Server:
             self._forget(peer)
             self._check_stuck()
             self._answer()
+            self.changed.notify_all()
 
     def lost(self, peer: Peer, why: str) -> None:
         """``peer`` is gone without a farewell, or breaks the rules."""
@@ -444,9 +449,7 @@ def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
         return None
     host, port = split_address(address)
     listening = socket.socket(fileno=int(fds[0])) if fds else socket.create_server((host, port))
-    return TCPStore(
-        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
-    )
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
 if __name__ == "__main__":

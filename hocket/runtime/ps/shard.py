@@ -26,7 +26,9 @@ class Shard:
     def __init__(self, spec: Spec, places: Sequence[int], *, with_state: bool) -> None:
         self.tensors = [spec.parameters[i] for i in places]
         self.parameters = [
-            torch.nn.Parameter(torch.zeros(t.shape, dtype=t.torch_dtype), requires_grad=t.torch_dtype.is_floating_point)
+            torch.nn.Parameter(
+                torch.zeros(t.shape, dtype=t.torch_dtype), requires_grad=t.torch_dtype.is_floating_point
+            )
             for t in self.tensors
         ]
         self.state_tensors = list(spec.state) if with_state else []
@@ -67,9 +69,7 @@ class Shard:
         for index, piece in enumerate(frame.pieces):
             frame.fill(index, self.parameters[piece.parameter])
 
-    def update(
-        self, gradients: Mapping[int, Gradient], settings: Settings, scale: float
-    ) -> None:
+    def update(self, gradients: Mapping[int, Gradient], settings: Settings, scale: float) -> None:
         """A step of the optimizer with each parameter's mean gradient; None: nobody used it."""
         used = {i: g for i, g in gradients.items() if g is not None}
         if not used:
@@ -86,7 +86,9 @@ class Shard:
 
     def optimizer_state(self) -> State:
         """What the optimizer keeps of each parameter."""
-        return state_of(self._optimizer, {t.name: p for t, p in zip(self.tensors, self.parameters, strict=True)})
+        return state_of(
+            self._optimizer, {t.name: p for t, p in zip(self.tensors, self.parameters, strict=True)}
+        )
 
 
 def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> State:

@@ -68,9 +68,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.optimizer not in _OPTIMIZERS:
             raise UnknownNameError("optimizer", self.optimizer, sorted(_OPTIMIZERS))
         if not self.parameters or len(self.groups) != len(self.parameters):
-            raise HocketError(f"{len(self.groups)} groups of {len(self.parameters)} parameters; give one each")
+            raise HocketError(
+                f"{len(self.groups)} groups of {len(self.parameters)} parameters; give one each"
+            )
         if any(not 0 <= group < len(self.settings) for group in self.groups):
-            raise HocketError(f"a parameter is of a group that is none of the optimizer's {len(self.settings)}")
+            raise HocketError(
+                f"a parameter is of a group that is none of the optimizer's {len(self.settings)}"
+            )
 
     def difference(self, other: Spec) -> str:
         """What ``other`` has otherwise, in one line; empty where both are of the same model."""
@@ -163,12 +167,14 @@ def _plain(key: str, value: Any) -> Any:
         value = value.item()
     if isinstance(value, tuple | list):
         return [_plain(key, each) for each in value]
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
     raise HocketError(f"the optimizer's '{key}' is {value!r}; servers take finite numbers and texts")
 
 
 def _shown(tensor: TensorSpec) -> str:
     return f"{tensor.name} {tensor.shape} {tensor.dtype}"
-
-

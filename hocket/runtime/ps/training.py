@@ -94,9 +94,10 @@ class ServedTraining:
                 await_update(p, functools.partial(self._need, p))
 
     def settle_all(self) -> None:
-        """Wait for every parameter of this step."""
+        """Wait for every parameter of this step, and for the buffers."""
         for p in self._parameters:
             self._need(p)
+        self._receive_buffers()
 
     def update_parameters(self) -> None:
         """Bring every parameter up to date."""
@@ -258,7 +259,9 @@ class ServedTraining:
         if self._mode == "inference":
             raise HocketError("mode 'inference' trains nothing; leave optimizer.step() out, or use 'async'")
         if not self._complete:
-            raise HocketError("optimizer.step() without a backward pass since the last one; nothing was pushed")
+            raise HocketError(
+                "optimizer.step() without a backward pass since the last one; nothing was pushed"
+            )
         self._leave()
         self.client.send_state(self._buffers)
         self.client.commit(settings_of(self.optimizer), self._scale)
@@ -273,9 +276,11 @@ class ServedTraining:
         """Clip the reduced gradients, on the servers; their norm."""
         self._leave()
         norms = torch.tensor(self.client.norms(norm_type), dtype=torch.float32)
-        norm = torch.linalg.vector_norm(norms, norm_type)
+        norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)
         if error_if_nonfinite and not norm.isfinite():
-            raise RuntimeError(f"the gradients' norm of order {norm_type} is {norm.item()}, which clips nothing")
+            raise RuntimeError(
+                f"the gradients' norm of order {norm_type} is {norm.item()}, which clips nothing"
+            )
         self._scale = float(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
 

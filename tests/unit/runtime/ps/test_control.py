@@ -25,7 +25,7 @@ def listener() -> Any:
 
 
 def address_of(listener: socket.socket) -> str:
-    return "127.0.0.1:{}".format(listener.getsockname()[1])
+    return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def host(listener: socket.socket, greet: Callable[[Connection], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -74,7 +74,8 @@ def test_transposed_tensors_travel_in_logical_order_and_slices_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "pulls", [[[Piece(0)]], [[Piece(0), Piece(1), Piece(1)]], [[Piece(0)], [Piece(7)]], [[Piece(0), Piece(1, 1, 1)]]]
+    "pulls",
+    [[[Piece(0)]], [[Piece(0), Piece(1), Piece(1)]], [[Piece(0)], [Piece(7)]], [[Piece(0), Piece(1, 1, 1)]]],
 )
 def test_a_layout_that_does_not_cover_everything_once_is_refused(pulls: list[list[Piece]]) -> None:
     whole = [[Piece(0), Piece(1)]]
