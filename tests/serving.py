@@ -84,6 +84,6 @@ class Served:
             thread.join(2 * TIMEOUT_S)
         if errors:
             for server in self.servers:
-                server.fail("a worker of this test has failed")
+                server.exchange.fail("a worker of this test has failed")
             raise errors[0]
         return [results[worker] for worker in range(count)]

@@ -17,8 +17,9 @@ from hocket.errors import HocketError
 
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = (
-    "servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport", "timeout", "restarts",
-)  # fmt: skip
+    *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
+    *("timeout", "restarts"),
+)
 _OURS = frozenset(
     {
         "--plan",

@@ -1,4 +1,4 @@
-"""What every process of a job with parameter servers knows; imports no torch, as the command line does not."""
+"""What every process of a job with parameter servers knows; imports no torch, as commands do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts that workers run for test_serving_processes.py, as a user writes them; the case is the first argument."""
+"""A script that workers run for test_serving_processes.py, as a user writes it; its case is an argument."""
 
 from __future__ import annotations
 

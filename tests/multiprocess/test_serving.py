@@ -197,38 +197,33 @@ def test_every_push_is_applied_once(rule: Rule) -> None:
     with served(rule, servers=2) as job:
         job.on_workers(work)
     for server in job.servers:
-        counts = server.ledger.counts
-        assert counts.received == counts.applied == workers * steps * len(server.shard.parameters)
+        counts = server.exchange.ledger.counts
+        assert counts.received == counts.applied == workers * steps * len(server.exchange.shard.parameters)
         assert counts.dropped == 0
-        for p in server.shard.parameters:
+        for p in server.exchange.shard.parameters:
             assert torch.allclose(p, torch.full_like(p, -steps * workers * share), atol=1e-4)
 
 
 def test_backup_workers_take_the_first_gradients_and_drop_late_ones() -> None:
     steps = 10
 
-    def work(worker: int) -> int:
+    def work(worker: int) -> None:
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
         for number in range(steps):
             step(model, optimizer, *batch(worker, number))
-        rounds = model.hocket.flush() or 0
         model.hocket.detach()
-        return rounds
 
     with served(Rule(workers=3, backup=1)) as job:
-        try:
-            job.on_workers(work)
-        except HocketError as error:
-            assert "has finished while others go on" in str(error)  # the slowest is left alone
+        job.on_workers(work)
     (server,) = job.servers
-    counts = server.ledger.counts
-    parameters = len(server.shard.parameters)
-    assert counts.applied == 2 * sum(server.ledger.versions)
-    assert min(server.ledger.versions) >= steps
-    assert counts.received >= counts.applied + counts.dropped
-    assert parameters == 6
+    counts, versions = server.exchange.ledger.counts, server.exchange.ledger.versions
+    assert counts.received == 3 * steps * len(versions)
+    assert counts.applied == counts.received - counts.dropped
+    # Rounds of two, and some of one or none dropped at the end.
+    assert len(set(versions)) == 1
+    assert steps <= versions[0] <= 2 * steps
 
 
 def test_buffers_are_worker_0s() -> None:

@@ -114,10 +114,10 @@ class Cluster:
                 self.applied.update((due.parameter, c) for c in due.contributions)
                 ledger.applied([due])
             case "finish":
-                ledger.leave(w.number, finished=True)
+                self.due += ledger.leave(w.number, finished=True)
                 w.state = "gone"
             case "die":
-                ledger.leave(w.number, finished=False)
+                self.due += ledger.leave(w.number, finished=False)
                 w.state, w.in_flight = "out", []
 
     def check_begin(self, w: Worker) -> None:
@@ -153,7 +153,7 @@ def test_every_contribution_is_applied_once_or_dropped(seed: int, rule: Rule, p:
             workers = [c.worker for c in due.contributions]
             assert len(set(workers)) == len(workers)
             if rule.mode == "sync":
-                assert len(workers) == rule.needed
+                assert len(workers) == rule.needed or (rule.backup and 0 < len(workers) < rule.needed)
                 assert {c.label for c in due.contributions} == {number}
 
 
@@ -168,16 +168,12 @@ def test_nobody_waits_for_ever(seed: int, bias: float, rule: Rule, p: int) -> No
             break
         # As fair as the bias says; else the first worker does what it can.
         cluster.do(*(chance.choice(possible) if chance.random() < bias else possible[0]))
-        if cluster.ledger.stuck:
-            break
-    if rule.backup or cluster.ledger.stuck:
-        # With backups workers do not all take as many steps: who is alone at the end is told so.
-        assert all(w.state == "gone" for w in cluster.workers) or cluster.ledger.stuck
-    else:
-        assert all(w.state == "gone" for w in cluster.workers)
-        counts = cluster.ledger.counts
-        assert counts.applied == counts.received == rule.workers * STEPS * p
-        assert counts.dropped == 0
+        assert not cluster.ledger.stuck
+    assert all(w.state == "gone" for w in cluster.workers)
+    counts = cluster.ledger.counts
+    assert counts.received == rule.workers * STEPS * p
+    assert counts.applied == counts.received - counts.dropped
+    assert rule.backup or counts.dropped == 0
 
 
 @pytest.mark.parametrize("backup", [0, 1])

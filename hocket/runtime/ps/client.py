@@ -36,8 +36,8 @@ _FAREWELL_S = 5.0
 class Client:
     """Worker ``worker`` of ``job``, which trains what ``spec`` describes.
 
-    ``values()`` are its initial ones by name, and the optimizer's state as ``name/key``; they hold if it is the
-    first worker 0. ``changed`` guards all
+    ``values()`` are its initial ones by name, and the optimizer's state as ``name/key``; worker 0's hold,
+    unless servers have some already. ``changed`` guards all
     state. ``initial``: everybody's values at the start, by name. ``planned``: worker 0's plan, once it came.
 
     Raises

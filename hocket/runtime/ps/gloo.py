@@ -67,7 +67,7 @@ class Meeting(Store):
         self.wait([key], timedelta(seconds=self._timeout_s))
         return self._values[key]
 
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]  # noqa: D102
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: D102
         seconds = self._timeout_s if timeout is None else min(self._timeout_s, timeout.total_seconds())
         with self._changed:
             there = self._changed.wait_for(
@@ -98,11 +98,12 @@ class GlooTransport:
         self._changed = threading.Condition()
         self._meeting = meeting  # gloo's own reference does not keep the Python side of it alive
         options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._devices = [ProcessGroupGloo.create_device(hostname=host)]
+        # Whatever scripts ask of their own groups: both ends have to connect in the same way.
+        options._devices = [ProcessGroupGloo.create_device(hostname=host, lazy_init=False)]
         options._timeout = self._timeout
         options._threads = 1
         try:
-            self._gloo: Any = ProcessGroupGloo(meeting, rank, 2, options)  # type: ignore[arg-type]
+            self._gloo: Any = ProcessGroupGloo(meeting, rank, 2, options)
             self._headers = deque(self._post(HEADERS, _empty(HEADER_BYTES)) for _ in range(_HEADERS_AHEAD))
         except RuntimeError as error:
             raise TransportError(_line(error)) from None

@@ -87,7 +87,7 @@ class ServedHandle:
     def clip_grad_norm(
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
     ) -> torch.Tensor:
-        """As :func:`hocket.clip_grad_norm_`: of the mean gradients where they are summed up, else of one's own."""
+        """As :func:`hocket.clip_grad_norm_`, of the mean gradients; asynchronous, of this worker's own."""
         if self._training.client.job.rule.mode == "sync":
             return self._training.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
         parameters = [p for p in self._training.model.parameters() if p.requires_grad]
@@ -98,7 +98,7 @@ class ServedHandle:
         return self._training.no_sync()
 
     def detach(self) -> None:
-        """Bring everything up to date, leave the job, and leave model and optimizer as they were given to us."""
+        """Bring everything up to date, leave the job, and leave model and optimizer as they were given us."""
         self._training.settle_all()
         for undo in self._undo:
             undo()

@@ -20,7 +20,7 @@ _ALIGNED_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Homes:
-    """``server`` (p,): where each parameter lives; ``place`` (p,): its number there; ``of``: each server's."""
+    """``server`` (p,): where each parameter lives, as number ``place`` (p,); ``of``: each server's."""
 
     server: tuple[int, ...]
     place: tuple[int, ...]

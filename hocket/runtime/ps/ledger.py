@@ -81,6 +81,7 @@ class Ledger:
         self._members: dict[int, _Member] = {}
         self._lives: dict[int, int] = defaultdict(int)
         self._gone: set[int] = set()
+        self._some_finished = False
 
     # Who takes part.
 
@@ -95,22 +96,23 @@ class Ledger:
         self._gone.discard(worker)
         return self._lives[worker]
 
-    def leave(self, worker: int, *, finished: bool) -> None:
-        """``worker`` has gone; whoever did not finish may come again.
+    def leave(self, worker: int, *, finished: bool) -> list[Due]:
+        """``worker`` has gone; whoever did not finish may come again. The updates that this makes due.
 
-        What it had not committed is dropped; asynchronous updates that are due run all the same, and of a round
+        What it had not committed is dropped. Asynchronous updates that are due run all the same; of a round
         that waits for others a worker takes its part along if it did not finish: it may bring it again.
         """
         member = self._members.pop(worker)
         for p in sorted(member.arrived):
             self._drop(p, Contribution(worker, member.life, member.label))
         self._gone.add(worker)
-        if finished:
-            return
-        for key, waiting in self._waiting.items():
-            for contribution in [c for c in waiting if c.worker == worker]:
+        self._some_finished |= finished
+        for (p, _), waiting in self._waiting.items():
+            for contribution in [c for c in waiting if c.worker == worker and not finished]:
                 waiting.remove(contribution)
-                self._drop(key[0], contribution)
+                self._drop(p, contribution)
+        whole = [key for key, waiting in self._waiting.items() if len(waiting) >= self._needed]
+        return [self._due(*key) for key in whole]
 
     @property
     def members(self) -> list[int]:
@@ -128,7 +130,7 @@ class Ledger:
             able = {w for w, m in self._members.items() if m.label <= member.label}
             for p, issued in enumerate(self._issued):
                 have = {c.worker for c in self._waiting.get((p, member.label), ())}
-                if issued <= member.label and len(have | able) < self._rule.needed:
+                if issued <= member.label and len(have | able) < self._needed:
                     return True
         return False
 
@@ -235,8 +237,15 @@ class Ledger:
             return [Due(p, (contribution,))]
         waiting = self._waiting[p, contribution.label]
         waiting.append(contribution)
-        if len(waiting) < self._rule.needed:
-            return []
-        del self._waiting[p, contribution.label]
+        return [self._due(p, contribution.label)] if len(waiting) >= self._needed else []
+
+    def _due(self, p: int, label: int) -> Due:
         self._issued[p] += 1
-        return [Due(p, tuple(sorted(waiting)))]
+        return Due(p, tuple(sorted(self._waiting.pop((p, label)))))
+
+    @property
+    def _needed(self) -> int:
+        """How many make a round: once some have finished, backup workers go on without them."""
+        if self._rule.backup and self._some_finished:
+            return max(1, min(self._rule.needed, len(self._members)))
+        return self._rule.needed

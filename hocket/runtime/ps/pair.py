@@ -1,4 +1,4 @@
-"""One server as a worker sees it: a connection, a transport, an outbox, and the frames of the worker's plan."""
+"""One server as a worker sees it: a connection, a transport, an outbox, and the frames of the plan."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ from hocket.runtime.ps.outbox import Outbox
 from hocket.runtime.ps.transport import BULK, Header, Kind, Transport, TransportError
 
 if TYPE_CHECKING:
-    from hocket.runtime.ps.server import Server
+    from hocket.runtime.ps.exchange import Exchange
 
 
 @dataclass(eq=False)
 class _Slot:
-    """A frame of pushes: whether its next one is waited for, which parameters of its last one are still in use,
-    and of which step that was.
+    """A frame of pushes: whether its next one is awaited, which parameters of its last one are in use, and of
+    which step that was.
     """
 
     frame: Frame
@@ -46,19 +46,19 @@ class Brought(NamedTuple):
 class Peer:
     """``worker``'s connection, from its greeting to its end; ``label``: of the step that it is in.
 
-    Three threads: what it says, what it sends, what is sent to it. All of its state is the server's lock's.
+    Three threads: what it says, what it sends, what is sent to it; the exchange's lock guards its state.
     """
 
-    def __init__(self, server: Server, worker: int, connection: Connection) -> None:
+    def __init__(self, exchange: Exchange, worker: int, connection: Connection) -> None:
         self.worker = worker
         self.life = 0
         self.label = -1
         self.wanting = self.state_due = False
         self.said_bye = self.data_ended = self.gone = False
-        self.outbox = Outbox(strict=server.job.rule.barrier == "step")
+        self.outbox = Outbox(strict=exchange.job.rule.barrier == "step")
         self.connection = connection
-        self._server = server
-        self._meeting = Meeting(self._tell, server.job.timeout_s)
+        self._exchange = exchange
+        self._meeting = Meeting(self._tell, exchange.job.timeout_s)
         self._transport: Transport | None = None
         self._begin: messages.Begin | None = None
         self._pulls: list[Frame] = []
@@ -79,31 +79,31 @@ class Peer:
             while True:
                 self._hear(self.connection.receive(messages.FromWorker))
         except TransportError as error:
-            self._server.lost(self, str(error))
+            self._exchange.lost(self, str(error))
         except Exception as error:
-            self._server.fail(f"server {self._server.index} failed: {error!r}")
+            self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
             raise
 
     def _set_up(self) -> None:
-        job = self._server.job
+        job = self._exchange.job
         host = self.connection.local_host
         self._transport = GlooTransport(self._meeting, 0, host, job.timeout_s)
-        spec = self._server.spec_of(self)
-        wanted = self._server.admit(self, spec)
+        spec = self._exchange.spec_of(self)
+        wanted = self._exchange.admit(self, spec)
         self._start("send", self._send)
         self._start("receive", self._receive)
-        self.connection.send(messages.Started(self._server.addresses, wanted))
+        self.connection.send(messages.Started(self._exchange.addresses, wanted))
         if not wanted:
-            self._server.send_values(self)
+            self._exchange.send_values(self)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         def guarded() -> None:
             try:
                 work()
             except (TransportError, HocketError) as error:
-                self._server.lost(self, str(error))
+                self._exchange.lost(self, str(error))
             except Exception as error:
-                self._server.fail(f"server {self._server.index} failed: {error!r}")
+                self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
                 raise
 
         name = f"hocket-{name}-{self.worker}"
@@ -117,9 +117,9 @@ class Peer:
         while True:
             header, payload = self.transport.receive()
             if header.kind is Kind.END:
-                self._server.ended(self, data=True)
+                self._exchange.ended(self, data=True)
                 return
-            self._server.took(self, header, payload)
+            self._exchange.took(self, header, payload)
 
     def _tell(self, key: str, value: bytes) -> None:
         self.connection.send(messages.Meet(key, value))
@@ -128,11 +128,11 @@ class Peer:
         if isinstance(message, messages.Meet):
             self._meeting.put(message.key, message.value)
         elif isinstance(message, messages.Begin):
-            with self._server.changed:
+            with self._exchange.changed:
                 self._begin = message
-                self._server.changed.notify_all()
+                self._exchange.changed.notify_all()
         else:
-            self._server.heard(self, message)
+            self._exchange.heard(self, message)
 
     @property
     def begin(self) -> messages.Begin | None:
@@ -161,7 +161,7 @@ class Peer:
 
     def lay(self, lay: messages.Lay) -> None:
         """From its next step on, what travels is cut like that."""
-        tensors = self._server.shard.tensors
+        tensors = self._exchange.shard.tensors
         check_lay(lay, len(tensors))
         self._pulls, pushes = laid_out(lay, tensors)
         self._frames_of = {p: [] for p in range(len(tensors))}
@@ -187,8 +187,8 @@ class Peer:
         """Hand over what it may pull of the step that it asked for; of these parameters, if any are named."""
         if not self.wanting:
             return
-        ledger = self._server.ledger
-        if self._server.job.rule.barrier == "step":
+        ledger = self._exchange.ledger
+        if self._exchange.job.rule.barrier == "step":
             frames = sorted(self._left) if ledger.may_pull(self.worker, ()) else []
         else:
             named = self._left if parameters is None else {k for p in parameters for k in self._frames_of[p]}
@@ -207,9 +207,9 @@ class Peer:
     def _begin_step(self, label: int) -> None:
         self.label, self.state_due = label, True
         if self._drawn:
-            seed = (self._server.job.seed, self.worker, self.life, label)
+            seed = (self._exchange.job.seed, self.worker, self.life, label)
             self._ranks = np.random.default_rng(seed).permutation(len(self._pulls)).tolist()
-        if self._server.job.rule.mode != "inference":
+        if self._exchange.job.rule.mode != "inference":
             for slot in self._pushes:
                 self._expect(slot)
 
@@ -219,7 +219,7 @@ class Peer:
         )
 
         def handover() -> None:
-            self._server.read(frame)
+            self._exchange.read(frame)
             self.transport.send(header, frame.buffer)
 
         self.outbox.put(header.label, rank, handover)
@@ -241,7 +241,7 @@ class Peer:
                 continue
             gathered = self._gathered.get(piece.parameter)
             if gathered is None:
-                size = self._server.shard.tensors[piece.parameter].num_elements
+                size = self._exchange.shard.tensors[piece.parameter].num_elements
                 gathered = torch.empty(size, dtype=frame.views[k].dtype), set()
                 self._gathered[piece.parameter] = gathered
             gradient, parts = gathered

@@ -1,4 +1,4 @@
-"""What a server has to know of a model and its optimizer: names, shapes, numbers. Nothing in it is executed."""
+"""What a server has to know of a model and its optimizer: names, shapes, numbers; nothing is executed."""
 
 from __future__ import annotations
 

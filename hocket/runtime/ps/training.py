@@ -37,8 +37,8 @@ class ServedTraining:
     """One model's training on this worker.
 
     ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, which are
-    worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer steps, and
-    not earlier; "" once the first steps have shown no reason. ``between_steps`` is called when a step is
+    worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer steps and
+    not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a step is
     committed and the next one is not yet asked for.
     """
 
@@ -239,8 +239,8 @@ class ServedTraining:
         i = self._index[p]
         if p in self._pushed:
             raise HocketError(
-                f"the gradient of '{self._names[i]}' came twice in a step, which the first steps did not show;"
-                " let them run as later ones, or put all but the last under model.hocket.no_sync()"
+                f"the gradient of '{self._names[i]}' came twice in a step, which the first steps did not"
+                " show; let them run as later ones, or put all but the last under model.hocket.no_sync()"
             )
         self._pushed.add(p)
         self._marks[p] = _mark(p)
@@ -290,8 +290,8 @@ class ServedTraining:
             rule = self.client.job.rule
             if self._pushed or (rule.mode == "sync" and rule.workers > 1):
                 raise HocketError(
-                    "gradients were changed between backward pass and optimizer.step(), but servers sum up what"
-                    " the backward pass left; clip with hocket.clip_grad_norm_(model, ...), scale the loss instead"
+                    "gradients were changed between backward pass and optimizer.step(), but servers sum up"
+                    " what the backward pass left; clip with hocket.clip_grad_norm_, scale the loss instead"
                 )
             self._reasons[_CHANGED] = None
         self._send_all()

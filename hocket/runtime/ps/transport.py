@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """``label``: the step on this server; ``rank``: the transfer's planned place; ``length``: payload's bytes."""
+    """``label``: the step on this server; ``rank``: the planned place; ``length``: the payload's bytes."""
 
     kind: Kind
     tag: int = 0
