@@ -63,7 +63,7 @@ class Client:
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
-        self._finished = False
+        self._finished = self._closed = False
         self._missing = [0] * len(spec.parameters)
         self._pull_of: list[list[tuple[Frame, int]]] = []
         self._push_of: list[list[tuple[int, int]]] = []
@@ -253,7 +253,9 @@ class Client:
 
     def close(self) -> None:
         """End every connection; servers take this worker for lost, unless it has finished."""
-        self._finished = True
+        if self._closed:
+            return
+        self._finished = self._closed = True
         for pair in self.pairs:
             pair.close()
 
@@ -309,6 +311,7 @@ class Client:
 
     def _check(self) -> None:
         if self._error:
+            self.close()
             raise HocketError(f"training stopped: {self._error}")
 
 

@@ -307,9 +307,8 @@ class Exchange:
                 return
             self.finished.add(peer.worker)
             self._issue(self.ledger.leave(peer.worker, finished=True))
-            peer.outbox.put_first(lambda: peer.transport.send(Header(kind=Kind.END)))
-            peer.outbox.close()
             self._forget(peer)
+            peer.end("it has finished", hang_up=False)
             self._check_stuck()
             self._answer()
             self.changed.notify_all()

@@ -137,6 +137,8 @@ class Pair:
     def close(self) -> None:
         """End the connection, and what waits on it."""
         self._meeting.fail("this worker has ended its training")
+        if not self.ended:
+            self._outbox.put_first(lambda: self._transport.send(Header(kind=Kind.END)))
         self._outbox.close()
         self._connection.close()
 

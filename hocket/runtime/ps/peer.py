@@ -145,12 +145,15 @@ class Peer:
         assert self._transport is not None
         return self._transport
 
-    def end(self, why: str) -> None:
-        """Nothing more comes from it or goes to it."""
+    def end(self, why: str, *, hang_up: bool = True) -> None:
+        """Nothing more is sent to it but a farewell, and where it is not going to hang up itself, we do."""
+        if not self.gone:
+            self.outbox.put_first(lambda: self.transport.send(Header(kind=Kind.END)))
         self.gone = True
         self._meeting.fail(why)
         self.outbox.close()
-        self.connection.close()
+        if hang_up:
+            self.connection.close()
 
     def send_bulk(self, kind: Kind, payload: torch.Tensor) -> None:
         """Send something of any length, before all that waits."""

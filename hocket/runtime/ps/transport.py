@@ -63,7 +63,7 @@ def unpack(data: bytes) -> Header:
 
 
 class Transport(Protocol):
-    """One end of a worker-server pair; no wait takes longer than the job's timeout.
+    """One end of a worker-server pair; no wait takes longer than the job's timeout, but for the next message.
 
     One thread sends and one receives. Every method raises :class:`TransportError` once the peer is lost.
     """
