@@ -100,9 +100,10 @@ def bench_predict(request: Request) -> Accuracy:
         row_of(
             configuration,
             prediction,
-            graphs[configuration.step].batch_size * measured_rate(ends_s, request.skip),
+            graphs[configuration.step].batch_size * measured_rate(replayed.ends_s, request.skip),
+            replayed.out_of_order,
         )
-        for configuration, prediction, ends_s in zip(asked, predictions, answer.ends_s, strict=True)
+        for configuration, prediction, replayed in zip(asked, predictions, answer.rows, strict=True)
     ]
     return Accuracy(
         request=request,

@@ -18,6 +18,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration; rates are examples a second over all workers, errors predicted / measured - 1.
 
     ``lin`` and ``cynthia``: what those models say, null where they say nothing, as their errors are.
+    ``out_of_order``: of pulls, the fraction that one of a later rank overtook; of the worst worker.
     """
 
     step: str
@@ -33,6 +34,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     lin_error: float | None
     cynthia: float | None
     cynthia_error: float | None
+    out_of_order: float | None
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +73,7 @@ def measured_rate(ends_s: Sequence[Sequence[float]], skip: int) -> float:
     return rate
 
 
-def row_of(asked: Configuration, prediction: Prediction, measured: float) -> Row:
+def row_of(asked: Configuration, prediction: Prediction, measured: float, out_of_order: float) -> Row:
     """The row of a configuration of which ``measured`` examples a second were replayed."""
 
     def error(rate: float | None) -> float | None:
@@ -86,6 +88,7 @@ def row_of(asked: Configuration, prediction: Prediction, measured: float) -> Row
         lin_error=error(prediction.lin),
         cynthia=prediction.cynthia,
         cynthia_error=error(prediction.cynthia),
+        out_of_order=out_of_order if asked.servers else None,
     )
 
 

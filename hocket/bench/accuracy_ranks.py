@@ -6,6 +6,8 @@ Processes stay from row to row; each row's groups are its own.
 from __future__ import annotations
 
 import gc
+import os
+import secrets
 import sys
 from datetime import timedelta
 from functools import partial
@@ -16,14 +18,14 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from hocket.bench.accuracy_request import Answer, Orders, Replayed
+from hocket.bench.accuracy_request import Answer, Configuration, Orders, Replayed, ReplayedRow
 from hocket.bench.process import run_rank
 from hocket.graph import load_plan, load_step
+from hocket.launch import Job, Rule
 from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group
-from hocket.runtime.replay.messages import traffic_of
-from hocket.runtime.replay.servers import serve
-from hocket.runtime.replay.worker import replay_with_reductions, replay_with_servers
+from hocket.runtime.replay.servers import free_address, serve
+from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 
 
 def main() -> None:
@@ -36,31 +38,36 @@ def _serve(folder: Path) -> None:
     orders = msgspec.json.decode((folder / "orders.json").read_bytes(), type=Orders)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=orders.wait_s))
-    ends_s = []
+    rows = []
     for number, row in enumerate(orders.rows):
         _say(f"row {number + 1} of {len(orders.rows)}: {_named(row)}")
         own = _take_part(orders, row, number, folder)
-        # Connections of this row end with the groups, which hold each other in circles.
+        # Connections of this row end with what holds them, in circles.
         gc.collect()
         everybody: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everybody, own)
-        ends_s.append([ends for ends in everybody if ends])
+        replays = [replay for replay in everybody if replay is not None]
+        rows.append(
+            ReplayedRow(
+                ends_s=[replay.ends_s for replay in replays],
+                out_of_order=max(replay.out_of_order for replay in replays),
+            )
+        )
     if dist.get_rank() == 0:
-        (folder / "answer.json").write_bytes(msgspec.json.encode(Answer(ends_s=ends_s)))
+        (folder / "answer.json").write_bytes(msgspec.json.encode(Answer(rows=rows)))
     dist.destroy_process_group()
 
 
-def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> list[float]:
-    """Play this rank's part in ``row``; when its steps ended, empty for one without."""
-    asked, rank = row.configuration, dist.get_rank()
+def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Replay | None:
+    """Play this rank's part in ``row``; None for one that is no worker in it."""
+    asked, worker = row.configuration, dist.get_rank() - orders.most_servers
     graph, plan = load_step(folder / row.graph), load_plan(folder / row.plan)
-    first_worker = orders.most_servers
-    worker = rank - first_worker
-    timeout = timedelta(seconds=orders.wait_s)
+    works = 0 <= worker < asked.workers
     if asked.architecture == "allreduce":
-        if not 0 <= worker < asked.workers:
-            return []
-        ranks = range(first_worker, first_worker + asked.workers)
+        if not works:
+            return None
+        ranks = range(orders.most_servers, orders.most_servers + asked.workers)
+        timeout = timedelta(seconds=orders.wait_s)
         names = ("transfers", "urgent", "choices")
         groups = Groups(*(Group(ranks, f"replay/{number}/{name}", timeout) for name in names))
         return replay_with_reductions(
@@ -72,36 +79,40 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> list
             seed=orders.seed,
             timeout_s=orders.wait_s,
         )
+    job = _job(orders, asked)
+    if dist.get_rank() < asked.servers:
+        serve(job, dist.get_rank())
+    if not works:
+        return None
+    compute_s = float(graph.durations_s.sum(axis=0).mean())
+    return replay_with_servers(
+        graph,
+        plan,
+        job,
+        worker=worker,
+        steps=orders.num_steps,
+        drawn_anew=row.drawn_anew,
+        # Workers that began together would stay together for hundreds of steps.
+        delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
+        seed=orders.seed,
+    )
 
-    def pair(worker: int, server: int) -> Group:
-        return Group([server, first_worker + worker], f"replay/{number}/{worker}-{server}", timeout)
 
-    traffic = traffic_of(plan, graph, asked.servers, drawn_anew=row.drawn_anew, seed=orders.seed)
-    if rank < asked.servers:
-        pairs = [pair(worker, rank) for worker in range(asked.workers)]
-        serve(
-            rank,
-            pairs,
-            traffic,
-            steps=orders.num_steps,
-            synchronous=asked.mode == "sync",
+def _job(orders: Orders, asked: Configuration) -> Job:
+    """The row's job, which the first rank, where server 0 is, tells all others."""
+    told: list[str] = [""]
+    if dist.get_rank() == 0:
+        job = Job(
+            address=free_address(os.environ["MASTER_ADDR"]),
+            token=secrets.token_hex(16),
+            rule=Rule(mode=asked.mode, workers=asked.workers),
+            servers=asked.servers,
             timeout_s=orders.wait_s,
-        )
-    elif 0 <= worker < asked.workers:
-        compute_s = float(graph.durations_s.sum(axis=0).mean())
-        return replay_with_servers(
-            graph,
-            plan,
-            [pair(worker, server) for server in range(asked.servers)],
-            traffic,
-            worker=worker,
-            steps=orders.num_steps,
-            # Workers that began together would stay together for hundreds of steps.
-            delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
             seed=orders.seed,
-            timeout_s=orders.wait_s,
         )
-    return []
+        told = [job.encoded()]
+    dist.broadcast_object_list(told)
+    return msgspec.json.decode(told[0], type=Job)
 
 
 def _named(row: Replayed) -> str:

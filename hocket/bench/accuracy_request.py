@@ -98,10 +98,17 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """For each row and worker when its steps ended, in seconds on the clock that all share."""
+class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """When each worker's steps ended, on one clock for all; of pulls the fraction that was overtaken."""
 
-    ends_s: list[list[list[float]]]
+    ends_s: list[list[float]]
+    out_of_order: float
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every row, in the order of the orders."""
+
+    rows: list[ReplayedRow]
 
 
 def configurations(request: Request) -> list[Configuration]:

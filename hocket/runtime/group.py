@@ -44,16 +44,6 @@ class Group:
         work: dist.Work = self._gloo.broadcast(tensor, 0)
         return work
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> dist.Work:
-        """Start sending ``tensor`` to one rank of this group, which receives it under the same tag."""
-        work: dist.Work = self._gloo.send([tensor], to, tag)
-        return work
-
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> dist.Work:
-        """Post the receive of what one rank of this group sends under this tag."""
-        work: dist.Work = self._gloo.recv([tensor], source, tag)
-        return work
-
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's ``tensor``, all of one shape."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]

@@ -1,72 +1,67 @@
-"""Replays on real processes: servers first, then workers."""
+"""Replays on real processes: the servers' ranks first, then the workers'."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import torch.distributed as dist
 
-from hocket.graph import Plan
+from hocket.bench.accuracy import scaled
+from hocket.graph import Plan, StepGraph
+from hocket.launch import Job, Rule
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
 from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group
-from hocket.runtime.replay.messages import traffic_of
-from hocket.runtime.replay.servers import serve
-from hocket.runtime.replay.worker import replay_with_reductions, replay_with_servers
+from hocket.runtime.replay.servers import free_address, serve
+from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 from tests.unit.runtime.test_replay import graph_of
 
-SECONDS = 0.002  # of each of the six operations
-TIMEOUT = timedelta(seconds=30)
+STEP_S = 0.012
+TIMEOUT_S = 30.0
 
 
-def planned(policy: str, world: int) -> Plan:
-    return plan(graph_of(SECONDS), Network(num_workers=world), policy)
+def graph() -> StepGraph:
+    return scaled(graph_of(), 1e9, STEP_S / 2, 1.0)
 
 
-def with_servers(
-    rank: int, world: int, servers: int, policy: str, synchronous: bool, steps: int
-) -> list[float]:
-    graph, workers = graph_of(SECONDS), world - servers
-    drawn_anew = POLICIES[policy].drawn_anew
-    traffic = traffic_of(planned(policy, workers), graph, servers, drawn_anew=drawn_anew, seed=1)
+def planned(policy: str, workers: int) -> Plan:
+    return plan(graph(), Network(num_workers=workers), policy)
 
-    def pair(worker: int, server: int) -> Group:
-        return Group([server, servers + worker], f"{worker}-{server}", TIMEOUT)
 
+def job_of(rank: int, rule: Rule, servers: int) -> Job:
+    told = [""]
+    if rank == 0:
+        address = free_address("127.0.0.1")
+        job = Job(
+            address=address, token="of this test alone", rule=rule, servers=servers, timeout_s=TIMEOUT_S
+        )
+        told = [job.encoded()]
+    dist.broadcast_object_list(told)
+    return msgspec.json.decode(told[0], type=Job)
+
+
+def with_servers(rank: int, world: int, servers: int, policy: str, mode: Any, steps: int) -> Replay | None:
+    workers = world - servers
+    job = job_of(rank, Rule(mode=mode, workers=workers), servers)
     if rank < servers:
-        pairs = [pair(worker, rank) for worker in range(workers)]
-        serve(rank, pairs, traffic, steps=steps, synchronous=synchronous, timeout_s=30.0)
-        return []
+        serve(job, rank)
+        return None
     worker = rank - servers
     return replay_with_servers(
-        graph,
+        graph(),
         planned(policy, workers),
-        [pair(worker, server) for server in range(servers)],
-        traffic,
+        job,
         worker=worker,
         steps=steps,
-        # The second one computes long after the first has begun.
+        drawn_anew=POLICIES[policy].drawn_anew,
         delay_s=0.2 * worker,
     )
 
 
-def with_reductions(rank: int, world: int, policy: str, steps: int) -> list[float]:
-    groups = Groups(*(Group(range(world), name, TIMEOUT) for name in ("transfers", "urgent", "choices")))
-    return replay_with_reductions(graph_of(SECONDS), planned(policy, world), groups, worker=rank, steps=steps)
-
-
-def gone(rank: int, world: int) -> Any:
-    """A server that leaves in the middle of a replay."""
-    graph = graph_of(SECONDS)
-    traffic = traffic_of(planned("fifo", 1), graph, 1, drawn_anew=False, seed=1)
-    pair = Group([0, 1], "pair", timedelta(seconds=3))
-    if rank == 0:
-        serve(0, [pair], traffic, steps=1, synchronous=False, timeout_s=3.0)
-        return ""
-    try:
-        replay_with_servers(graph, planned("fifo", 1), [pair], traffic, worker=0, steps=2, timeout_s=3.0)
-    except Exception as error:
-        dist.destroy_process_group()
-        return f"{type(error).__name__}: {error}"
+def with_reductions(rank: int, world: int, policy: str, steps: int) -> Replay:
+    timeout = timedelta(seconds=TIMEOUT_S)
+    groups = Groups(*(Group(range(world), name, timeout) for name in ("transfers", "urgent", "choices")))
+    return replay_with_reductions(graph(), planned(policy, world), groups, worker=rank, steps=steps)

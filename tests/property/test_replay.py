@@ -12,9 +12,8 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.network import Network
 from hocket.network.topology import Topology
-from hocket.runtime.replay.messages import Message, traffic_of
 from hocket.runtime.replay.processor import Processor
-from hocket.runtime.replay.worker import Pushes
+from hocket.runtime.replay.worker import Gradients
 from tests import strategies
 from tests.naive import prediction as naive
 from tests.property.test_prediction import jittered, links_of
@@ -33,9 +32,9 @@ def trained(draw: st.DrawFn) -> tuple[StepGraph, Plan]:
     return replayed, draw(strategies.plans(replayed))
 
 
-def last_push_s(pushes: tuple[Message, ...], ready_s: dict[int, float], listed: bool) -> float:
+def last_end_s(ready_s: list[float], takes_s: list[float], listed: bool) -> float:
     """When the last of a stream ends; in turn, or of those that are ready the first listed one."""
-    free_s, left = 0.0, set(range(len(pushes)))
+    free_s, left = 0.0, set(range(len(ready_s)))
     while left:
         in_time = [index for index in left if ready_s[index] <= free_s]
         if listed:
@@ -45,7 +44,7 @@ def last_push_s(pushes: tuple[Message, ...], ready_s: dict[int, float], listed: 
         else:
             index = min(left, key=lambda index: (ready_s[index], index))
         left.discard(index)
-        free_s = max(free_s, ready_s[index]) + pushes[index].size_bytes * 8 / NETWORK.bandwidth_bps
+        free_s = max(free_s, ready_s[index]) + takes_s[index]
     return free_s
 
 
@@ -53,28 +52,33 @@ def last_push_s(pushes: tuple[Message, ...], ready_s: dict[int, float], listed: 
 @examples(150)
 def test_a_step_of_one_worker_is_the_naive_twins(case: tuple[StepGraph, Plan], sample: int) -> None:
     graph, plan = case
-    traffic = traffic_of(plan, graph, 1, drawn_anew=False, seed=0)
-    arrive_s = np.cumsum([8 * pull.size_bytes / NETWORK.bandwidth_bps for pull in traffic.pulls])
+    flat = flatten(plan, graph)
+    pulls_s, pushes_s = (
+        [8 * float(graph.parameter_bytes[batch].sum()) / NETWORK.bandwidth_bps for batch in it.batches()]
+        for it in (flat.pulls, flat.gradients)
+    )
+    due = [
+        (parameter, end_s)
+        for batch, end_s in zip(flat.pulls.batches(), np.cumsum(pulls_s).tolist(), strict=True)
+        for parameter in batch.tolist()
+    ]
     clock = JumpingClock()
-    pull_of = {p: index for index, pull in enumerate(traffic.pulls) for p in pull.parameters}
-    needs = [sorted({pull_of[p] for p in graph.reads.row(i).tolist()}) for i in range(graph.num_operations)]
     processor = Processor(
         graph,
         clock,
-        rank=flatten(plan, graph).rank,
+        rank=flat.rank,
         strict=plan.compute_order is not None,
-        needs=needs,
-        num_messages=len(traffic.pulls),
+        needs=[graph.reads.row(i).tolist() for i in range(graph.num_operations)],
+        num_messages=graph.num_parameters,
     )
-    pushes, ready_s = Pushes(graph, traffic), dict[int, float]()
-    pushes.begin()
+    gradients, complete_s = Gradients(graph), dict[int, float]()
 
     def finished(op: int) -> None:
-        ready_s.update(dict.fromkeys(pushes.complete(op), clock.now_s()))
+        complete_s.update(dict.fromkeys(gradients.completed_by(op), clock.now_s()))
 
-    timetable = Timetable(clock, list(enumerate(arrive_s.tolist())))
-    computed_s = processor.run(graph.durations_s[:, sample], 0.0, timetable, finished)
-    end_s = max(computed_s, clock.now_s(), last_push_s(traffic.pushes, ready_s, traffic.listed))
+    computed_s = processor.run(graph.durations_s[:, sample], 0.0, Timetable(clock, due), finished)
+    ready_s = [max(complete_s[p] for p in batch.tolist()) for batch in flat.gradients.batches()]
+    end_s = max(computed_s, clock.now_s(), last_end_s(ready_s, pushes_s, flat.listed))
     links, capacity = links_of(Topology.flat(NETWORK))
     (expected_s,) = naive.predict(
         naive.Job(graph, plan, NETWORK), 1, 1, lambda worker, k: sample, links=links, capacity=capacity

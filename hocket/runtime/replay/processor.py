@@ -57,7 +57,6 @@ class Mailbox:
         self._clock, self._timeout_s = clock, timeout_s
         self._came: deque[tuple[int, float]] = deque()
         self._changed = Condition()
-        self._error: BaseException | None = None
 
     def came(self, message: int) -> None:
         """``message`` is here."""
@@ -66,11 +65,10 @@ class Mailbox:
             self._came.append((message, moment_s))
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Nothing more will come."""
-        with self._changed:
-            self._error = self._error or error
-            self._changed.notify_all()
+    @property
+    def empty(self) -> bool:
+        """Whether nothing came since the last call of :meth:`take`."""
+        return not self._came
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
         """What came since the last call; with ``wait``, at least one.
@@ -78,13 +76,11 @@ class Mailbox:
         Raises
         ------
         HocketError
-            When nothing comes in time, or what brings it failed.
+            When nothing comes in time.
         """
         with self._changed:
-            if wait and not self._changed.wait_for(lambda: self._came or self._error, self._timeout_s):
+            if wait and not self._changed.wait_for(lambda: bool(self._came), self._timeout_s):
                 raise HocketError(f"nothing arrived within {self._timeout_s:g} s; a peer may be gone")
-            if self._error is not None:
-                raise HocketError(f"a transfer failed: {self._error}") from self._error
             came = list(self._came)
             self._came.clear()
             return came

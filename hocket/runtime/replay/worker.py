@@ -2,68 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.graph.step import Seconds
+from hocket.launch import Job
 from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group
-from hocket.runtime.replay.messages import Traffic
 from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.reductions import Reductions
 from hocket.runtime.replay.servers import WorkersSide
 
 
+class Replay(NamedTuple):
+    """When each step's operations ended, on ``perf_counter``; of pulls the fraction that was overtaken."""
+
+    ends_s: list[float]
+    out_of_order: float
+
+
 def replay_with_servers(
     graph: StepGraph,
     plan: Plan,
-    pairs: Sequence[Group],
-    traffic: Traffic,
+    job: Job,
     *,
     worker: int,
     steps: int,
+    drawn_anew: bool = False,
     delay_s: float = 0.0,
     seed: int = 0,
-    timeout_s: float = 60.0,
-) -> list[float]:
-    """Replay ``steps`` steps of ``graph`` as ``worker``, after ``delay_s``; when each of them ended.
+) -> Replay:
+    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``, after ``delay_s``.
 
-    Times are ``perf_counter``'s. ``pairs``: the group with each server, which serves ``traffic``, the
-    messages of ``plan``. Each step repeats one of the graph's sampled ones, drawn with ``seed``.
+    Each step repeats one of the graph's sampled ones, drawn with ``seed``; ``drawn_anew``: pulls in a new
+    random order each.
 
     Raises
     ------
-    HocketError, RuntimeError
-        When a server is gone, or silent for longer than its group allows.
+    HocketError
+        When a parameter has no gradient, or a server is gone or silent for longer than the job allows.
     """
+    if not graph.produced.all():
+        name = graph.parameter_names[int(np.flatnonzero(~graph.produced)[0])]
+        raise HocketError(f"'{name}' has no gradient; servers hold what is trained, replay a training step")
     clock = WallClock()
-    mailbox = Mailbox(clock, timeout_s)
-    rank, strict = flatten(plan, graph).rank, plan.compute_order is not None
-    pull_of = {p: index for index, message in enumerate(traffic.pulls) for p in message.parameters}
-    needs = [sorted({pull_of[p] for p in graph.reads.row(i).tolist()}) for i in range(graph.num_operations)]
+    mailbox = Mailbox(clock, job.timeout_s)
     processor = Processor(
-        graph, clock, rank=rank, strict=strict, needs=needs, num_messages=len(traffic.pulls)
+        graph,
+        clock,
+        rank=flatten(plan, graph).rank,
+        strict=plan.compute_order is not None,
+        needs=[graph.reads.row(i).tolist() for i in range(graph.num_operations)],
+        num_messages=graph.num_parameters,
     )
-    pushes = Pushes(graph, traffic)
+    gradients = Gradients(graph)
     ends_s = []
-    with WorkersSide(worker, pairs, traffic, mailbox) as side:
+    with WorkersSide(graph, plan, job, worker, mailbox, drawn_anew=drawn_anew) as side:
+
+        def finished(op: int) -> None:
+            for parameter in gradients.completed_by(op):
+                side.push(parameter)
+
         clock.sleep_until(clock.now_s() + delay_s)
         for step in range(steps):
-            pushes.begin()
             begin_s = clock.now_s()
-            side.begin(step)
-
-            def finished(op: int) -> None:
-                for index in pushes.complete(op):
-                    side.push(index)
-
-            processor.run(_durations_s(graph, seed, worker, step), begin_s, mailbox, finished)
-            side.wait_for_end()
+            side.begin()
+            processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)
+            side.end()
             ends_s.append(clock.now_s())
-    return ends_s
+        out_of_order = side.out_of_order
+    return Replay(ends_s, out_of_order)
 
 
 def replay_with_reductions(
@@ -75,11 +86,8 @@ def replay_with_reductions(
     steps: int,
     seed: int = 0,
     timeout_s: float = 60.0,
-) -> list[float]:
-    """As :func:`replay_with_servers`, with AllReduces between the workers of ``groups``.
-
-    Steps overlap: one ends with its operations.
-    """
+) -> Replay:
+    """As :func:`replay_with_servers`, with AllReduces between the workers of ``groups``; steps overlap."""
     clock = WallClock()
     mailbox = Mailbox(clock, timeout_s)
     reductions = Reductions(plan, graph, groups, mailbox, timeout_s)
@@ -100,39 +108,25 @@ def replay_with_reductions(
                 _durations_s(graph, seed, worker, step), begin_s, reductions, reductions.finished
             )
             ends_s.append(ended_s)
-    return ends_s
+    return Replay(ends_s, 0.0)
 
 
-class Pushes:
-    """Which pushes an operation completes: those of which it makes the last gradient.
+class Gradients:
+    """Which gradients an operation completes: those of which it is the last of a step to add to."""
 
-    A message waits for every gradient of its transfer, also of those that go to other servers.
-    """
+    def __init__(self, graph: StepGraph) -> None:
+        self._produces = [graph.produces.row(i).tolist() for i in range(graph.num_operations)]
+        self._makers = np.bincount(graph.produces.indices, minlength=graph.num_parameters).tolist()
+        self._left = list(self._makers)
 
-    def __init__(self, graph: StepGraph, traffic: Traffic) -> None:
-        places = {p: message.place for message in traffic.pushes for p in message.parameters}
-        self._places = [
-            [places[p] for p in graph.produces.row(i).tolist()] for i in range(graph.num_operations)
-        ]
-        self._indices: dict[int, list[int]] = {}
-        for index, message in enumerate(traffic.pushes):
-            self._indices.setdefault(message.place, []).append(index)
-        self._left: dict[int, int] = {}
-
-    def begin(self) -> None:
-        """A step begins."""
-        self._left = dict.fromkeys(self._indices, 0)
-        for made in self._places:
-            for place in made:
-                self._left[place] += 1
-
-    def complete(self, op: int) -> list[int]:
-        """The pushes that are ready now that ``op`` has ended."""
-        found: list[int] = []
-        for place in self._places[op]:
-            self._left[place] -= 1
-            if self._left[place] == 0:
-                found += self._indices[place]
+    def completed_by(self, op: int) -> list[int]:
+        """The parameters whose gradient is complete now that ``op`` has ended, once a step."""
+        found = []
+        for parameter in self._produces[op]:
+            self._left[parameter] -= 1
+            if self._left[parameter] == 0:
+                self._left[parameter] = self._makers[parameter]
+                found.append(parameter)
         return found
 
 

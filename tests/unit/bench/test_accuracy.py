@@ -35,10 +35,13 @@ def test_rates_count_between_common_moments() -> None:
 
 def test_errors_by_hand() -> None:
     rows = [
-        row_of(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 100.0),
-        row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0),
+        row_of(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 100.0, 0.0),
+        row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0, 0.0),
         row_of(
-            configuration(mode="sync"), fake_prediction(2, throughput=101.0, lin=None, cynthia=None), 100.0
+            configuration(mode="sync"),
+            fake_prediction(2, throughput=101.0, lin=None, cynthia=None),
+            100.0,
+            0.0,
         ),
     ]
     assert [row.error for row in rows] == pytest.approx([-0.05, 0.1, 0.01])
@@ -62,8 +65,10 @@ def test_errors_by_hand() -> None:
 
 def test_a_page_shows_every_row() -> None:
     rows = [
-        row_of(configuration(step="<b>"), fake_prediction(2, throughput=95.0), 100.0),
-        row_of(configuration(servers=2), fake_prediction(2, throughput=50.0, lin=None, cynthia=None), 100.0),
+        row_of(configuration(step="<b>"), fake_prediction(2, throughput=95.0), 100.0, 0.0),
+        row_of(
+            configuration(servers=2), fake_prediction(2, throughput=50.0, lin=None, cynthia=None), 100.0, 0.0
+        ),
     ]
     accuracy = Accuracy(
         request=Request(),

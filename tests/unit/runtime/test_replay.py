@@ -1,4 +1,4 @@
-"""What travels in a replay, in which order, and what is said when it does not come."""
+"""A replaying processor, on a clock that jumps, and what is said when nothing comes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import time
 import pytest
 
 from hocket.errors import HocketError
-from hocket.graph import Plan, Pull, Push, StepGraph
-from hocket.runtime.replay.messages import Traffic, traffic_of
+from hocket.graph import Plan, StepGraph
+from hocket.launch import Job, Rule
 from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
-from hocket.runtime.replay.servers import Outbox
-from hocket.runtime.replay.worker import Pushes
+from hocket.runtime.replay.worker import Gradients, replay_with_servers
 from tests import strategies
 from tests.unit.runtime.jumping_clock import JumpingClock, Timetable
 
@@ -35,82 +34,18 @@ def graph_of(durations_s: float = 1.0) -> StepGraph:
     return strategies.step([strategies.parameter(*each) for each in SIZES.items()], operations)
 
 
-def plan_of(*pulls: tuple[str, ...], **changes: object) -> Plan:
-    return Plan(
-        policy="mine",
-        model="toy",
-        architecture="ps",
-        pulls=tuple(Pull(parameters=names, priority=k) for k, names in enumerate(pulls)),
-        pushes=(Push(parameters=("c", "b")), Push(parameters=("a",))),
-        compute_order=None,
-        **changes,  # type: ignore[arg-type]
+def test_a_gradient_is_complete_with_the_last_of_its_makers_in_every_step() -> None:
+    graph = strategies.step(
+        [strategies.parameter("a", 4), strategies.parameter("b", 4)],
+        [
+            strategies.operation("first", produces=["a", "b"]),
+            strategies.operation("nothing"),
+            strategies.operation("second", produces=["a"]),
+        ],
     )
-
-
-def traffic(servers: int = 1, drawn_anew: bool = False) -> Traffic:
-    return traffic_of(plan_of(("a", "b"), ("c",)), graph_of(), servers, drawn_anew=drawn_anew, seed=3)
-
-
-def test_transfers_are_cut_by_where_parameters_live() -> None:
-    # a to server 0, b to 1, c to 0, which has fewer bytes.
-    found = traffic(servers=2)
-    assert [(m.place, m.server, m.parameters, m.size_bytes) for m in found.pulls] == [
-        (0, 0, (0,), 100),
-        (0, 1, (1,), 300),
-        (1, 0, (2,), 200),
-    ]
-    assert [(m.place, m.server, m.parameters, m.size_bytes) for m in found.pushes] == [
-        (0, 0, (2,), 200),
-        (0, 1, (1,), 300),
-        (1, 0, (0,), 100),
-    ]
-
-
-def test_a_drawn_order_keeps_parts_of_a_transfer_together_and_changes() -> None:
-    assert traffic(servers=2).pull_order(1, 5) == [0, 1, 2]
-    drawn = traffic(servers=2, drawn_anew=True)
-    orders = {tuple(drawn.pull_order(worker, step)) for worker in range(3) for step in range(20)}
-    assert orders == {(0, 1, 2), (2, 0, 1)}
-    assert drawn.pull_order(2, 7) == traffic(servers=2, drawn_anew=True).pull_order(2, 7)
-
-
-def test_slices_and_barriers_per_parameter_are_refused() -> None:
-    sliced = Plan(
-        policy="p3",
-        model="toy",
-        architecture="ps",
-        pulls=(Pull(parameters=("a",), priority=0, chunks=2),),
-        compute_order=None,
-    )
-    for plan in (sliced, plan_of(("a", "b", "c"), barrier="parameter")):
-        with pytest.raises(HocketError, match="slices or a barrier per parameter, which are not replayed"):
-            traffic_of(plan, graph_of(), 1, drawn_anew=False, seed=0)
-
-
-def test_a_push_is_ready_with_the_last_gradient_of_its_transfer() -> None:
-    pushes = Pushes(graph_of(), traffic(servers=2))
+    gradients = Gradients(graph)
     for _ in range(2):
-        pushes.begin()
-        assert [pushes.complete(op) for op in range(6)] == [[], [], [], [], [0, 1], [2]]
-
-
-def test_what_leaves_next() -> None:
-    found = traffic(servers=2)
-    ready, listed = (
-        Outbox(Traffic(pulls=found.pulls, pushes=found.pushes, listed=listed, drawn_anew=False, seed=0), 0)
-        for listed in (False, True)
-    )
-    for outbox in (ready, listed):
-        outbox.begin()
-        outbox.put(2)
-    assert ready.take() == 2
-    for outbox in (ready, listed):
-        outbox.put(0)
-    assert ready.take() == 0
-    assert [listed.take(), listed.take()] == [0, 2]
-    for outbox in (ready, listed):
-        outbox.close()
-        assert outbox.take() is None
+        assert [gradients.completed_by(op) for op in range(3)] == [[1], [], [0]]
 
 
 def test_a_processor_waits_for_what_it_reads_and_catches_up() -> None:
@@ -133,18 +68,25 @@ def test_a_processor_waits_for_what_it_reads_and_catches_up() -> None:
     assert (end_s, clock.now_s()) == (8.0, 20.0)
 
 
-def test_what_does_not_come_or_failed_is_said() -> None:
+def test_a_parameter_without_a_gradient_is_refused() -> None:
+    graph = strategies.step([strategies.parameter("a", 4)], [strategies.operation("o", reads=["a"])])
+    plan = Plan(policy="mine", model="toy", architecture="ps", compute_order=None)
+    job = Job(address="127.0.0.1:1", token="of this test alone", rule=Rule())
+    with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
+        replay_with_servers(graph, plan, job, worker=0, steps=1)
+
+
+def test_what_does_not_come_is_said() -> None:
     mailbox = Mailbox(WallClock(), 0.05)
     assert mailbox.take(wait=False) == []
     with pytest.raises(HocketError, match=r"nothing arrived within 0.05 s"):
         mailbox.take(wait=True)
+    assert mailbox.empty
     mailbox.came(4)
+    assert not mailbox.empty
     ((message, moment_s),) = mailbox.take(wait=True)
     assert message == 4
     assert moment_s <= time.perf_counter()
-    mailbox.fail(RuntimeError("closed"))
-    with pytest.raises(HocketError, match="a transfer failed: closed"):
-        mailbox.take(wait=False)
 
 
 def test_sleeping_ends_at_the_deadline_or_at_once() -> None:
