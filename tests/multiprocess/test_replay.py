@@ -23,7 +23,11 @@ def check(replay: Any, steps: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("servers", "policy", "mode"), [(1, "random", "sync"), (2, "tac", "async")], ids=["sync", "async"]
+    ("servers", "policy", "mode"),
+    [
+        pytest.param(1, "random", "sync", id="sync"),
+        pytest.param(2, "tac", "async", id="async", marks=pytest.mark.slow),
+    ],
 )
 def test_servers_and_workers_replay(servers: int, policy: str, mode: str) -> None:
     steps = 4
