@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -32,8 +31,8 @@ def connected(timeout_s: float = 10.0) -> Ends:
 
 
 @pytest.fixture
-def ends() -> Iterator[Ends]:
-    yield connected()
+def ends() -> Ends:
+    return connected()
 
 
 def message(length: int, tag: int = FIRST_FRAME) -> tuple[Header, torch.Tensor]:
