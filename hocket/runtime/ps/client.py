@@ -31,6 +31,7 @@ Moved = Callable[[Direction, int, Frame, float, float], None]
 """Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
 
 _FAREWELL_S = 5.0
+_THREADS_END_S = 1.0
 
 
 class Client:
@@ -253,11 +254,10 @@ class Client:
 
     def close(self) -> None:
         """End every connection; servers take this worker for lost, unless it has finished."""
-        if self._closed:
-            return
-        self._finished = self._closed = True
+        self._hang_up()
+        deadline_s = time.monotonic() + _THREADS_END_S
         for pair in self.pairs:
-            pair.close()
+            pair.join(deadline_s)
 
     # What pairs report, in their threads.
 
@@ -311,8 +311,14 @@ class Client:
 
     def _check(self) -> None:
         if self._error:
-            self.close()
+            self._hang_up()
             raise HocketError(f"training stopped: {self._error}")
+
+    def _hang_up(self) -> None:
+        if not self._closed:
+            self._finished = self._closed = True
+            for pair in self.pairs:
+                pair.close()
 
 
 def _has(pair: Pair, what: str) -> bool:
