@@ -64,7 +64,7 @@ class Client:
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
-        self._finished = self._closed = False
+        self._finished = False
         self._missing = [0] * len(spec.parameters)
         self._pull_of: list[list[tuple[Frame, int]]] = []
         self._push_of: list[list[tuple[int, int]]] = []
@@ -283,13 +283,16 @@ class Client:
                     self.planned = plan
                 case messages.Failed(why):
                     self._error = self._error or f"server {pair.index} ended it: {why}"
+                    self._hang_up()
             self.changed.notify_all()
 
     def failed(self, pair: Pair, why: str) -> None:
         """``pair``'s server is lost; the first reason is the one that is told."""
         with self.changed:
             if not self._finished:
-                self._error = self._error or f"server {pair.index} at {pair.address} is gone ({why})"
+                self._error = f"server {pair.index} at {pair.address} is gone ({why})"
+                self._hang_up()
+            pair.ended = True
             self.changed.notify_all()
 
     def _guarded(self, pair: Pair, call: Callable[[], None]) -> None:
@@ -315,10 +318,9 @@ class Client:
             raise HocketError(f"training stopped: {self._error}")
 
     def _hang_up(self) -> None:
-        if not self._closed:
-            self._finished = self._closed = True
-            for pair in self.pairs:
-                pair.close()
+        self._finished = True
+        for pair in self.pairs:
+            pair.close()
 
 
 def _has(pair: Pair, what: str) -> bool:

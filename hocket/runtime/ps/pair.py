@@ -11,9 +11,10 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.ps import messages
+from hocket.runtime.ps.connect import connected
 from hocket.runtime.ps.control import Guest, connect
-from hocket.runtime.ps.gloo import GlooTransport, Meeting
 from hocket.runtime.ps.layout import Frame, laid_out
+from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.messages import Lay
 from hocket.runtime.ps.order import Direction
 from hocket.runtime.ps.outbox import Outbox
@@ -25,6 +26,7 @@ from hocket.runtime.ps.transport import BULK, STATE, Header, Kind, Transport, Tr
 if TYPE_CHECKING:
     from hocket.runtime.ps.client import Client
 
+_CLOSED_S = 1.0
 _NO_LABEL = -1
 
 
@@ -61,8 +63,8 @@ class Pair:
         self._start("hear", self._hear)
         host = self._connection.local_host
         try:
-            self._transport: Transport = GlooTransport(self._meeting, 1, host, job.timeout_s)
-        except TransportError:
+            self._transport: Transport = connected(job, self._meeting, host, server=False)
+        except (TransportError, HocketError):
             self.close()
             raise
 
@@ -147,6 +149,9 @@ class Pair:
         """Wait for the threads: one that is inside torch when the interpreter ends aborts it."""
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._transport.close()
+        for thread in self._threads:
+            thread.join(_CLOSED_S)
 
     def _note(self, direction: Direction, header: Header) -> None:
         label, rank = self._last[direction]
