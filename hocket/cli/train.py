@@ -69,7 +69,7 @@ def train(
     ] = None,
     architecture: Annotated[
         Literal["allreduce", "ps"],
-        typer.Option(help="How gradients are exchanged; the options below are for ps."),
+        typer.Option(help="How gradients are exchanged; what follows is for ps."),
     ] = "allreduce",
     servers: Annotated[int | None, typer.Option(help="Parameter servers, 1 by default.")] = None,
     workers: Annotated[int | None, typer.Option(help="Workers, 1 by default.")] = None,
@@ -89,7 +89,9 @@ def train(
         typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ..."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Decides orders that are drawn.")] = None,
-    transport: Annotated[Literal["gloo"] | None, typer.Option(help="What tensors travel by.")] = None,
+    transport: Annotated[
+        Literal["gloo", "grpc"] | None, typer.Option(help="What tensors travel by; else gloo.")
+    ] = None,
     timeout: Annotated[str | None, typer.Option(help="No wait takes longer; 1800s by default.")] = None,
     restarts: Annotated[
         int | None,
@@ -152,6 +154,8 @@ def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: d
     from hocket.launch import Rule
     from hocket.network import parse_duration
 
+    if given.get("transport") == "grpc" and find_spec("grpc") is None:
+        raise HocketError("--transport grpc needs grpcio; pip install 'hocket[grpc]'")
     rule = Rule(
         mode=given.get("mode", "sync"),
         workers=given.get("workers", 1),
@@ -168,6 +172,7 @@ def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: d
         rule=rule,
         restarts=given.get("restarts", 0),
         seed=given.get("seed", 0),
+        transport=given.get("transport", "gloo"),
         timeout_s=parse_duration(given.get("timeout", "1800s")),
     )
     raise typer.Exit(status)

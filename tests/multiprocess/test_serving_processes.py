@@ -15,6 +15,7 @@ import torch
 
 from tests.multiprocess.launch import ROOT
 
+PS = ("--architecture", "ps")
 SCRIPT = str(ROOT / "tests/multiprocess/serving_cases.py")
 
 
@@ -92,8 +93,9 @@ def test_the_same_script_trains_with_servers_and_with_allreduce_alike(tmp_path: 
     assert all(torch.allclose(served[0][k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
 
 
+@pytest.mark.slow
 def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> None:
-    with Run("fails", "--architecture", "ps", "--workers", "1", "--servers", "2", "--mode", "async") as run:
+    with Run("fails", *PS, "--workers", "1", "--servers", "2", "--mode", "async") as run:
         wait_for("pid0")
         _, second = servers_of(run)
         os.kill(second, signal.SIGKILL)
@@ -103,18 +105,18 @@ def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> Non
     assert "hocket: server 1 ended with signal SIGKILL; everything was ended" in err
 
 
+@pytest.mark.slow
 def test_an_asynchronous_worker_that_is_killed_comes_again_while_others_go_on() -> None:
-    status, err = ended(
-        "fails", *["--architecture", "ps", "--workers", "2", "--mode", "async", "--restarts", "1"]
-    )
+    status, err = ended("fails", *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
     assert status == 0, err
     assert "worker 1 ended with signal SIGKILL; it is started again" in err
     assert int(Path("steps1").read_text()) == 20
     assert int(Path("steps0").read_text()) > 20
 
 
+@pytest.mark.slow
 def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
-    status, err = ended("fails", "--architecture", "ps", "--workers", "2")
+    status, err = ended("fails", *PS, "--workers", "2")
     assert status == 1
     assert "hocket: worker 1 ended with signal SIGKILL; everything was ended" in err
     assert "worker 1 is gone in step" in Path("error0").read_text()

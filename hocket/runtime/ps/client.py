@@ -31,6 +31,7 @@ Moved = Callable[[Direction, int, Frame, float, float], None]
 """Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
 
 _FAREWELL_S = 5.0
+_THREADS_END_S = 1.0
 
 
 class Client:
@@ -63,7 +64,7 @@ class Client:
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
-        self._finished = self._closed = False
+        self._finished = False
         self._missing = [0] * len(spec.parameters)
         self._pull_of: list[list[tuple[Frame, int]]] = []
         self._push_of: list[list[tuple[int, int]]] = []
@@ -253,11 +254,10 @@ class Client:
 
     def close(self) -> None:
         """End every connection; servers take this worker for lost, unless it has finished."""
-        if self._closed:
-            return
-        self._finished = self._closed = True
+        self._hang_up()
+        deadline_s = time.monotonic() + _THREADS_END_S
         for pair in self.pairs:
-            pair.close()
+            pair.join(deadline_s)
 
     # What pairs report, in their threads.
 
@@ -283,13 +283,16 @@ class Client:
                     self.planned = plan
                 case messages.Failed(why):
                     self._error = self._error or f"server {pair.index} ended it: {why}"
+                    self._hang_up()
             self.changed.notify_all()
 
     def failed(self, pair: Pair, why: str) -> None:
         """``pair``'s server is lost; the first reason is the one that is told."""
         with self.changed:
             if not self._finished:
-                self._error = self._error or f"server {pair.index} at {pair.address} is gone ({why})"
+                self._error = f"server {pair.index} at {pair.address} is gone ({why})"
+                self._hang_up()
+            pair.ended = True
             self.changed.notify_all()
 
     def _guarded(self, pair: Pair, call: Callable[[], None]) -> None:
@@ -311,8 +314,13 @@ class Client:
 
     def _check(self) -> None:
         if self._error:
-            self.close()
+            self._hang_up()
             raise HocketError(f"training stopped: {self._error}")
+
+    def _hang_up(self) -> None:
+        self._finished = True
+        for pair in self.pairs:
+            pair.close()
 
 
 def _has(pair: Pair, what: str) -> bool:

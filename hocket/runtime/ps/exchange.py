@@ -45,7 +45,7 @@ class Exchange:
         self.ledger: Ledger
         self.state_frame: Frame
         self._values = threading.Lock()
-        self._loaded = False
+        self._loaded = self._closed = False
         self._due: deque[Due] = deque()
         self._gradients: dict[tuple[int, Contribution], tuple[Brought, Peer]] = {}
         self._commits: dict[Contribution, tuple[Settings, float]] = {}
@@ -65,6 +65,12 @@ class Exchange:
             for peer in self.peers.values():
                 with contextlib.suppress(TransportError):
                     peer.connection.send(messages.Failed(why))
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Run no more updates; the training is over."""
+        with self.changed:
+            self._closed = True
             self.changed.notify_all()
 
     @property
@@ -267,14 +273,17 @@ class Exchange:
 
     def _update(self) -> None:
         try:
-            while True:
-                self._run_updates()
+            while self._run_updates():
+                pass
         except Exception as error:
             self.fail(f"an update failed: {error!r}")
 
-    def _run_updates(self) -> None:
+    def _run_updates(self) -> bool:
+        """Run what is due next of the same workers, once there is something; False when it is over."""
         with self.changed:
-            self.changed.wait_for(lambda: bool(self._due))
+            self.changed.wait_for(lambda: bool(self._due or self._closed))
+            if not self._due:
+                return False
             first = self._due[0].contributions
             dues = []
             while self._due and self._due[0].contributions == first:
@@ -295,6 +304,7 @@ class Exchange:
             rule = self.job.rule
             self._answer(None if rule.staleness is not None else [due.parameter for due in dues])
             self.changed.notify_all()
+        return True
 
     # Workers go.
 

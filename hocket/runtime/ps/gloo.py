@@ -7,16 +7,18 @@ find each other by what they tell over their control connection, so no store is 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import ProcessGroupGloo, Store
+from torch._C._distributed_c10d import ProcessGroupGloo
 
+from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.transport import (
     BULK,
     HEADER_BYTES,
@@ -29,58 +31,11 @@ from hocket.runtime.ps.transport import (
 )
 
 _HEADERS_AHEAD = 2
+_TAGS, _LENGTHS = 1 << 20, 2047  # their product is what gloo has tags for
+_NOBODYS = _TAGS - 1
 # Between steps a peer may be silent for as long as it likes; its control connection says whether it lives.
 _FOREVER = timedelta(days=3650)
-
-
-class Meeting(Store):
-    """What two ranks tell each other before they are connected: each key is set by one and got by the other.
-
-    ``tell`` brings a key and its value to the other side, which calls :meth:`put`.
-    """
-
-    def __init__(self, tell: Callable[[str, bytes], None], timeout_s: float) -> None:
-        super().__init__()
-        self._tell = tell
-        self._timeout_s = timeout_s
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-        self._lost = ""
-
-    def put(self, key: str, value: bytes) -> None:
-        """The other rank has set ``key``."""
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def fail(self, why: str) -> None:
-        """The other rank is not going to set anything any more."""
-        with self._changed:
-            self._lost = self._lost or why
-            self._changed.notify_all()
-
-    # What gloo calls.
-
-    def set(self, key: str, value: bytes) -> None:  # type: ignore[override]  # noqa: D102
-        self.put(key, value)
-        self._tell(key, value)
-
-    def get(self, key: str) -> bytes:  # noqa: D102
-        self.wait([key], timedelta(seconds=self._timeout_s))
-        return self._values[key]
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: D102
-        seconds = self._timeout_s if timeout is None else min(self._timeout_s, timeout.total_seconds())
-        with self._changed:
-            there = self._changed.wait_for(
-                lambda: self._lost or all(k in self._values for k in keys), seconds
-            )
-        if self._lost or not there:
-            raise RuntimeError(self._lost or f"the peer did not say where it is within {seconds:g} s")
-
-    def check(self, keys: list[str]) -> bool:  # noqa: D102
-        with self._changed:
-            return all(key in self._values for key in keys)
+_AT_ONCE = timedelta(milliseconds=1)
 
 
 class GlooTransport:
@@ -96,6 +51,7 @@ class GlooTransport:
         self._other = 1 - rank
         self._timeout = timedelta(seconds=timeout_s)
         self._timeout_s = timeout_s
+        self._ended = False
         self._posted: dict[int, tuple[Any, torch.Tensor]] = {}
         self._changed = threading.Condition()
         self._meeting = meeting  # gloo's own reference does not keep the Python side of it alive
@@ -123,13 +79,17 @@ class GlooTransport:
     def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
         """Send one message, and wait until it is with the kernel."""
         try:
-            works = [self._gloo.send([_bytes(header.packed())], self._other, HEADERS)]
+            works = [self._send_header(header)]
             if payload is not None:
-                works.append(self._gloo.send([payload], self._other, header.tag))
+                works.append(self._gloo.send([payload], self._other, _slot(header.tag, payload)))
             for work in works:
                 work.wait(self._timeout)
         except RuntimeError as error:
             raise TransportError(_line(error)) from None
+
+    def _send_header(self, header: Header) -> Any:
+        data = _bytes(header.packed())
+        return self._gloo.send([data], self._other, _slot(HEADERS, data))
 
     def receive(self) -> tuple[Header, torch.Tensor | None]:
         """The next message."""
@@ -139,12 +99,20 @@ class GlooTransport:
             header = unpack(data.numpy().tobytes())
             self._headers.append(self._post(HEADERS, data))
             if header.kind is Kind.END:
+                self._ended = True
                 return header, None
             work, buffer = self._expected(header)
             work.wait(self._timeout)
             return header, buffer
         except RuntimeError as error:
             raise TransportError(_line(error)) from None
+
+    def close(self) -> None:
+        """End the group, unless the peer has said farewell: then nobody waits."""
+        if not self._ended:
+            # Aborting does nothing on gloo; a wait that runs out of time ends all others on its group.
+            with contextlib.suppress(RuntimeError):
+                self._post(_NOBODYS, _empty(1))[0].wait(_AT_ONCE)
 
     def _expected(self, header: Header) -> tuple[Any, torch.Tensor]:
         if header.tag == BULK:
@@ -164,7 +132,16 @@ class GlooTransport:
         return posted
 
     def _post(self, tag: int, buffer: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        return self._gloo.recv([buffer], self._other, tag), buffer
+        return self._gloo.recv([buffer], self._other, _slot(tag, buffer)), buffer
+
+
+def _slot(tag: int, buffer: torch.Tensor) -> int:
+    """Where gloo looks for a tag's message: a buffer of another length is another place.
+
+    Gloo ends the process whose buffer is too short; so it never finds it, and the header says why.
+    """
+    assert tag <= _NOBODYS
+    return tag + buffer.numel() % _LENGTHS * _TAGS
 
 
 def _empty(length: int) -> torch.Tensor:

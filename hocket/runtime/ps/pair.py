@@ -11,9 +11,10 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.ps import messages
+from hocket.runtime.ps.connect import connected
 from hocket.runtime.ps.control import Guest, connect
-from hocket.runtime.ps.gloo import GlooTransport, Meeting
 from hocket.runtime.ps.layout import Frame, laid_out
+from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.messages import Lay
 from hocket.runtime.ps.order import Direction
 from hocket.runtime.ps.outbox import Outbox
@@ -25,6 +26,7 @@ from hocket.runtime.ps.transport import BULK, STATE, Header, Kind, Transport, Tr
 if TYPE_CHECKING:
     from hocket.runtime.ps.client import Client
 
+_CLOSED_S = 1.0
 _NO_LABEL = -1
 
 
@@ -50,9 +52,10 @@ class Pair:
         self._by_tag: dict[int, Frame] = {}
         self._tags_used = 0
         self._filled: dict[int, int] = {}
-        self._last_ranks = {"pull": -1, "push": -1}
+        self._last: dict[Direction, tuple[int, int]] = {"pull": (0, -1), "push": (0, -1)}
         self._since_s = 0.0
         self._state_posted = False
+        self._threads: list[threading.Thread] = []
         job = client.job
         guest = Guest("worker", client.worker, "")
         self._connection = connect(address, job.token, guest, job.timeout_s)
@@ -60,8 +63,8 @@ class Pair:
         self._start("hear", self._hear)
         host = self._connection.local_host
         try:
-            self._transport: Transport = GlooTransport(self._meeting, 1, host, job.timeout_s)
-        except TransportError:
+            self._transport: Transport = connected(job, self._meeting, host, server=False)
+        except (TransportError, HocketError):
             self.close()
             raise
 
@@ -90,7 +93,7 @@ class Pair:
     def want(self, *, state: torch.Tensor | None) -> None:
         """Ask for the pulls of the next step, and for the model's buffers, into ``state``."""
         self._filled = {frame.tag: 0 for frame in self.pushes}
-        self._last_ranks, self.label = {"pull": -1, "push": -1}, _NO_LABEL
+        self.label = _NO_LABEL
         self._since_s = time.perf_counter()
         for frame in self.pulls:
             self._transport.expect(frame.tag, frame.buffer)
@@ -112,7 +115,7 @@ class Pair:
 
         def handover() -> None:
             started_s = time.perf_counter()
-            self._note("push", rank)
+            self._note("push", header)
             self._transport.send(header, frame.buffer)
             self._client.moved("push", self.index, frame, started_s, time.perf_counter())
 
@@ -142,9 +145,18 @@ class Pair:
         self._outbox.close()
         self._connection.close()
 
-    def _note(self, direction: Direction, rank: int) -> None:
-        self._client.order.note(direction, overtaken=rank < self._last_ranks[direction])
-        self._last_ranks[direction] = max(rank, self._last_ranks[direction])
+    def join(self, deadline_s: float) -> None:
+        """Wait for the threads: one that is inside torch when the interpreter ends aborts it."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._transport.close()
+        for thread in self._threads:
+            thread.join(_CLOSED_S)
+
+    def _note(self, direction: Direction, header: Header) -> None:
+        label, rank = self._last[direction]
+        self._client.order.note(direction, overtaken=header.label == label and header.rank < rank)
+        self._last[direction] = max((label, rank), (header.label, header.rank))
 
     # Its threads.
 
@@ -159,7 +171,9 @@ class Pair:
                 raise
 
         name = f"hocket-{name}-server-{self.index}"
-        threading.Thread(target=guarded, name=name, daemon=True).start()
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _send(self) -> None:
         while (handover := self._outbox.take()) is not None:
@@ -194,7 +208,7 @@ class Pair:
             if header.kind is Kind.PULL and header.tag in self._by_tag:
                 frame = self._by_tag[header.tag]
                 self.label = header.label
-                self._note("pull", header.rank)
+                self._note("pull", header)
                 client.arrived(self, frame)
                 started_s, self._since_s = self._since_s, now_s
                 client.moved("pull", self.index, frame, started_s, now_s)

@@ -13,9 +13,10 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.ps import messages
+from hocket.runtime.ps.connect import connected
 from hocket.runtime.ps.control import Connection
-from hocket.runtime.ps.gloo import GlooTransport, Meeting
 from hocket.runtime.ps.layout import Frame, check_lay, laid_out
+from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.outbox import Outbox
 from hocket.runtime.ps.transport import BULK, Header, Kind, Transport, TransportError
 
@@ -87,7 +88,7 @@ class Peer:
     def _set_up(self) -> None:
         job = self._exchange.job
         host = self.connection.local_host
-        self._transport = GlooTransport(self._meeting, 0, host, job.timeout_s)
+        self._transport = connected(job, self._meeting, host, server=True)
         spec = self._exchange.spec_of(self)
         wanted = self._exchange.admit(self, spec)
         self._start("send", self._send)
@@ -110,8 +111,11 @@ class Peer:
         threading.Thread(target=guarded, name=name, daemon=True).start()
 
     def _send(self) -> None:
-        while (handover := self.outbox.take()) is not None:
-            handover()
+        try:
+            while (handover := self.outbox.take()) is not None:
+                handover()
+        finally:
+            self.transport.close()
 
     def _receive(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -55,6 +56,9 @@ class Server:
                     break
             # Who was told of a failure hangs up.
             exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
+        exchange.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
         if exchange.failure:
             print(f"hocket: server {self.index}: {exchange.failure}", file=sys.stderr, flush=True)
         return 1 if exchange.failure or not exchange.finished else 0

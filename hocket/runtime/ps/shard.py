@@ -79,7 +79,9 @@ class Shard:
             p = self.parameters[i]
             p.grad = gradient.view(p.shape) if scale == 1.0 else (gradient * scale).view(p.shape)
             rows.setdefault(self._groups[i], []).append(p)
-        groups = [restored(settings[k]) | {"params": members} for k, members in rows.items()]
+        # What a worker without an optimizer leaves out is as the class has it.
+        defaults = self._optimizer.defaults
+        groups = [defaults | restored(settings[k]) | {"params": members} for k, members in rows.items()]
         Deferred(self._optimizer, groups).run()
         for i in used:
             self.parameters[i].grad = None

@@ -76,3 +76,6 @@ class Transport(Protocol):
 
     def receive(self) -> tuple[Header, torch.Tensor | None]:
         """The next message, its payload in the buffer that was posted for it."""
+
+    def close(self) -> None:
+        """No message is going to come or go; who waits for one has an error, or sees the peer's end."""

@@ -200,7 +200,7 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     [
         (
             {"WORLD_SIZE": "4", "HOCKET_TOKEN": "x" * 16},
-            "WORLD_SIZE is 4, but 1 servers and 2 workers make 3",
+            "WORLD_SIZE is 4, but 1 servers and 2 workers",
         ),
         ({"WORLD_SIZE": "3"}, "there is no HOCKET_TOKEN; give all ranks the same secret in it"),
         ({"WORLD_SIZE": "3", "HOCKET_TOKEN": "short"}, "a token of 5 characters can be guessed"),
