@@ -7,8 +7,8 @@ import time
 import msgspec
 import pytest
 
-from benchmarks.graphs import inception_like
 from benchmarks.zoo import k80
+from hocket.bench.graphs import inception_like
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.io import step_document
 from hocket.network import Network, Topology

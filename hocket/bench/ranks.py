@@ -12,11 +12,8 @@ whichever variant it is. A time is that of the slowest rank.
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +30,7 @@ import torch.distributed as dist
 from hocket.bench.batches import choose_batch_sizes
 from hocket.bench.bound import critical_cycle_s, simulated_s
 from hocket.bench.models import load
+from hocket.bench.process import run_rank
 from hocket.bench.request import (
     BUCKETS_MB,
     BUSY,
@@ -41,7 +39,6 @@ from hocket.bench.request import (
     DEFAULT_BUCKET_MB,
     HOCKET,
     HOCKET_COMPILED,
-    LOST,
     NETWORK,
     Answer,
     Measured,
@@ -63,55 +60,28 @@ _TRIES = 3
 
 
 def main() -> None:
-    """Serve the request in the first argument; answers go to the folder in the second.
-
-    Rank 0 leaves answer.json there. A rank that fails leaves one line in RANK.failed and ends with status 1,
-    or with :data:`LOST` where it failed because another was gone.
-    """
+    """Serve the request in the first argument; rank 0 leaves answer.json in the folder in the second."""
     request, folder = msgspec.json.decode(sys.argv[1], type=Request), Path(sys.argv[2])
-    threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
-    # An interrupt is for whoever started us to speak of.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What a user's file prints is no part of the answer that whoever started us prints.
-    os.dup2(2, 1)
+    run_rank(partial(_serve, request, folder), folder)
+
+
+def _serve(request: Request, folder: Path) -> None:
     torch.set_num_threads(request.threads)
     # Long training on one batch makes gradients vanish, and arithmetic next to zero is slow.
     torch.set_flush_denormal(True)
-    try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
-        cells = _Rank(request).measure()
-        hosts: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(hosts, socket.gethostname())
-        if dist.get_rank() == 0:
-            answer = Answer(
-                cells=cells,
-                workers=dist.get_world_size(),
-                hosts=sorted(set(hosts)),
-                torch=str(torch.__version__),
-            )
-            (folder / "answer.json").write_bytes(msgspec.json.encode(answer))
-        dist.destroy_process_group()
-        # An interpreter that ends is aborted where one of torch's threads still has a tensor to give back.
-        sys.stdout.flush()
-        os._exit(0)
-    except Exception as error:
-        kind = "" if isinstance(error, HocketError) else f"{type(error).__name__}: "
-        (folder / f"{os.environ['RANK']}.failed").write_text(f"{kind}{error}".strip().partition("\n")[0])
-        # Threads of the process groups may still wait for a rank that is gone.
-        os._exit(LOST if _by_another(error) else 1)
-
-
-def _leave_with(parent: int) -> None:
-    """End this process when the one that started it is gone: nobody waits for what it finds."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
-def _by_another(error: Exception) -> bool:
-    """Whether this rank failed only because another is gone; gloo has no type of its own for that."""
-    text = str(error).lower()
-    return isinstance(error, dist.DistError) or "connection closed" in text or "connection reset" in text
+    dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
+    cells = _Rank(request).measure()
+    hosts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(hosts, socket.gethostname())
+    if dist.get_rank() == 0:
+        answer = Answer(
+            cells=cells,
+            workers=dist.get_world_size(),
+            hosts=sorted(set(hosts)),
+            torch=str(torch.__version__),
+        )
+        (folder / "answer.json").write_bytes(msgspec.json.encode(answer))
+    dist.destroy_process_group()
 
 
 class _Block(NamedTuple):

@@ -16,6 +16,7 @@ import msgspec
 
 from hocket.bench.figures import Cell, Summary, cell_of, summary_of
 from hocket.bench.models import check_name
+from hocket.bench.process import environment_of_ranks
 from hocket.bench.request import LOST, Answer, Request
 from hocket.errors import HocketError
 from hocket.lab import Lab
@@ -83,13 +84,7 @@ def bench_train(
     with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
         command = [sys.executable, "-P", "-m", "hocket.bench.ranks"]
         command += [msgspec.json.encode(request).decode(), folder]
-        environment = {
-            **_ALLOCATOR,
-            "OMP_NUM_THREADS": str(request.threads),
-            "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of namespaces without a name server
-            # Ranks import what this process imports, from where it does.
-            "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
-        }
+        environment = {**_ALLOCATOR, **environment_of_ranks(request.threads)}
         limit_s = request.timeout_s + _ENDING_S
         if place is None:
             rate_bps = rate_bps or _RATE_BPS
@@ -133,7 +128,7 @@ def _run_here(command: Sequence[str], environment: dict[str, str], limit_s: floa
             process.wait(10)
 
 
-def check_ended(ended: Sequence[Ended], folder: Path) -> None:
+def check_ended(ended: Sequence[Ended], folder: Path, doing: str = "training") -> None:
     """Refuse ranks that failed, naming the one that the others failed with; it said why in ``folder``.
 
     Raises
@@ -147,11 +142,11 @@ def check_ended(ended: Sequence[Ended], folder: Path) -> None:
     # Whoever lost another is not at fault, and the first to end was not ended for the others' sake.
     rank, status, _ = min(failed, key=lambda one: (one.status == LOST, one.duration_s))
     if status < 0:
-        raise HocketError(f"rank {rank} was ended by signal {-status} while training")
+        raise HocketError(f"rank {rank} was ended by signal {-status} while {doing}")
     said = folder / f"{rank}.failed"
     line = said.read_text() if said.exists() else f"status {status}; standard error says more"
     why = ": another rank is gone" if status == LOST else ""
-    raise HocketError(f"rank {rank} failed while training{why}: {line}")
+    raise HocketError(f"rank {rank} failed while {doing}{why}: {line}")
 
 
 def benchmark_document(benchmark: Benchmark) -> dict[str, Any]:

@@ -1,22 +1,30 @@
-"""``hocket bench``: real training by the clock, beside what it is to be compared with."""
+"""``hocket bench``: training, planners and the simulator by the clock."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hocket.cli import options
 from hocket.cli.lab import parse_rate
-from hocket.cli.output import print_json, print_table
-from hocket.errors import HocketError
+from hocket.cli.lists import counts
+from hocket.cli.output import note, print_json, print_table, progress
+from hocket.errors import HocketError, UnknownNameError
 
-app = typer.Typer(help="Time real training beside what it is to be compared with.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from hocket.bench.accuracy_request import Mode
 
+app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
 
-@app.callback()
-def _bench() -> None:
-    """Keep ``train`` a command of its own: typer calls a group's only command without its name."""
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STEP|MODEL|NUMBER...", help="hocket.step/1 files, zoo models, or numbers of operations."
+    ),
+]
+Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator are one thread each.")]
 
 
 @app.command()
@@ -48,6 +56,7 @@ def train(
 
     The cluster is emulated (as root), or that of the processes that torchrun started.
     """
+    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.models import NAMES
     from hocket.bench.request import Request
     from hocket.bench.table import cell_heading, cell_table, summary_line
@@ -83,3 +92,142 @@ def _ratios(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
+
+
+@app.command()
+def plan(
+    targets: Targets,
+    policies: Annotated[str | None, typer.Option(help="Some of them: tic,tac,caramel; else all.")] = None,
+    workers: options.Workers = 8,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    repeats: Annotated[int, typer.Option(help="How often each plan is made, in turns.")] = 7,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time planners: seconds a plan, and what that is for each operation of the step."""
+    from hocket.bench.graphs import load_target
+    from hocket.bench.speed import bench_plan, on_cores
+    from hocket.bench.speed_table import plan_table
+    from hocket.planner import POLICIES
+
+    network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
+    graphs = {target: load_target(target) for target in targets}
+    names = list(POLICIES) if policies is None else policies.split(",")
+    with on_cores(cores), progress("planning") as report:
+        rows = bench_plan(graphs, network, names, repeats=repeats, progress=report)
+    if json:
+        print_json({"cores": cores, "repeats": repeats, "workers": workers, "servers": servers, "rows": rows})
+    else:
+        print_table(plan_table(rows))
+
+
+@app.command()
+def sim(
+    targets: Targets,
+    policy: Annotated[str, typer.Option(help="Plan by this policy.")] = "tac",
+    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16.")] = "1,4,16",
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps that the simulator simulates.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each worker that are predicted.")] = 100,
+    repeats: Annotated[int, typer.Option(help="How often each is timed, in turns.")] = 5,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time the simulator and the predictor: events a second, seconds a step, compiling apart."""
+    from hocket.bench.graphs import load_target
+    from hocket.bench.speed import bench_simulation, on_cores
+    from hocket.bench.speed_table import simulation_table
+
+    networks = [
+        options.network_of(count, servers, bandwidth, latency, file=network_file)
+        for count in counts(workers, "workers")
+    ]
+    graphs = {target: load_target(target) for target in targets}
+    with on_cores(cores), progress("simulating") as report:
+        rows = bench_simulation(
+            graphs, networks, policy, iterations=iterations, steps=steps, repeats=repeats, progress=report
+        )
+    if json:
+        print_json({"cores": cores, "repeats": repeats, "rows": rows})
+    else:
+        print_table(simulation_table(rows))
+
+
+@app.command()
+def predict(
+    step: Annotated[
+        list[str] | None,
+        typer.Option(help="What to replay, as bench plan takes it, or chain; several by commas."),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Orders to compare; those for all-reduce have no servers.")
+    ] = "fifo,random,tic,tac,reverse",
+    mode: Annotated[str, typer.Option(help="async, sync or both.")] = "async,sync",
+    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-8.")] = "1,2,4,8",
+    servers: Annotated[str, typer.Option(help="Numbers of them.")] = "1,2",
+    rate: Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")] = "1gbit",
+    transfer: Annotated[
+        str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
+    ] = "250ms",
+    rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Steps that each worker replays.")] = 14,
+    skip: Annotated[int, typer.Option(help="Of them, left out at the beginning.")] = 3,
+    timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
+    seed: options.Seed = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write a page of measured against predicted.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Replay steps on an emulated cluster (as root) and say how far predictions are from it.
+
+    Operations are slept through and transfers are real. Predictions know the step and what hocket network
+    measure says of the lab's links, nothing else.
+    """
+    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
+    from hocket.bench.accuracy import accuracy_document, bench_predict
+    from hocket.bench.accuracy_request import STEPS, Request
+    from hocket.bench.accuracy_table import group_table, row_table
+    from hocket.document import check_writable, write_whole
+    from hocket.network import parse_duration
+    from hocket.report.accuracy_page import render_accuracy
+
+    steps_asked = STEPS if step is None else tuple(name for part in step for name in part.split(","))
+    request = Request(
+        steps=steps_asked,
+        policies=tuple(policy.split(",")),
+        modes=_modes(mode),
+        workers=tuple(counts(workers, "workers")),
+        servers=tuple(counts(servers, "servers")),
+        rate_bps=parse_rate(rate),
+        transfer_s=parse_duration(transfer),
+        rho=rho,
+        num_steps=steps,
+        skip=skip,
+        seed=seed,
+        timeout_s=parse_duration(timeout),
+    )
+    if plot is not None:
+        check_writable(plot, *(Path(name) for name in steps_asked))
+    accuracy = bench_predict(request)
+    if plot is not None:
+        write_whole(render_accuracy(accuracy).encode(), plot)
+        note(f"{plot}: open it in a browser")
+    if json:
+        print_json(accuracy_document(accuracy))
+    else:
+        print_table(row_table(accuracy.rows))
+        print_table(group_table(accuracy.groups))
+
+
+def _modes(text: str) -> tuple[Mode, ...]:
+    from hocket.bench.accuracy_request import MODES
+
+    for part in text.split(","):
+        if part not in MODES:
+            raise UnknownNameError("mode", part, MODES)
+    return cast("tuple[Mode, ...]", tuple(text.split(",")))

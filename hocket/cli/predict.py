@@ -58,6 +58,9 @@ def predict(
     oversubscription: Annotated[float, typer.Option(help="Of each rack's uplink.")] = 1.0,
     background: Annotated[float, typer.Option(help="Fraction of every link that others use.")] = 0.0,
     backup: Annotated[int, typer.Option(help="Sync: slowest workers that a step does not wait for.")] = 0,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Async: workers begin apart, the last one nearly a step late.")
+    ] = False,
     steps: Annotated[int, typer.Option(help="Steps of each worker to simulate.")] = 1000,
     skip: Annotated[
         int | None, typer.Option(help="Of them, left out at the beginning; else 50, half of few.")
@@ -127,6 +130,7 @@ def predict(
             oversubscription=oversubscription,
             background=background,
             backup=backup,
+            spread=spread,
         ),
         "steps": steps,
         "skip": min(_SKIPPED, steps // 2) if skip is None else skip,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -16,7 +16,21 @@ from hocket.cli import options
 from hocket.errors import HocketError
 
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-_OURS = frozenset({"--plan", "--network", "--timeline", "--help", "-h"})
+_SERVING = (
+    *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
+    *("timeout", "restarts"),
+)
+_OURS = frozenset(
+    {
+        "--plan",
+        "--network",
+        "--timeline",
+        "--architecture",
+        "--help",
+        "-h",
+        *(f"--{name}" for name in _SERVING),
+    }
+)
 TORCHRUN_FLAGS = frozenset(
     {
         *("-h", "--help", "-m", "--module", "--standalone", "--no-python", "--no_python"),
@@ -53,16 +67,60 @@ def train(
     timeline: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the last 8 steps, for Perfetto and compare.")
     ] = None,
+    architecture: Annotated[
+        Literal["allreduce", "ps"],
+        typer.Option(help="How gradients are exchanged; what follows is for ps."),
+    ] = "allreduce",
+    servers: Annotated[int | None, typer.Option(help="Parameter servers, 1 by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers, 1 by default.")] = None,
+    mode: Annotated[
+        Literal["sync", "async", "inference"] | None,
+        typer.Option(help="inference: workers only pull; else sync."),
+    ] = None,
+    barrier: options.Barrier = None,
+    staleness: Annotated[
+        int | None, typer.Option(help="async: how many steps a worker may be ahead of another one.")
+    ] = None,
+    backup: Annotated[
+        int | None, typer.Option(help="sync: how many of the workers a step does not wait for.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ..."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Decides orders that are drawn.")] = None,
+    transport: Annotated[
+        Literal["gloo", "grpc"] | None, typer.Option(help="What tensors travel by; else gloo.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="No wait takes longer; 1800s by default.")] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(min=0, help="async: how often a worker that fails is started again, else never."),
+    ] = None,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
 
-    Every option of torchrun may stand before SCRIPT, such as --nproc-per-node 2; its status is ours.
+    Every option of torchrun may stand before SCRIPT, such as --nproc-per-node 2; its status is ours. With
+    --architecture ps, servers and workers are started on this machine; under RANK and WORLD_SIZE (hocket lab
+    exec --all) each rank becomes one of them, servers first.
     """
     from hocket.document import check_writable
     from hocket.network import load_network
 
     named, script = _split(command)
     flags = {option[0] for option in named}
+    given = {
+        **{"servers": servers, "workers": workers, "mode": mode, "barrier": barrier, "staleness": staleness},
+        **{"backup": backup, "policy": policy, "seed": seed, "transport": transport, "timeout": timeout},
+        "restarts": restarts,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if architecture == "allreduce" and given:
+        raise HocketError(
+            f"--{next(iter(given))} is for parameter servers; add --architecture ps, or leave it out"
+        )
+    if architecture == "ps" and flags:
+        raise HocketError(f"{named[0][0]} is torchrun's, which does not start servers; leave it out")
     if flags.isdisjoint({"-m", "--module", "--no-python", "--no_python"}) and not Path(script[0]).is_file():
         raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
     if find_spec("torch") is None:
@@ -70,8 +128,11 @@ def train(
     # By default torchrun's processes meet in a store that outlives them: those that are started again would
     # look for each other where the ones before them were.
     told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
-    if plan is not None:
-        told["HOCKET_PLAN"] = _checked_plan(plan)
+    if policy is not None and plan is not None:
+        raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
+    wanted = policy if plan is None else plan
+    if wanted is not None:
+        told["HOCKET_PLAN"] = _checked_plan(wanted, architecture)
     if network_file is not None:
         load_network(network_file)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
@@ -79,17 +140,50 @@ def train(
         inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))
         check_writable(timeline, *inputs)
         told["HOCKET_TIMELINE"] = str(timeline.absolute())
+    if architecture == "ps":
+        _serve(script, told, wanted, given)
     # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
     # does, it does not import from the folder that it is started in.
     python = sys.executable
     os.execve(python, [python, "-P", "-m", "torch.distributed.run", *command], {**os.environ, **told})
 
 
-def _checked_plan(plan: str) -> str:
+def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: dict[str, Any]) -> NoReturn:
+    """Train with parameter servers, by the options that were ``given``."""
+    from hocket.cli.train_servers import train_with_servers
+    from hocket.launch import Rule
+    from hocket.network import parse_duration
+
+    if given.get("transport") == "grpc" and find_spec("grpc") is None:
+        raise HocketError("--transport grpc needs grpcio; pip install 'hocket[grpc]'")
+    rule = Rule(
+        mode=given.get("mode", "sync"),
+        workers=given.get("workers", 1),
+        barrier=given.get("barrier", "parameter" if wanted == "p3" else "step"),
+        staleness=given.get("staleness"),
+        backup=given.get("backup", 0),
+    )
+    if given.get("restarts") and rule.mode == "sync":
+        raise HocketError(f"--restarts {given['restarts']} is for mode 'async'; leave it out")
+    status = train_with_servers(
+        script,
+        told,
+        servers=given.get("servers", 1),
+        rule=rule,
+        restarts=given.get("restarts", 0),
+        seed=given.get("seed", 0),
+        transport=given.get("transport", "gloo"),
+        timeout_s=parse_duration(given.get("timeout", "1800s")),
+    )
+    raise typer.Exit(status)
+
+
+def _checked_plan(plan: str, architecture: str) -> str:
     """The absolute path of a plan that can be read, or a policy's name."""
+    from hocket.tuner.serving import resolved_server_plan
     from hocket.tuner.training import resolved_plan
 
-    given, policy = resolved_plan(plan)
+    given, policy = resolved_plan(plan) if architecture == "allreduce" else resolved_server_plan(plan)
     return policy if given is None else str(Path(plan).absolute())
 
 

@@ -22,6 +22,7 @@ from hocket.sim.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
 
 _IDLE, _STARTING, _MOVING = 0, 1, 2
+_NOT_BEGUN = -2  # in hand of a worker's processor: no node, but the time before its first step
 # As in sim/_kernel.py: events this close (relative to the time) are one instant.
 _INSTANT = 1.0 + 1e-12
 
@@ -86,6 +87,7 @@ def run(
     durations,
     global_durations,
     slowness,
+    start_s,
     links,
     window_bits,
     startup_s,
@@ -100,11 +102,12 @@ def run(
     """Simulate until ``step_end`` is full, or watch[1] is set; return how many chunks were logged.
 
     durations (samples, T), global_durations (samples, G): seconds; slowness (W,): factors on a worker's own
-    processor; window_bits: the HTTP/2 window, with which streams queue first come, first served, or 0:
-    streams run whole, the least rank first; shuffled: pulls in an order drawn anew by each worker in each
-    step; needed: 0 for asynchronous training, where ``step_end`` (steps,) takes the end of each step that
-    some worker completes; else how many workers' gradients complete a synchronous step, and it takes the ends
-    of those. step_worker (steps,): who completed each, -1 for all; watch (2,): how many steps are complete,
+    processor; start_s (W,): when each begins its first step, 0 for all if synchronous; window_bits: the
+    HTTP/2 window, with which streams queue first come, first served, or 0: streams run whole, the least rank
+    first; shuffled: pulls in an order drawn anew by each worker in each step; needed: 0 for asynchronous
+    training, where ``step_end`` (steps,) takes the end of each step that some worker completes; else how many
+    workers' gradients complete a synchronous step, and it takes the ends of those. step_worker (steps,): who
+    completed each, -1 for all; watch (2,): how many steps are complete,
     for another thread to read, and whether it wants no more.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
@@ -163,7 +166,14 @@ def run(
     left, sample = np.zeros(num_workers, np.int64), np.zeros(num_workers, np.int64)
     begun = np.zeros(num_workers, np.int64)  # how many steps each worker has begun
     order = np.empty(program.num_batches, np.int64)
-    begins, num_begins = np.arange(num_workers)[::-1].copy(), num_workers  # whose next step begins now
+    begins, num_begins = np.empty(num_workers, np.int64), 0  # whose next step begins now
+    for w in range(num_workers - 1, -1, -1):
+        if start_s[w] > 0.0:
+            in_hand[w * lanes_each] = _NOT_BEGUN
+            set_time(tree, w * lanes_each, start_s[w])
+        else:
+            begins[num_begins] = w
+            num_begins += 1
     ended, ended_worker, num_ended = np.empty(num_lanes, np.int64), np.empty(num_lanes, np.int64), 0
     arrivals = completed = logged = 0
     # Synchronous: for which step each worker computes, whether it rests, and what the present step waits for.
@@ -377,6 +387,10 @@ def run(
             touched[num_touched[0]] = lane
             num_touched[0] += 1
             w = worker_of_lane[lane]
+            if node == _NOT_BEGUN:
+                begins[num_begins] = w
+                num_begins += 1
+                continue
             if now > log_from_s and since[lane] < log_to_s and logged < len(log_node):
                 log_worker[logged], log_node[logged] = w, node
                 log_start[logged], log_end[logged] = since[lane], now

@@ -73,7 +73,8 @@ def lockstep_note(rows: Iterable[Prediction]) -> str | None:
     return (
         "the profile has a single sampled step: workers that start together stay in lockstep and always "
         "share the network at the same moments, while real workers drift apart and take turns, so these "
-        "figures are pessimistic; profile with more --steps (and --jitter for a derived device)"
+        "figures are pessimistic; let them begin apart with --spread, or profile with more --steps (and "
+        "--jitter for a derived device)"
     )
 
 

@@ -19,6 +19,7 @@ class Machines:
     worker_bps, server_bps : bits per second of each interface; None: the network's bandwidth.
     racks, oversubscription : as in :class:`hocket.network.Topology`.
     background : the fraction of every link that others use.
+    spread : of W asynchronous workers, number w begins w / W of a step's computing after the first one.
     backup : of W workers in synchronous training, a step takes the gradients of the first W - backup.
 
     ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most
@@ -32,6 +33,7 @@ class Machines:
     oversubscription: float = 1.0
     background: float = 0.0
     backup: int = 0
+    spread: bool = False
 
     def __post_init__(self) -> None:
         for speed in self.speeds:

@@ -100,12 +100,23 @@ class Prepared:
         return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
 
     @property
+    def start_s(self) -> tuple[float, ...] | None:
+        """When each worker begins, on the machine profiled; None: all at once."""
+        if self.step is None or not self.request.machines.spread:
+            return None
+        num_workers, computing_s = self.network.num_workers, self.step.demand.worker_s
+        return tuple(computing_s * w / num_workers for w in range(num_workers))
+
+    @property
     def lockstep(self) -> bool:
         """Whether some asynchronous workers have nothing that could pull them apart.
 
-        All measured steps are one and the same, and two workers at least are alike in speed, link and rack.
+        All measured steps are one and the same, all workers begin at once, and two at least are alike in
+        speed, link and rack.
         """
-        if self.mode == "sync" or self.drawn_anew or np.ptp(self.request.graph.durations_s, axis=1).any():
+        if self.mode == "sync" or self.request.machines.spread or self.drawn_anew:
+            return False
+        if np.ptp(self.request.graph.durations_s, axis=1).any():
             return False
         places = zip(self.speeds, self.topology.worker_bps, self.topology.worker_rack.tolist(), strict=True)
         return len(set(places)) < len(self.speeds)
@@ -195,6 +206,8 @@ def _check(request: Request, mode: Mode, architecture: Architecture, num_workers
         raise HocketError(f"barrier '{request.barrier}': asynchronous training has none; use --mode sync")
     if mode == "async" and backup:
         raise HocketError(f"{backup} backup workers: asynchronous training waits for nobody; use --mode sync")
+    if mode == "sync" and request.machines.spread:
+        raise HocketError("spread: synchronous workers begin every step together; use --mode async")
     if backup >= num_workers:
         raise HocketError(
             f"{backup} backup workers of {num_workers} leave none to wait for; use fewer, or more workers"
@@ -250,6 +263,7 @@ def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
             window_bits=prepared.window_bits,
             startup_s=network.startup_s,
             speeds=prepared.speeds,
+            start_s=prepared.start_s,
             shuffled=prepared.drawn_anew,
             needed=prepared.needed,
             seed=seed,

@@ -29,6 +29,7 @@ def run_steps(
     window_bits: float = 0.0,
     startup_s: float = 0.0,
     speeds: Sequence[float] | None = None,
+    start_s: Sequence[float] | None = None,
     shuffled: bool = False,
     needed: int = 0,
     seed: int = 0,
@@ -40,16 +41,19 @@ def run_steps(
     A synchronous step is worker -1's.
 
     window_bits: the HTTP/2 window, 0 without; startup_s: of each transfer; speeds: a factor for each worker's
-    processor; shuffled: pulls in an order drawn anew; needed: how many workers' gradients complete a
-    synchronous step, 0 for asynchronous training; log: filled with the chunks that it asks for; watch (2,):
-    how many ends are known so far, and, set from another thread, whether to stop.
+    processor; start_s: when each asynchronous one begins its first step; shuffled: pulls in
+    an order drawn anew; needed: how many workers' gradients complete a synchronous step, 0 for asynchronous
+    training; log: filled with the chunks that it asks for; watch (2,): how many ends are known so far, and,
+    set from another thread, whether to stop.
 
     Raises
     ------
     CancelledError
         When it was stopped.
     """
-    slowness = np.ones(len(topology.worker_bps)) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
+    num_workers = len(topology.worker_bps)
+    slowness = np.ones(num_workers) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
+    starts = np.zeros(num_workers) if start_s is None else np.asarray(start_s, np.float64)
     links = Links(
         topology.all_alike,
         topology.worker_bps[0],
@@ -64,6 +68,7 @@ def run_steps(
         step.durations_s,
         step.global_durations_s,
         slowness,
+        starts,
         links,
         window_bits,
         startup_s,

@@ -68,6 +68,7 @@ def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG)
             window_bits=prepared.window_bits,
             startup_s=prepared.network.startup_s,
             speeds=prepared.speeds,
+            start_s=prepared.start_s,
             shuffled=prepared.drawn_anew,
             needed=prepared.needed,
             seed=prepared.request.seed & LARGEST_SEED,

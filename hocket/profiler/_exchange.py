@@ -1,8 +1,11 @@
 """What one rank does while a network is measured: send, unpack, reduce, by the clock.
 
 Every kind of sample is taken once in each repeat, over all of its sizes, so that a machine that slows down
-slows all of them alike. Before each sample all ranks meet in a reduction; the clock is rank 0's. A repeat
-before the first is not counted: after it connections, memory and threads are there.
+slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's
+clock. A repeat before the first is not counted: after it connections, memory and threads are there.
+
+A rate-limited link that was idle passes a burst at once, a token bucket's depth: what is timed then says more
+of the bucket than of the rate. So a long message, or reduction, goes ahead of what is timed and spends it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ import torch.distributed as dist
 
 from hocket.network.file import Point
 
-_EMPTY_ROUNDS = 4  # a repeat; they are short, and everything is measured against them
+LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
+_ROW_BYTES = 4_000_000  # messages in a row, long beside the waking of threads that have no processor at once
+_MOST_IN_A_ROW = 1000
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
@@ -105,8 +110,9 @@ class _Exchange:
         self._task = task
         self._rank = dist.get_rank()
         largest = max(task.transfer_bytes)
+        self._lead = torch.zeros(LEAD_BYTES // 4)
+        self._row_s = torch.zeros(1, dtype=torch.float64)
         self._message = torch.zeros(largest, dtype=torch.uint8)
-        self._answer = torch.zeros(1, dtype=torch.uint8)
         self._received = bytearray(largest)
         self._parameter = torch.zeros(largest // 4)
         # Zeros stay zeros however often they are summed.
@@ -125,7 +131,8 @@ class _Exchange:
         hosts: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(hosts, socket.gethostname())
         return Measured(
-            transfer=one_way(self._points("empty")[0].seconds, self._points("round")),
+            # A row is as often timed too short, its beginning being seen late, as too long.
+            transfer=self._points("transfer", quantile=0.5),
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
@@ -135,10 +142,8 @@ class _Exchange:
 
     def _take_all(self) -> None:
         task = self._task
-        for _ in range(_EMPTY_ROUNDS):
-            self._take("empty", 1, 1, self._round_trip_s(1))
         for size in task.transfer_bytes:
-            self._take("round", size, 1, self._round_trip_s(size))
+            self._take("transfer", size, 1, self._message_s(size))
             self._take("parse", size, 1, self._parse_s(size))
         for size in task.reduced_bytes:
             self._take("allreduce", size, 1, self._reduction_s(size))
@@ -148,9 +153,14 @@ class _Exchange:
     def _take(self, kind: str, size: int, count: int, taken_s: float) -> None:
         self._samples[kind, size, count].append(taken_s)
 
-    def _points(self, kind: str) -> list[Point]:
+    def _points(self, kind: str, quantile: float = 0.25) -> list[Point]:
+        """The points of ``kind`` in the order in which they are taken.
+
+        A lower quartile is close to the undisturbed time and, unlike the minimum, not the lower the more
+        repeats there are.
+        """
         return [
-            Point(size_bytes=size, concurrent=count, seconds=_lower_quartile(taken_s))
+            Point(size_bytes=size, concurrent=count, seconds=float(np.quantile(taken_s, quantile)))
             for (of, size, count), taken_s in self._samples.items()
             if of == kind
         ]
@@ -158,24 +168,31 @@ class _Exchange:
     def _meet(self) -> None:
         dist.all_reduce(self._meeting)
 
-    def _round_trip_s(self, size: int) -> float:
-        """Rank 0 sends ``size`` bytes to rank 1, which answers with one byte as soon as it has them all.
+    def _message_s(self, size: int) -> float:
+        """What a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
 
-        Both receives are posted before the clock starts: a sender would else wait for its receiver to ask.
+        A long message goes first, then a row of this size at once: from the end of the long one to that of
+        the row. All receives are posted before anything is sent.
         """
-        message = self._message[:size]
-        pending = None
-        if self._rank < 2:
-            pending = dist.irecv(self._answer, 1) if self._rank == 0 else dist.irecv(message, 0)
-        self._meet()
-        start_ns = perf_counter_ns()
+        messages = [self._message[:size] for _ in range(messages_in_a_row(size))]
+        pending: list[Any] = []
         if self._rank == 0:
-            dist.send(message, 1)
-        if pending is not None:
-            pending.wait()
-        if self._rank == 1:
-            dist.send(self._answer, 0)
-        return (perf_counter_ns() - start_ns) / 1e9
+            pending = [dist.irecv(self._row_s, 1)]
+        elif self._rank == 1:
+            pending = [dist.irecv(tensor, 0) for tensor in (self._lead, *messages)]
+        self._meet()
+        if self._rank == 0:
+            for tensor in (self._lead, *messages):
+                dist.send(tensor, 1)
+            pending[0].wait()
+        elif self._rank == 1:
+            ends_ns = []
+            for receive in pending:
+                receive.wait()
+                ends_ns.append(perf_counter_ns())
+            self._row_s[0] = (ends_ns[-1] - ends_ns[0]) / 1e9
+            dist.send(self._row_s, 0)
+        return float(self._row_s[0]) / len(messages)
 
     def _parse_s(self, size: int) -> float:
         """Rank 0 makes a parameter of a received buffer; the others wait at the next meeting."""
@@ -190,6 +207,7 @@ class _Exchange:
     def _reduction_s(self, size: int) -> float:
         """One AllReduce among several in a row; one before them brings the ranks together."""
         gradients = self._gradients[: size // 4]
+        dist.all_reduce(self._lead)
         dist.all_reduce(gradients)
         start_ns = perf_counter_ns()
         for _ in range(_REDUCTIONS):
@@ -198,6 +216,7 @@ class _Exchange:
 
     def _together_s(self, count: int) -> float:
         """``count`` AllReduces on as many process groups: all started, then all waited for."""
+        dist.all_reduce(self._lead)
         self._meet()
         start_ns = perf_counter_ns()
         works = [
@@ -209,17 +228,6 @@ class _Exchange:
         return (perf_counter_ns() - start_ns) / 1e9
 
 
-def one_way(empty_s: float, rounds: list[Point]) -> list[Point]:
-    """What a message takes one way, from round trips of a message and an answer of one byte.
-
-    A round trip of d bytes is the way of d and the way of one byte, round(d) = t(d) + t(1). One of one byte
-    both ways is twice the latter, so t(d) = round(d) - round(1) / 2; no clock but rank 0's is needed. Fewer
-    bytes never take longer: should an empty round show a hiccup, the shortest round stands in for it.
-    """
-    way_back_s = min(empty_s, *(point.seconds for point in rounds)) / 2
-    return [msgspec.structs.replace(point, seconds=point.seconds - way_back_s) for point in rounds]
-
-
-def _lower_quartile(samples_s: list[float]) -> float:
-    """Close to the undisturbed time, and unlike the minimum not the lower the more repeats there are."""
-    return float(np.quantile(samples_s, 0.25))
+def messages_in_a_row(size: int) -> int:
+    """How many messages of ``size`` bytes are timed in a row."""
+    return min(_MOST_IN_A_ROW, max(1, _ROW_BYTES // size))

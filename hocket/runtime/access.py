@@ -10,12 +10,11 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from hocket.runtime.reads import Hook, no_hook
-from hocket.runtime.training import Training
 
 _HOOKS = (
     "_forward_pre_hooks",
@@ -24,6 +23,16 @@ _HOOKS = (
     "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks",
 )
+
+
+class Training(Protocol):
+    """What is asked of the training that a model is part of."""
+
+    def update_parameters(self) -> None:
+        """Bring every parameter up to date."""
+
+    def before_loading(self) -> None:
+        """Values are going to be loaded."""
 
 
 def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:

@@ -17,7 +17,8 @@ def clip_grad_norm_(
     """Clip the gradients of ``model`` as ``torch.nn.utils.clip_grad_norm_`` does; returns their norm.
 
     The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
-    that clips by norm cannot go on into the next forward pass.
+    that clips by norm cannot go on into the next forward pass. With parameter servers gradients are clipped
+    there, and the model keeps its own.
 
     Raises
     ------
@@ -27,6 +28,5 @@ def clip_grad_norm_(
     handle = vars(model).get("hocket")
     if handle is None:
         raise HocketError("the model to clip is not distributed; call hocket.distribute first")
-    handle.wait_for_gradients("clipping by norm needs every gradient")
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+    norm: torch.Tensor = handle.clip_grad_norm(max_norm, norm_type, error_if_nonfinite, foreach)
+    return norm

@@ -14,16 +14,10 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import HocketError
-from hocket.graph import (
-    OperationRow,
-    Plan,
-    StepGraph,
-    StepRows,
-    check_plan,
-    step_from_rows,
-)
+from hocket.graph import Plan, check_plan
 from hocket.network import Network
 from hocket.runtime.access import guard
+from hocket.runtime.admission import outline, trained_parameters
 from hocket.runtime.agreement import check_same_model, check_same_plan
 from hocket.runtime.allreduce import Channel, Groups
 from hocket.runtime.buckets import lay_out
@@ -35,7 +29,6 @@ from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Rounds
-from hocket.runtime.rows import parameter_rows
 from hocket.runtime.selection import Choice, Planner, selection
 from hocket.runtime.training import Training
 from hocket.runtime.watch import Watch
@@ -68,19 +61,21 @@ def distribute(
     HocketError
         When ranks differ in the model or the plan, or for what cannot be trained this way.
     """
+    if not dist.is_available() or not dist.is_initialized():
+        raise HocketError("there is no process group; call torch.distributed.init_process_group first")
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    parameters = _trained(model, optimizers, timeout_s)
+    parameters = trained_parameters(model, optimizers, timeout_s)
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)
     # What waits for its turn on one may be what the next one on the other waits for.
     control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(4))
     groups = Groups(*others)
     check_same_model(model, control)
-    baseline = from_first(planner.baseline(_outline(model, parameters)), control)
+    baseline = from_first(planner.baseline(outline(model, parameters)), control)
     if plan is not None:
         check_same_plan(plan, control)
         # Operations are known only once the step is; the rest of the rules can be checked now.
-        check_plan(msgspec.structs.replace(plan, compute_order=None), _outline(model, parameters))
+        check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
     elif len(ranks) == 1:
         plan = baseline  # nothing travels
     with torch.no_grad():
@@ -112,57 +107,6 @@ def distribute(
     ended = weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
     vars(model)["hocket"] = Handle(training, choice, undo)
-
-
-def _trained(
-    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], timeout_s: float
-) -> dict[str, torch.nn.Parameter]:
-    """The trained parameters by name, or the refusal of what cannot be trained."""
-    if not dist.is_available() or not dist.is_initialized():
-        raise HocketError("there is no process group; call torch.distributed.init_process_group first")
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise HocketError(
-            "the model is wrapped by DistributedDataParallel; give distribute the module itself"
-        )
-    if "hocket" in vars(model):
-        raise HocketError("the model is already distributed; call model.hocket.detach() first")
-    if not 0 < timeout_s <= 1e9:
-        raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")
-    for name, p in parameters.items():
-        if p.device.type != "cpu":
-            raise HocketError(
-                f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
-            )
-        if p.is_complex():
-            raise HocketError(f"'{name}' is {p.dtype}; complex gradients are not reduced, split them in two")
-    known = set(parameters.values())
-    seen: set[torch.nn.Parameter] = set()
-    for optimizer in optimizers:
-        mine = {p for group in optimizer.param_groups for p in group["params"]}
-        if not known.isdisjoint(seen & mine):
-            raise HocketError("two optimizers update the same parameter; give each parameter to one of them")
-        seen |= mine
-    return parameters
-
-
-def _outline(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> StepGraph:
-    """A step of which only the parameters are known."""
-    names = list(parameters)
-    return step_from_rows(
-        StepRows(
-            model=type(model).__name__,
-            batch_size=1,
-            device="cpu",
-            parameters=parameter_rows(parameters),
-            operations=[
-                OperationRow("forward", "forward", 0.0, [], names, []),
-                OperationRow("backward", "backward", 0.0, ["forward"], [], names),
-            ],
-        )
-    )
 
 
 def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
+
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.runtime.measured import MeasuredTimeline, explanation, timeline_of
@@ -60,9 +62,14 @@ class Handle:
         """
         self._training.settle_all()
 
-    def wait_for_gradients(self, why: str) -> None:
-        """Have all gradients reduced, for something that needs them all; :meth:`explain` repeats ``why``."""
-        self._training.wait_for_gradients(why)
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
+    ) -> torch.Tensor:
+        """As :func:`hocket.clip_grad_norm_`."""
+        training = self._training
+        training.wait_for_gradients("clipping by norm needs every gradient")
+        parameters = [p for p in training.model.parameters() if p.requires_grad]
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Within, gradients accumulate on this rank, as with ``DistributedDataParallel.no_sync``."""

@@ -19,6 +19,7 @@ from hocket.runtime.selection import Choice
 
 TIMELINE_STEPS = 8
 _ROUNDS = 5
+_TRAVELLING = {"reduce": "network", "pull": "pull", "push": "push"}
 # A share of the step that is too small to be its limit: steps of one plan differ by nearly as much.
 _LITTLE = 0.1
 # Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. What takes
@@ -65,19 +66,20 @@ def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
     spans: list[Span] = []
     for record in records:
         process = f"worker {record.rank}"
-        compute, networks = len(lanes), list[int]()
+        compute = len(lanes)
         lanes.append(Lane(process=process, name="compute"))
-        free_s: list[float] = []
+        # Of each kind of transfer, when each lane is free again, and which lane that is.
+        free: dict[str, list[tuple[float, int]]] = {}
         for kind, name, start, end in sorted(record.spans, key=lambda span: span[2]):
             lane = compute
-            if kind == "reduce":
-                k = next((k for k, free in enumerate(free_s) if free <= start), len(free_s))
-                if k == len(free_s):
-                    free_s.append(0.0)
-                    networks.append(len(lanes))
-                    lanes.append(Lane(process=process, name=f"network {k + 1}"))
-                free_s[k] = end
-                lane = networks[k]
+            if kind in _TRAVELLING:
+                lanes_of = free.setdefault(kind, [])
+                k = next((k for k, (free_s, _) in enumerate(lanes_of) if free_s <= start), len(lanes_of))
+                if k == len(lanes_of):
+                    lanes_of.append((0.0, len(lanes)))
+                    lanes.append(Lane(process=process, name=f"{_TRAVELLING[kind]} {k + 1}"))
+                lane = lanes_of[k][1]
+                lanes_of[k] = end, lane
             spans.append(Span(lane, name, kind, start - origin, end - origin))
     spans.sort(key=lambda span: span.start_s)
     return MeasuredTimeline(title=title, lanes=tuple(lanes), spans=tuple(spans))

@@ -22,7 +22,7 @@ from hocket.runtime.buckets import Bucket
 Group = dict[str, Any]
 
 # They update a parameter from that parameter, its gradient, its state and its group's settings alone.
-_PARAMETER_WISE = frozenset(
+PARAMETER_WISE = frozenset(
     getattr(torch.optim, name)
     for name in (
         "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
@@ -132,7 +132,7 @@ def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
         return f"{type(optimizer).__name__}.step was replaced on the instance"
     # Classes wrap their step when they first make an instance; what is inside says whose it is.
     method = inspect.unwrap(type(optimizer).step)
-    if not any(method is inspect.unwrap(known.step) for known in _PARAMETER_WISE):
+    if not any(method is inspect.unwrap(known.step) for known in PARAMETER_WISE):
         return f"{type(optimizer).__name__} may need all gradients at once"
     return ""
 

@@ -88,6 +88,17 @@ class Readers:
             self._reads[module] = tuple(dict.fromkeys((*self._reads[module], parameter)))
 
 
+def compiled_by_user(model: torch.nn.Module) -> set[torch.nn.Parameter]:
+    """The parameters of modules within ``model`` whose calls Dynamo may trace."""
+    return {
+        p
+        for module in model.modules()
+        if getattr(module, "_compiled_call_impl", None) is not None
+        or type(module).__name__ == "OptimizedModule"  # its own module imports the compiler
+        for p in module.parameters()
+    }
+
+
 class Hook:
     """A hook of one model's training: a copy of the model, or what is read from a pickle, has none.
 

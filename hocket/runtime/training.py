@@ -24,7 +24,7 @@ from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.optimizers import Deferred
-from hocket.runtime.reads import Hook, Readers
+from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Parameter, Rounds
 from hocket.runtime.watch import Watch
@@ -71,7 +71,7 @@ class Training:
         self._synchronising = self._wanted = True
         self._round_open = self._callback_queued = self._in_step = False
         self._depth = 0
-        self._traced = _compiled_by_user(model)
+        self._traced = compiled_by_user(model)
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
         self._noting: contextlib.AbstractContextManager[object] | None = None
@@ -97,7 +97,7 @@ class Training:
     def learned(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
-        self._traced = _compiled_by_user(self.model)
+        self._traced = compiled_by_user(self.model)
         announced = self._readers.seen - self._traced
         self._anywhere = tuple(p for p in self.parameters.values() if p not in announced)
         self._readers.settle_hooks()
@@ -320,17 +320,6 @@ class Training:
                 self.buffers.send()
         self.recorder.backward_ended()
         self.rounds.settle_unused(unused)
-
-
-def _compiled_by_user(model: torch.nn.Module) -> set[Parameter]:
-    """The parameters of modules within ``model`` whose calls Dynamo may trace."""
-    return {
-        p
-        for module in model.modules()
-        if getattr(module, "_compiled_call_impl", None) is not None
-        or type(module).__name__ == "OptimizedModule"  # its own module imports the compiler
-        for p in module.parameters()
-    }
 
 
 def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:

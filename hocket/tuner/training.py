@@ -12,6 +12,7 @@ import numpy as np
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, StepGraph, load_plan
+from hocket.launch import Job, job_of_environment
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner import policies_of
@@ -19,6 +20,7 @@ from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.choose import make_plan
+from hocket.tuner.serving import ServingPlanner, resolved_server_plan
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -58,6 +60,9 @@ def distribute(
 
     ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
 
+    Started by ``hocket train --architecture ps`` it trains with parameter servers: "auto" is TAC then, the
+    handle a :class:`hocket.runtime.ps.handle.ServedHandle`, and no process group is needed.
+
     Raises
     ------
     HocketError
@@ -68,6 +73,10 @@ def distribute(
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
+    job = job_of_environment()
+    if job is not None:
+        _serve(model, optimizer, wanted, network, job, compile=compile, process_group=process_group)
+        return model, optimizer
     given, policy = resolved_plan(wanted)
     runtime.distribute(
         model,
@@ -83,6 +92,35 @@ def distribute(
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
     return model, optimizer
+
+
+def _serve(
+    model: Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    wanted: str | Plan,
+    network: Network | None,
+    job: Job,
+    *,
+    compile: bool,  # noqa: A002
+    process_group: ProcessGroup | None,
+) -> None:
+    """Train with the parameter servers of ``job``, which says how long to wait and what is kept alike."""
+    from hocket.runtime.ps.distribute import serve
+
+    if compile or process_group is not None:
+        what = "compile=True" if compile else "a process group"
+        raise HocketError(f"{what} is for training without servers; leave it out, or --architecture ps")
+    given, policy = resolved_server_plan(wanted)
+    serve(
+        model,
+        optimizer,
+        job=job,
+        worker=int(os.environ.get("RANK", "0")),
+        planner=ServingPlanner(policy, job.seed),
+        plan=given,
+        network=network,
+        timeline_path=os.environ.get("HOCKET_TIMELINE"),
+    )
 
 
 def resolved_plan(wanted: str | Plan) -> tuple[Plan | None, str]:

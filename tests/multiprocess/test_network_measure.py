@@ -21,8 +21,9 @@ import pytest
 from hocket.errors import HocketError
 from hocket.network import load_network, reduction_s
 from hocket.network.file import Point
+from hocket.network.fit import fit_line
 from hocket.profiler import measure_network
-from hocket.profiler._exchange import one_way
+from hocket.profiler._exchange import LEAD_BYTES, messages_in_a_row
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 SMALL = ("--largest", "4MB", "--repeats", "2", "--concurrent", "3")
@@ -204,12 +205,31 @@ def test_what_a_rank_says_when_it_fails_is_passed_on(monkeypatch: pytest.MonkeyP
         measure_network()
 
 
-def test_one_way_by_hand() -> None:
-    rounds = [Point(size_bytes=1000, seconds=0.010), Point(size_bytes=4000, seconds=0.013)]
-    # 4 ms there and back again for next to nothing: 2 ms of each round are the answer's.
-    assert [p.seconds for p in one_way(0.004, rounds)] == pytest.approx([0.008, 0.011])
-    # An empty round with a hiccup is not longer than the shortest one.
-    assert [p.seconds for p in one_way(1.0, rounds)] == pytest.approx([0.005, 0.008])
+@pytest.mark.parametrize("burst_bytes", [0, 262_144, 524_288])
+def test_a_burst_that_an_idle_link_passes_at_once_is_spent_before_the_clock_starts(burst_bytes: int) -> None:
+    rate_bps, way_s, message_s = 1e9, 1e-4, 2e-5
+
+    def arrives_s(num_bytes: int) -> float:
+        """When so many bytes have left a full token bucket, and come a way without a limit."""
+        return way_s + max(0, num_bytes - burst_bytes) * 8 / rate_bps
+
+    sizes = [*(1000 * 4**k for k in range(8)), 32_000_000]
+    points = []
+    for size in sizes:
+        count = messages_in_a_row(size)
+        row_s = arrives_s(LEAD_BYTES + count * size) - arrives_s(LEAD_BYTES)
+        points.append(Point(size_bytes=size, seconds=row_s / count + message_s))
+    fit = fit_line(points)
+    assert 8 / fit.b_s_per_byte == pytest.approx(rate_bps)
+    assert fit.a_s == pytest.approx(message_s)
+    # What was timed behind nothing would follow the bucket.
+    alone = fit_line([Point(size_bytes=size, seconds=arrives_s(size)) for size in sizes])
+    assert (8 / alone.b_s_per_byte > 1.05 * rate_bps) == (burst_bytes > 0)
+
+
+def test_a_row_is_of_four_megabytes_where_that_is_not_too_many_messages() -> None:
+    sizes = (1000, 100_000, 250_000, 1_000_000, 32_000_000)
+    assert [messages_in_a_row(size) for size in sizes] == [1000, 40, 16, 4, 1]
 
 
 @pytest.mark.slow

@@ -147,6 +147,7 @@ def predict(
     capacity: dict[Any, float],
     window_bits: float = 0.0,
     speeds: list[float] | None = None,
+    start_s: list[float] | None = None,
     needed: int = 0,
 ) -> list[float]:
     """The ends of steps: of whoever completes one (needed 0), or of synchronous steps of ``needed`` workers.
@@ -155,6 +156,7 @@ def predict(
     ``links``: what a pull or push between a worker and a server crosses.
     """
     speeds = speeds or [1.0] * num_workers
+    start_s = start_s or [0.0] * num_workers
     workers = range(num_workers)
     now = 0.0
     queues: dict[Any, list[Any]] = {}  # (worker, resource) -> tasks, in the order of their keys
@@ -206,7 +208,10 @@ def predict(
     if needed:
         open_step()
     for w in workers:
-        begin(w)
+        if start_s[w]:
+            running[w, "start"] = {"task": None, "ends": start_s[w]}
+        else:
+            begin(w)
     left_global = set(job.updates) if needed else set()
     for _ in range(10_000_000):
         # Start.
@@ -255,7 +260,9 @@ def predict(
         done = []
         for k in over:
             w, task = k[0], running.pop(k)["task"]
-            if task in job.batch and chunk_rest[w, task] > 0:
+            if task is None:
+                begin(w)
+            elif task in job.batch and chunk_rest[w, task] > 0:
                 add(w, task)
             else:
                 done.append((w, task))

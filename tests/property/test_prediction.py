@@ -103,6 +103,7 @@ def both(
     topology: Topology | None = None,
     window_bits: float = 0.0,
     speeds: tuple[float, ...] | None = None,
+    start_s: tuple[float, ...] | None = None,
     needed: int = 0,
     joined: bool = True,
 ) -> tuple[list[float], list[float]]:
@@ -118,6 +119,7 @@ def both(
         window_bits=window_bits,
         startup_s=network.startup_s,
         speeds=speeds,
+        start_s=start_s,
         needed=needed,
         seed=seed,
     )
@@ -131,6 +133,7 @@ def both(
         capacity=capacity,
         window_bits=window_bits,
         speeds=list(speeds) if speeds else None,
+        start_s=list(start_s) if start_s else None,
         needed=needed,
     )
     return ends.tolist(), expected
@@ -170,6 +173,26 @@ def test_synchronous_steps_with_backup_workers_are_the_naive_twins(
     speeds = tuple(data.draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(network.num_workers))
     ends, expected = both(
         jittered(graph, seed), plan, network, steps=4, seed=seed, speeds=speeds, needed=needed
+    )
+    assert ends == pytest.approx(expected, rel=1e-9)
+
+
+@given(cases(samples=2, servers=2), st.sampled_from([0.0, 1500.0]), st.booleans(), st.data())
+@examples(100)
+def test_workers_that_begin_apart_are_the_naive_twins(
+    case: tuple[StepGraph, Plan, Network], window_bits: float, joined: bool, data: st.DataObject
+) -> None:
+    graph, plan, network = case
+    start = st.sampled_from([0.0, 0.0, 1.3, 7.7])
+    ends, expected = both(
+        jittered(graph, 0),
+        plan,
+        network,
+        steps=3,
+        seed=0,
+        window_bits=window_bits,
+        start_s=tuple(data.draw(start) for _ in range(network.num_workers)),
+        joined=joined,
     )
     assert ends == pytest.approx(expected, rel=1e-9)
 

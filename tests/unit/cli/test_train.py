@@ -16,6 +16,9 @@ from tests.unit.cli.test_commands import CARAMEL, STEP, hocket, in_tmp, refused
 __all__ = ["in_tmp"]
 
 
+PS = ["--architecture", "ps"]
+
+
 class Started(NamedTuple):
     arguments: list[str]
     told: dict[str, str]
@@ -121,6 +124,21 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         (["--plan", STEP, "train.py"], "is not 'hocket.plan/1'"),
         (["--plan", STEP.replace("step", "tac.plan"), "train.py"], "training takes one for 'allreduce'"),
         (["--network", "none.json", "train.py"], "none.json: cannot be read"),
+        (["--workers", "2", "train.py"], "--workers is for parameter servers; add --architecture ps"),
+        (["--policy", "tac", "train.py"], "--policy is for parameter servers"),
+        ([*PS, "--nnodes", "2", "train.py"], "--nnodes is torchrun's, which does not start servers"),
+        ([*PS, "--policy", "caramel", "train.py"], "'caramel' is unknown; choose one of: auto, fifo"),
+        ([*PS, "--plan", CARAMEL, "train.py"], "with servers training takes one for 'ps'"),
+        ([*PS, "--plan", "p.json", "--policy", "tac", "train.py"], "both say how to plan"),
+        ([*PS, "--staleness", "2", "train.py"], "staleness 2 is for mode 'async', not 'sync'"),
+        ([*PS, "--mode", "async", "--backup", "1", "train.py"], "backup 1 is for mode 'sync'"),
+        ([*PS, "--backup", "2", "--workers", "2", "train.py"], "backup 2 of 2 workers leaves none"),
+        ([*PS, "--backup=1", "--workers=2", "--barrier=parameter", "train.py"], "a barrier per step"),
+        ([*PS, "--workers", "0", "train.py"], "0 workers cannot train"),
+        ([*PS, "--servers", "0", "train.py"], "0 servers cannot serve"),
+        ([*PS, "--restarts", "1", "train.py"], "--restarts 1 is for mode 'async'"),
+        ([*PS, "--timeout", "0s", "train.py"], "a timeout of 0.0 s is not between 0 and 1e9"),
+        ([*PS, "--mode", "fast", "train.py"], "'fast' is not one of"),
         (["--network", "train.py", "train.py"], "train.py: is not JSON"),
         (["--timeline", "no/where.json", "train.py"], "does not exist; create it first"),
         (["--timeline", "train.py", "train.py"], "is also an input"),
@@ -139,3 +157,58 @@ def test_help_is_ours_before_the_script(monkeypatch: pytest.MonkeyPatch) -> None
     ran = hocket("train", "--nnodes", "2", "--help", "train.py")
     assert ran.status == 0
     assert "--timeline" in ran.out
+
+
+def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[list[str], Mapping[str, str]]] = []
+
+    def execve(program: str, command: list[str], environment: Mapping[str, str]) -> NoReturn:
+        told.append(([program, *command[1:]], environment))
+        raise _Replaced
+
+    monkeypatch.setattr(os, "execve", execve)
+    outside = {"WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000", "HOCKET_TOKEN": "x" * 16}
+    for name, value in outside.items():
+        monkeypatch.setenv(name, value)
+    from hocket.cli.main import main
+
+    monkeypatch.setattr(
+        sys, "argv", ["hocket", "train", *PS, "--workers", "2", "--policy", "tic", "train.py", "--lr", "1"]
+    )
+    for rank in ("0", "2"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(_Replaced):
+            main()
+    (server, its), (worker, theirs) = told
+    assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server", "0"]
+    assert worker == [sys.executable, "train.py", "--lr", "1"]
+    assert its["HOCKET_JOB"] == theirs["HOCKET_JOB"]
+    assert its["HOCKET_STORE"] == "10.0.0.7:4001"
+    assert {
+        name: theirs[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOCKET_PLAN")
+    } == {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "4001",
+        "HOCKET_PLAN": "tic",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"WORLD_SIZE": "4", "HOCKET_TOKEN": "x" * 16},
+            "WORLD_SIZE is 4, but 1 servers and 2 workers",
+        ),
+        ({"WORLD_SIZE": "3"}, "there is no HOCKET_TOKEN; give all ranks the same secret in it"),
+        ({"WORLD_SIZE": "3", "HOCKET_TOKEN": "short"}, "a token of 5 characters can be guessed"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    for name, value in {"RANK": "1", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert message in refused(hocket("train", *PS, "--workers", "2", "train.py"))

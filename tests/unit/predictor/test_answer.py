@@ -112,5 +112,6 @@ def test_lockstep_is_said_once_and_why() -> None:
     note = lockstep_note(rows)
     assert note is not None
     assert answers(rows).count(note) == 1
-    assert all(word in note for word in ("single sampled step", "pessimistic", "--steps", "--jitter"))
+    told = ("single sampled step", "pessimistic", "--spread", "--steps", "--jitter")
+    assert all(word in note for word in told)
     assert lockstep_note([row(1, 50)]) is None

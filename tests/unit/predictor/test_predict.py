@@ -71,6 +71,16 @@ def test_workers_that_drift_apart_share_less() -> None:
     assert not one(layers(samples=8), workers=[2]).lockstep
 
 
+def test_workers_that_begin_apart_share_less() -> None:
+    apart, together = (one(layers(), workers=[2], machines=Machines(spread=s)) for s in (True, False))
+    assert apart.throughput > 1.05 * together.throughput
+    assert one(layers(), machines=Machines(spread=True)).step_s == one(layers()).step_s
+    free = Network(bandwidth_bps=1e15)
+    first = one(layers(), free, workers=[2], machines=Machines(spread=True), steps=1, skip=0)
+    # 4 s of operations and half a second of updates; the second worker begins half of 4 s later.
+    assert first.step_s == pytest.approx(6.5)
+
+
 def test_a_window_stops_a_large_stream_once() -> None:
     """Stream a of 1 s stops after half of it, b goes first, the forward pass waits for the rest."""
     # a 0-.5, b .5-1, a 1-1.5, b 1.5-2; f a 1.5-2.5, f b 2.5-3.5, ... all else half a second later
@@ -165,6 +175,7 @@ def test_who_stays_in_lockstep() -> None:
     assert not one(layers(), workers=[2], machines=Machines(speeds=(1.0, 0.5))).lockstep
     assert not one(layers(), workers=[2], machines=Machines(worker_bps=(1e3, 2e3))).lockstep
     assert not one(layers(), workers=[2], mode="sync").lockstep
+    assert not one(layers(), workers=[2], machines=Machines(spread=True)).lockstep
 
 
 def test_any_seed_is_taken() -> None:
@@ -279,6 +290,7 @@ def test_an_interrupt_stops_kernels_that_run() -> None:
         ({"mode": "async", "architecture": "allreduce"}, "mode 'async'"),
         ({"barrier": "step"}, "barrier 'step'"),
         ({"machines": Machines(backup=1)}, "1 backup workers"),
+        ({"machines": Machines(spread=True), "mode": "sync"}, "spread: synchronous workers"),
         ({"machines": Machines(backup=1), "mode": "sync"}, "1 backup workers of 1"),
         ({"machines": Machines(backup=1), "architecture": "allreduce", "workers": [3]}, "1 backup workers"),
         ({"architecture": "allreduce", "window_bytes": 1e6}, "a window"),

@@ -1,0 +1,130 @@
+"""One rank of ``bench predict``: a server or a worker of every row that has one as it.
+
+Processes stay from row to row; each row's groups are its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from hocket.bench.accuracy_request import Answer, Configuration, Orders, Replayed, ReplayedRow
+from hocket.bench.process import run_rank
+from hocket.graph import load_plan, load_step
+from hocket.launch import Job, Rule
+from hocket.runtime.allreduce import Groups
+from hocket.runtime.group import Group
+from hocket.runtime.replay.servers import free_address, serve
+from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+
+
+def main() -> None:
+    """Serve the orders in the folder's orders.json; rank 0 leaves answer.json there."""
+    folder = Path(sys.argv[1])
+    run_rank(partial(_serve, folder), folder)
+
+
+def _serve(folder: Path) -> None:
+    orders = msgspec.json.decode((folder / "orders.json").read_bytes(), type=Orders)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=orders.wait_s))
+    rows = []
+    for number, row in enumerate(orders.rows):
+        _say(f"row {number + 1} of {len(orders.rows)}: {_named(row)}")
+        own = _take_part(orders, row, number, folder)
+        # Connections of this row end with what holds them, in circles.
+        gc.collect()
+        everybody: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everybody, own)
+        replays = [replay for replay in everybody if replay is not None]
+        rows.append(
+            ReplayedRow(
+                ends_s=[replay.ends_s for replay in replays],
+                out_of_order=max(replay.out_of_order for replay in replays),
+            )
+        )
+    if dist.get_rank() == 0:
+        (folder / "answer.json").write_bytes(msgspec.json.encode(Answer(rows=rows)))
+    dist.destroy_process_group()
+
+
+def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Replay | None:
+    """Play this rank's part in ``row``; None for one that is no worker in it."""
+    asked, worker = row.configuration, dist.get_rank() - orders.most_servers
+    graph, plan = load_step(folder / row.graph), load_plan(folder / row.plan)
+    works = 0 <= worker < asked.workers
+    if asked.architecture == "allreduce":
+        if not works:
+            return None
+        ranks = range(orders.most_servers, orders.most_servers + asked.workers)
+        timeout = timedelta(seconds=orders.wait_s)
+        names = ("transfers", "urgent", "choices")
+        groups = Groups(*(Group(ranks, f"replay/{number}/{name}", timeout) for name in names))
+        return replay_with_reductions(
+            graph,
+            plan,
+            groups,
+            worker=worker,
+            steps=orders.num_steps,
+            seed=orders.seed,
+            timeout_s=orders.wait_s,
+        )
+    job = _job(orders, asked)
+    if dist.get_rank() < asked.servers:
+        serve(job, dist.get_rank())
+    if not works:
+        return None
+    compute_s = float(graph.durations_s.sum(axis=0).mean())
+    return replay_with_servers(
+        graph,
+        plan,
+        job,
+        worker=worker,
+        steps=orders.num_steps,
+        drawn_anew=row.drawn_anew,
+        # Workers that began together would stay together for hundreds of steps.
+        delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
+        seed=orders.seed,
+    )
+
+
+def _job(orders: Orders, asked: Configuration) -> Job:
+    """The row's job, which the first rank, where server 0 is, tells all others."""
+    told: list[str] = [""]
+    if dist.get_rank() == 0:
+        job = Job(
+            address=free_address(os.environ["MASTER_ADDR"]),
+            token=secrets.token_hex(16),
+            rule=Rule(mode=asked.mode, workers=asked.workers),
+            servers=asked.servers,
+            timeout_s=orders.wait_s,
+            seed=orders.seed,
+        )
+        told = [job.encoded()]
+    dist.broadcast_object_list(told)
+    return msgspec.json.decode(told[0], type=Job)
+
+
+def _named(row: Replayed) -> str:
+    asked = row.configuration
+    servers = f", {asked.servers} servers" if asked.servers else ""
+    return f"{asked.step}, {asked.policy}, {asked.mode}, {asked.workers} workers{servers}"
+
+
+def _say(text: str) -> None:
+    if dist.get_rank() == 0:
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

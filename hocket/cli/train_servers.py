@@ -1,0 +1,69 @@
+"""``hocket train --architecture ps``: servers, workers, and one line for what does not fit together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from hocket.errors import HocketError
+from hocket.launch import Job, Rule
+from hocket.launch.processes import SERVER, run_job, server_environment, worker_environment
+
+Barrier = Literal["step", "parameter"]
+
+_HOST = "127.0.0.1"
+_TOKEN = "HOCKET_TOKEN"
+
+
+def train_with_servers(
+    script: Sequence[str],
+    told: Mapping[str, str],
+    *,
+    servers: int,
+    rule: Rule,
+    restarts: int,
+    **options: Any,
+) -> int:
+    """Train ``script`` with servers on this machine, or be one process of a job that was started elsewhere.
+
+    ``told``: variables for the script; ``options``: of the :class:`Job`. Where RANK and WORLD_SIZE are in the
+    environment (torchrun, ``hocket lab exec --all``), the first ranks are servers and the others workers.
+    """
+    command = [str(Path(script[0])), *script[1:]]
+    if "RANK" in os.environ:
+        _become(command, told, servers=servers, rule=rule, **options)
+    with socket.create_server((_HOST, 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname()[:2])
+        job = Job(address=address, token=secrets.token_hex(16), rule=rule, servers=servers, **options)
+        return run_job(job, listener, command, told, restarts)
+
+
+def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: Rule, **options: Any) -> None:
+    """Go on as the server or the worker that RANK asks for."""
+    rank, world = int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
+    if world != servers + rule.workers:
+        raise HocketError(
+            f"WORLD_SIZE is {world}, but {servers} servers and {rule.workers} workers make"
+            f" {servers + rule.workers}; start as many ranks, the first ones are servers"
+        )
+    token = os.environ.get(_TOKEN)
+    if token is None:
+        raise HocketError(
+            f"there is no {_TOKEN}; give all ranks the same secret in it, e.g. openssl rand -hex 16"
+        )
+    host, port = os.environ.get("MASTER_ADDR", _HOST), int(os.environ.get("MASTER_PORT", "29500"))
+    job = Job(address=f"{host}:{port}", token=token, rule=rule, servers=servers, **options)
+    store = f"{host}:{port + 1}"
+    if rank < servers:
+        run, environment = [sys.executable, "-P", *SERVER, str(rank)], server_environment(job, store)
+    else:
+        run = [sys.executable, *command]
+        environment = {**told, **worker_environment(job, store, rank - servers)}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(run[0], run, {**os.environ, **environment})

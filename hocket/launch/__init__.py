@@ -1,0 +1,5 @@
+"""Starting the processes of a job with parameter servers, and what all of them know."""
+
+from hocket.launch.job import JOB_VARIABLE, Job, Rule, job_of_environment
+
+__all__ = ["JOB_VARIABLE", "Job", "Rule", "job_of_environment"]

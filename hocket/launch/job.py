@@ -1,0 +1,106 @@
+"""What every process of a job with parameter servers knows; imports no torch, as commands do not."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from hocket.errors import HocketError
+
+JOB_VARIABLE = "HOCKET_JOB"
+"""The environment variable that holds the job as JSON."""
+
+_SHORTEST_TOKEN = 16
+_MOST = 10_000
+
+Mode = Literal["sync", "async", "inference"]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which push is applied when, and which pull is answered when.
+
+    ``sync``: a round's update is made of the gradients of the first ``workers`` - ``backup`` workers that
+    bring them (Chen et al. 2016). ``async``: each worker's push is an update of its own; with ``staleness``
+    no worker begins a step while another one is more than so many steps behind it (Ho et al. 2013).
+    ``inference``: nobody pushes. ``barrier``: with "step" a worker's pulls wait until every parameter of
+    their server is up to date, with "parameter" each waits for its own parameters alone.
+    """
+
+    mode: Mode = "sync"
+    workers: int = 1
+    barrier: Literal["step", "parameter"] = "step"
+    staleness: int | None = None
+    backup: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= _MOST:
+            raise HocketError(f"{self.workers} workers cannot train; give 1 to {_MOST}")
+        if self.staleness is not None and self.mode != "async":
+            raise HocketError(
+                f"staleness {self.staleness} is for mode 'async', not '{self.mode}'; leave it out"
+            )
+        if self.staleness is not None and self.staleness < 0:
+            raise HocketError(f"a staleness of {self.staleness} steps is none; give 0 or more")
+        if self.backup and self.mode != "sync":
+            raise HocketError(f"backup {self.backup} is for mode 'sync', not '{self.mode}'; leave it out")
+        if not 0 <= self.backup < self.workers:
+            raise HocketError(f"backup {self.backup} of {self.workers} workers leaves none; give less")
+        if self.backup and self.barrier == "parameter":
+            raise HocketError("backup workers take a barrier per step; leave out --barrier parameter")
+
+    @property
+    def needed(self) -> int:
+        """How many workers' gradients make a synchronous update."""
+        return self.workers - self.backup
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
+
+    ``token``: what a process has to know to take part. ``transport``: what tensors travel by. No wait takes
+    longer than ``timeout_s``. ``seed`` decides random orders.
+    """
+
+    address: str
+    token: str
+    rule: Rule
+    servers: int = 1
+    transport: Literal["gloo", "grpc"] = "gloo"
+    timeout_s: float = 1800.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        split_address(self.address)
+        if not 1 <= self.servers <= _MOST:
+            raise HocketError(f"{self.servers} servers cannot serve; give 1 to {_MOST}")
+        if len(self.token) < _SHORTEST_TOKEN:
+            raise HocketError(
+                f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}"
+            )
+        if not 0 < self.timeout_s <= 1e9:
+            raise HocketError(f"a timeout of {self.timeout_s} s is not between 0 and 1e9; give e.g. 600s")
+
+    def encoded(self) -> str:
+        """What :data:`JOB_VARIABLE` holds."""
+        return msgspec.json.encode(self).decode()
+
+
+def job_of_environment() -> Job | None:
+    """The job that this process is part of; None where it is part of none."""
+    text = os.environ.get(JOB_VARIABLE)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Job)
+    except msgspec.MsgspecError as error:
+        raise HocketError(f"{JOB_VARIABLE} is no job: {error}; start workers with hocket train") from None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port``."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) < 1 << 16:
+        raise HocketError(f"'{address}' is not host:port; give e.g. 10.0.0.1:29500")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,180 @@
+"""The processes of a job with parameter servers on this machine: started, watched and ended together.
+
+Torchrun ends all workers when one fails, which is not what asynchronous training is for. So workers are
+started here, each with the environment that torchrun gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hocket.launch.job import JOB_VARIABLE, Job, split_address
+
+_POLL_S = 0.05
+_GRACE_S = 10.0  # to end with an error of one's own
+_TERMINATE_S = 5.0
+
+SERVER = ("-m", "hocket.runtime.ps.server")
+
+
+@dataclass
+class _Process:
+    """``name`` in messages; ``worker``: its number, None for a server."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    worker: int | None = None
+    attempt: int = 0
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in words."""
+        status = self.popen.returncode
+        return f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+
+
+def worker_environment(job: Job, store: str, worker: int, attempt: int = 0) -> dict[str, str]:
+    """What a worker's script finds beside this process's environment: torchrun's variables, and the job."""
+    host, port = split_address(store)
+    told = {
+        JOB_VARIABLE: job.encoded(),
+        "RANK": str(worker),
+        "LOCAL_RANK": os.environ.get("LOCAL_RANK", str(worker)),
+        "WORLD_SIZE": str(job.rule.workers),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+        # Server 0 serves the store that the script's process group meets in.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "HOCKET_ATTEMPT": str(attempt),
+    }
+    if job.rule.mode != "sync":
+        # A worker that comes again finds nobody who waits for it in the script's process group.
+        told["TORCH_GLOO_LAZY_INIT"] = "1"
+    if job.rule.workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+        told["OMP_NUM_THREADS"] = "1"  # as torchrun does
+    return told
+
+
+def server_environment(job: Job, store: str) -> dict[str, str]:
+    """What a server finds beside this process's environment."""
+    return {JOB_VARIABLE: job.encoded(), "HOCKET_STORE": store}
+
+
+def run_job(
+    job: Job, listener: socket.socket, command: Sequence[str], told: Mapping[str, str], restarts: int
+) -> int:
+    """Run the servers of ``job``, the first one at ``listener``, and ``command`` as each worker; the status.
+
+    ``told``: variables for the workers. Asynchronous workers that fail are started again, ``restarts`` times
+    each, and afterwards the others go on without them; in a synchronous job that has too few left, everybody
+    ends.
+    """
+    with socket.create_server((split_address(job.address)[0], 0)) as store_listener:
+        store = "{}:{}".format(*store_listener.getsockname()[:2])
+        run = _Run(job, store, command, told, restarts)
+        try:
+            run.start(listener, store_listener)
+            listener.close()
+            store_listener.close()
+            return run.watch()
+        finally:
+            run.end()
+
+
+class _Run:
+    def __init__(
+        self, job: Job, store: str, command: Sequence[str], told: Mapping[str, str], restarts: int
+    ) -> None:
+        self._job, self._store = job, store
+        self._command, self._told = list(command), dict(told)
+        self._restarts = restarts
+        self._servers: list[_Process] = []
+        self._workers: list[_Process] = []
+        self._given_up = 0
+
+    def start(self, listener: socket.socket, store_listener: socket.socket) -> None:
+        inherited = [listener.fileno(), store_listener.fileno()]
+        for index in range(self._job.servers):
+            fds = inherited if index == 0 else []
+            command = [sys.executable, "-P", *SERVER, str(index), *map(str, fds)]
+            environment = server_environment(self._job, self._store)
+            self._servers.append(_Process(f"server {index}", _started(command, environment, fds)))
+        for worker in range(self._job.rule.workers):
+            self._workers.append(self._started(worker, 0))
+
+    def watch(self) -> int:
+        """Wait for the workers; 0 where all that had to finish did."""
+        while any(worker.popen.poll() is None for worker in self._workers):
+            for process in [*self._workers, *self._servers]:
+                if process.popen.poll() not in (None, 0) and not self._goes_on(process):
+                    self._say(f"{process.name} ended with {process.ended}; everything was ended")
+                    self._wait(_GRACE_S)
+                    return 1
+            time.sleep(_POLL_S)
+        failed = [worker for worker in self._workers if worker.popen.returncode != 0]
+        return 1 if len(failed) > self._given_up or self._given_up == len(self._workers) else 0
+
+    def end(self) -> None:
+        """End what is still there, with all that it has started."""
+        for number, seconds in ((signal.SIGTERM, _TERMINATE_S), (signal.SIGKILL, _TERMINATE_S)):
+            for process in [*self._workers, *self._servers]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.popen.pid, number)
+            self._wait(seconds, servers=True)
+
+    def _started(self, worker: int, attempt: int) -> _Process:
+        environment = {**self._told, **worker_environment(self._job, self._store, worker, attempt)}
+        popen = _started([sys.executable, *self._command], environment, [])
+        return _Process(f"worker {worker}", popen, worker, attempt)
+
+    def _goes_on(self, process: _Process) -> bool:
+        """Whether the job goes on without ``process``, which has failed, or with one in its place."""
+        if process.worker is None:
+            return False
+        if process.popen.returncode == 0 or process not in self._workers:
+            return True
+        rule = self._job.rule
+        if rule.mode != "sync" and process.attempt < self._restarts:
+            self._say(f"{process.name} ended with {process.ended}; it is started again")
+            self._workers[process.worker] = self._started(process.worker, process.attempt + 1)
+            return True
+        if process.attempt < 0:
+            return True  # given up already
+        spare = rule.backup if rule.mode == "sync" else rule.workers - 1
+        if self._given_up >= spare:
+            return False
+        self._given_up += 1
+        process.attempt = -1
+        self._say(f"{process.name} ended with {process.ended}; the others go on")
+        return True
+
+    def _wait(self, seconds: float, *, servers: bool = False) -> None:
+        deadline_s = time.monotonic() + seconds
+        waited = [*self._workers, *(self._servers if servers else [])]
+        while any(process.popen.poll() is None for process in waited) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+
+    def _say(self, text: str) -> None:
+        print(f"hocket: {text}", file=sys.stderr, flush=True)
+
+
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    # A session of its own: what it starts ends with it.
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )

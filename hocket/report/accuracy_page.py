@@ -1,0 +1,60 @@
+"""The page of ``bench predict``: measured against predicted throughput, and the errors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hocket.bench.accuracy import Accuracy
+from hocket.bench.accuracy_figures import Row
+from hocket.bench.accuracy_table import group_name
+from hocket.report.page import rendered
+
+
+class _Tile(NamedTuple):
+    """One of the figures that the page opens with."""
+
+    label: str
+    figure: str
+    note: str
+
+
+def render_accuracy(accuracy: Accuracy) -> str:
+    """A picture of every row, the errors by group, and a table of all rows."""
+    request, groups = accuracy.request, accuracy.groups
+    every = groups[-1]
+    worst = max(accuracy.rows, key=lambda row: abs(row.error))
+    setup = (
+        f"an emulated cluster with links of {request.rate_bps / 1e9:g} Gbit/s,"
+        f" measured {accuracy.network.bandwidth_bps / 1e9:.4g} · all parameters {request.transfer_s:g} s"
+        f" · rho {request.rho:g} · {request.num_steps} steps, {request.skip} of them skipped"
+    )
+    tiles = [
+        _Tile("Mean error", f"{every.mean_error:.1%}", f"over {every.rows} rows"),
+        _Tile("Largest error", f"{worst.error:+.1%}", _named(worst)),
+    ]
+    return rendered(
+        "accuracy.html",
+        {"rows": [_point(row) for row in accuracy.rows]},
+        title="Predicted against measured",
+        setup=setup,
+        tiles=tiles,
+        groups=[(group_name(group), group) for group in groups],
+        rows=accuracy.rows,
+    )
+
+
+def _named(row: Row) -> str:
+    servers = f", {row.servers} servers" if row.servers else ""
+    return f"{row.step}, {row.policy}, {row.mode}, {row.workers} workers{servers}"
+
+
+def _point(row: Row) -> dict[str, float | str | None]:
+    return {
+        "name": _named(row),
+        "step": row.step,
+        "measured": row.measured,
+        "predicted": row.predicted,
+        "lin": row.lin,
+        "cynthia": row.cynthia,
+        "error": row.error,
+    }

@@ -1,0 +1,66 @@
+"""What can be trained at all, whoever sums up its gradients, and what is known of a step before the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
+from hocket.runtime.rows import parameter_rows
+
+
+def trained_parameters(
+    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], timeout_s: float
+) -> dict[str, torch.nn.Parameter]:
+    """The trained parameters by name.
+
+    Raises
+    ------
+    HocketError
+        For what cannot be trained.
+    """
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise HocketError(
+            "the model is wrapped by DistributedDataParallel; give distribute the module itself"
+        )
+    if "hocket" in vars(model):
+        raise HocketError("the model is already distributed; call model.hocket.detach() first")
+    if not 0 < timeout_s <= 1e9:
+        raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")
+    for name, p in parameters.items():
+        if p.device.type != "cpu":
+            raise HocketError(
+                f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
+            )
+        if p.is_complex():
+            raise HocketError(f"'{name}' is {p.dtype}; complex gradients are not reduced, split them in two")
+    known = set(parameters.values())
+    seen: set[torch.nn.Parameter] = set()
+    for optimizer in optimizers:
+        mine = {p for group in optimizer.param_groups for p in group["params"]}
+        if not known.isdisjoint(seen & mine):
+            raise HocketError("two optimizers update the same parameter; give each parameter to one of them")
+        seen |= mine
+    return parameters
+
+
+def outline(model: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> StepGraph:
+    """A step of which only the parameters are known."""
+    names = list(parameters)
+    return step_from_rows(
+        StepRows(
+            model=type(model).__name__,
+            batch_size=1,
+            device="cpu",
+            parameters=parameter_rows(parameters),
+            operations=[
+                OperationRow("forward", "forward", 0.0, [], names, []),
+                OperationRow("backward", "backward", 0.0, ["forward"], [], names),
+            ],
+        )
+    )

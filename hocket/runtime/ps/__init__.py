@@ -1,0 +1,1 @@
+"""Parameter servers in real training: the servers, the workers' side, and what travels between them."""

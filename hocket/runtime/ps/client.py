@@ -1,0 +1,327 @@
+"""A worker's side of parameter servers, without a model: steps of pulls that arrive and pushes that leave.
+
+A step is :meth:`Client.want`, then for each parameter :meth:`Client.wait` and :meth:`Client.push`, in any
+order that the worker likes, and :meth:`Client.commit`. Training drives it by a model's hooks, a replay by a
+clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan
+from hocket.launch import Job
+from hocket.runtime.ps import messages
+from hocket.runtime.ps.layout import Frame, cut, homes_of
+from hocket.runtime.ps.messages import Piece, Settings
+from hocket.runtime.ps.order import Direction, Order
+from hocket.runtime.ps.pair import Pair
+from hocket.runtime.ps.shard import State
+from hocket.runtime.ps.spec import Spec
+from hocket.runtime.ps.transport import FIRST_FRAME, STATE, TransportError
+
+Moved = Callable[[Direction, int, Frame, float, float], None]
+"""Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
+
+_FAREWELL_S = 5.0
+_THREADS_END_S = 1.0
+
+
+class Client:
+    """Worker ``worker`` of ``job``, which trains what ``spec`` describes.
+
+    ``values()`` are its initial ones by name, and the optimizer's state as ``name/key``; worker 0's hold,
+    unless servers have some already. ``changed`` guards all
+    state. ``initial``: everybody's values at the start, by name. ``planned``: worker 0's plan, once it came.
+
+    Raises
+    ------
+    HocketError
+        When servers cannot be reached or refuse this worker; in every method when one is lost, or does not
+        answer within the job's timeout.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        worker: int,
+        spec: Spec,
+        values: Callable[[], State],
+        moved: Moved = lambda *_: None,
+    ) -> None:
+        self.job, self.worker, self.spec = job, worker, spec
+        self.moved = moved
+        self.changed = threading.Condition()
+        self.homes = homes_of(spec, job.servers)
+        self.steps = 0
+        self.planned: Plan | None = None
+        self.order = Order()
+        self._error = ""
+        self._finished = False
+        self._missing = [0] * len(spec.parameters)
+        self._pull_of: list[list[tuple[Frame, int]]] = []
+        self._push_of: list[list[tuple[int, int]]] = []
+        self._next_tag = FIRST_FRAME
+        self._state = Frame([Piece(k) for k in range(spec.buffers)], spec.state, STATE, "buffers")
+        self._state_due = self._state_asked = False
+        self.pairs: list[Pair] = []
+        try:
+            self._join(values)
+        except TransportError as error:
+            self.close()
+            raise HocketError(f"worker {worker} cannot join: {error}") from None
+        except HocketError:
+            self.close()
+            raise
+
+    def _join(self, values: Callable[[], State]) -> None:
+        addresses = [self.job.address]
+        for k in range(self.job.servers):
+            tensors = [self.spec.parameters[i] for i in self.homes.of[k]]
+            pair = Pair(self, k, addresses[k], tensors)
+            self.pairs.append(pair)
+            pair.begin(self.spec)
+            self._until(functools.partial(_has, pair, "started"), f"server {k} did not answer")
+            assert pair.started is not None
+            if k == 0:
+                addresses = pair.started.servers
+        given: State | None = None
+        self.initial: dict[str, torch.Tensor] = {}
+        for pair in self.pairs:
+            assert pair.started is not None
+            if pair.started.wants_values:
+                given = values() if given is None else given
+                mine = self._part(given, pair)
+                pair.send_values(mine)
+                self.initial |= mine[0]
+            else:
+                self._until(functools.partial(_has, pair, "values"), f"server {pair.index} sent no values")
+                assert pair.values is not None
+                self.initial |= pair.values
+                pair.values = None
+
+    def _part(self, values: State, pair: Pair) -> State:
+        """What of ``values`` lives on the server of ``pair``."""
+        names = {tensor.name for tensor in pair.tensors}
+        state = {tensor.name for tensor in self.spec.state} if pair.index == 0 else set()
+
+        def here(key: str) -> bool:
+            return key in names or key in state or key.rpartition("/")[0] in names
+
+        tensors, others = values
+        return {k: v for k, v in tensors.items() if here(k)}, {k: v for k, v in others.items() if here(k)}
+
+    # A plan.
+
+    def lay(self, plan: Plan, *, drawn: bool = False) -> None:
+        """Cut what travels by ``plan`` from the next step on; ``drawn``: pulls in a new random order each."""
+        names = [tensor.name for tensor in self.spec.parameters]
+        lays = cut(plan, names, self.homes, drawn=drawn, first_tag=self._next_tag)
+        with self.changed:
+            self._pull_of = [[] for _ in names]
+            self._push_of = [[] for _ in names]
+            for pair, lay, members in zip(self.pairs, lays, self.homes.of, strict=True):
+                pair.lay(lay)
+                self._next_tag = max(self._next_tag, lay.first_tag + len(lay.pulls) + len(lay.pushes))
+                for frame in pair.pulls:
+                    for k, piece in enumerate(frame.pieces):
+                        self._pull_of[members[piece.parameter]].append((frame, k))
+                for rank, frame in enumerate(pair.pushes):
+                    for k, piece in enumerate(frame.pieces):
+                        self._push_of[members[piece.parameter]].append((rank, k))
+
+    # A step.
+
+    def want(self) -> None:
+        """Ask every server for the pulls of the next step; what came with the last one is overwritten."""
+        with self.changed:
+            self._check()
+            self._missing = [len(pieces) for pieces in self._pull_of]
+            self._state_due = self._state_asked = bool(self.worker and self._state.pieces)
+            for pair in self.pairs:
+                state = self._state.buffer if self._state_due and pair.index == 0 else None
+                self._guarded(pair, functools.partial(pair.want, state=state))
+
+    def has(self, i: int) -> bool:
+        """Whether parameter ``i`` has arrived for this step."""
+        return self._missing[i] == 0
+
+    def wait(self, i: int) -> None:
+        """Until parameter ``i`` has arrived for this step."""
+        if self._missing[i] or self._error:
+            server = self.homes.server[i]
+            self._until(
+                lambda: self._missing[i] == 0,
+                f"server {server} did not send '{self.spec.parameters[i].name}'",
+            )
+
+    def wait_until(self, due: Callable[[], bool], timeout_s: float) -> bool:
+        """Until ``due``, which is asked whenever something arrives, at most so long; whether it is."""
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self._error) or due(), timeout_s)
+            self._check()
+            return due()
+
+    def value(self, i: int) -> torch.Tensor:
+        """What has arrived of parameter ``i``, flat; good until the next :meth:`want`."""
+        pieces = [frame.views[k] for frame, k in self._pull_of[i]]
+        if len(pieces) == 1:
+            return pieces[0]
+        ordered = sorted(self._pull_of[i], key=lambda place: place[0].pieces[place[1]].part)
+        return torch.cat([frame.views[k] for frame, k in ordered])
+
+    def push(self, i: int, gradient: torch.Tensor | None) -> None:
+        """The gradient of ``i`` is complete (None: not used); its push leaves when its batch is."""
+        pair = self.pairs[self.homes.server[i]]
+        if pair.label < 0:
+            self._until(lambda: pair.label >= 0, f"server {pair.index} did not begin the step")
+        for rank, k in self._push_of[i]:
+            pair.fill(rank, k, gradient)
+
+    def send_state(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Worker 0: the model's buffers as the step has left them."""
+        if self.worker == 0 and self._state.pieces:
+            for k, value in enumerate(buffers):
+                self._state.fill(k, value)
+            self.pairs[0].send_state(self._state.buffer.clone())
+
+    def received_state(self) -> list[torch.Tensor] | None:
+        """The buffers that go with this step's parameters; None where the worker's own hold."""
+        if not self._state_asked:
+            return None
+        self._until(lambda: not self._state_due, "server 0 did not send the buffers")
+        self._state_asked = False
+        return [view.clone() for view in self._state.views]
+
+    def norms(self, norm_type: float) -> list[float]:
+        """Of each reduced gradient of this step, whose pushes are complete on all workers."""
+        for pair in self.pairs:
+            pair.norms = None
+            pair.say(messages.AskNorms(norm_type))
+        self._until(lambda: all(pair.norms is not None for pair in self.pairs), "servers did not tell norms")
+        by_server = [pair.norms or [] for pair in self.pairs]
+        return [by_server[s][place] for s, place in zip(self.homes.server, self.homes.place, strict=True)]
+
+    def commit(self, settings: Settings, scale: float = 1.0) -> None:
+        """What is pushed in this step counts, with these settings, gradients times ``scale``."""
+        self._until(lambda: all(pair.label >= 0 for pair in self.pairs), "servers did not begin the step")
+        with self.changed:
+            self._check()
+            for pair in self.pairs:
+                pair.say(messages.Commit(settings, scale))
+            self.steps += 1
+
+    # Beside steps.
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state, ``name/key``, with all that this worker has committed."""
+        for pair in self.pairs:
+            pair.optimizer_state = None
+            pair.say(messages.AskState())
+        self._until(
+            lambda: all(pair.optimizer_state is not None for pair in self.pairs),
+            "servers did not send the optimizer's state",
+        )
+        return {key: value for pair in self.pairs for key, value in (pair.optimizer_state or {}).items()}
+
+    def publish(self, plan: Plan) -> None:
+        """Worker 0: this plan is for everybody, from their next step on."""
+        self.pairs[0].say(messages.Planned(plan))
+        with self.changed:
+            self.planned = plan
+
+    def finish(self) -> None:
+        """Leave once everything that was pushed has gone; servers go on without this worker."""
+        with self.changed:
+            if self._finished:
+                return
+            self._finished = True
+            for pair in self.pairs:
+                if not self._error:
+                    pair.finish()
+            # A farewell that does not come is nobody's trouble here.
+            self.changed.wait_for(
+                lambda: bool(self._error) or all(pair.ended for pair in self.pairs), _FAREWELL_S
+            )
+        self.close()
+
+    def close(self) -> None:
+        """End every connection; servers take this worker for lost, unless it has finished."""
+        self._hang_up()
+        deadline_s = time.monotonic() + _THREADS_END_S
+        for pair in self.pairs:
+            pair.join(deadline_s)
+
+    # What pairs report, in their threads.
+
+    def arrived(self, pair: Pair, frame: Frame) -> None:
+        """A pull of ``pair`` has arrived."""
+        members = self.homes.of[pair.index]
+        for piece in frame.pieces:
+            self._missing[members[piece.parameter]] -= 1
+
+    def state_arrived(self) -> None:
+        """The buffers have arrived."""
+        self._state_due = False
+
+    def heard(self, pair: Pair, message: object) -> None:
+        """``pair``'s server has said something."""
+        with self.changed:
+            match message:
+                case messages.Started():
+                    pair.started = message
+                case messages.Norms(norms):
+                    pair.norms = norms
+                case messages.Planned(plan):
+                    self.planned = plan
+                case messages.Failed(why):
+                    self._error = self._error or f"server {pair.index} ended it: {why}"
+                    self._hang_up()
+            self.changed.notify_all()
+
+    def failed(self, pair: Pair, why: str) -> None:
+        """``pair``'s server is lost; the first reason is the one that is told."""
+        with self.changed:
+            if not self._finished:
+                self._error = f"server {pair.index} at {pair.address} is gone ({why})"
+                self._hang_up()
+            pair.ended = True
+            self.changed.notify_all()
+
+    def _guarded(self, pair: Pair, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except TransportError as error:
+            self.failed(pair, str(error))
+            self._check()
+
+    def _until(self, due: Callable[[], bool], what: str) -> None:
+        started_s = time.monotonic()
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self._error) or due(), self.job.timeout_s)
+            self._check()
+            if not due():
+                raise HocketError(
+                    f"training stopped: {what} within {time.monotonic() - started_s:.0f} s; raise the timeout"
+                )
+
+    def _check(self) -> None:
+        if self._error:
+            self._hang_up()
+            raise HocketError(f"training stopped: {self._error}")
+
+    def _hang_up(self) -> None:
+        self._finished = True
+        for pair in self.pairs:
+            pair.close()
+
+
+def _has(pair: Pair, what: str) -> bool:
+    return getattr(pair, what) is not None

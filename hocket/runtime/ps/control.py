@@ -1,0 +1,198 @@
+"""The control connection of a worker-server pair: both sides prove that they know the token, then talk JSON.
+
+The proof is an HMAC over a number that the other side has just drawn, so that nothing said before helps a
+stranger, and the token itself never travels. It shows at once when the process at the other end has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from hocket.launch.job import split_address
+from hocket.runtime.ps.transport import TransportError
+
+_LENGTH = struct.Struct("<I")
+_LONGEST = 64 << 20
+_LONGEST_HELLO = 4096
+_HANDSHAKE_S = 5.0
+_RETRY_S = 0.1
+
+Role = Literal["worker", "server"]
+
+
+class _Challenge(msgspec.Struct, frozen=True):
+    nonce: str
+
+
+class _Hello(msgspec.Struct, frozen=True):
+    role: Role
+    index: int
+    address: str
+    nonce: str
+    proof: str
+
+
+class _Welcome(msgspec.Struct, frozen=True):
+    refused: str
+
+
+class Connection:
+    """One end; any thread may send, one receives."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._lock = threading.Lock()
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A machine that vanishes says nothing; its silence ends the connection within half a minute.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
+
+    @property
+    def local_host(self) -> str:
+        """The address of ours that the other side talks to."""
+        return str(self._socket.getsockname()[0])
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """For how long a message may take; None: for as long as the other side lives."""
+        self._socket.settimeout(seconds)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send one message; raises TransportError when the other side is gone."""
+        data = msgspec.json.encode(message)
+        try:
+            with self._lock:
+                self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        except OSError as error:
+            raise TransportError(f"its connection ended ({error.strerror or error})") from None
+
+    def receive(self, type_: Any, longest: int = _LONGEST) -> Any:
+        """The next message, of ``type_``; raises TransportError at the end, or where it is none."""
+        try:
+            (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+            if length > longest:
+                raise TransportError(f"a message of {length} bytes; at most {longest} are taken")
+            return msgspec.json.decode(self._exactly(length), type=type_)
+        except OSError as error:
+            raise TransportError(f"its connection ended ({error.strerror or error})") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise TransportError(f"what came is no message of Hocket's ({error})") from None
+
+    def close(self) -> None:
+        """End the connection; the other side, and a thread that waits here, see its end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _exactly(self, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            part = self._socket.recv(min(length - len(data), 1 << 20))
+            if not part:
+                raise TransportError("its connection was closed")
+            data += part
+        return bytes(data)
+
+
+class Guest(msgspec.Struct, frozen=True):
+    """Who has connected and proved to be of the job."""
+
+    role: Role
+    index: int
+    address: str
+
+
+def accept(connection: Connection, token: str) -> Guest:
+    """The server's side of the handshake; TransportError for a stranger, who learns nothing.
+
+    The guest is to be told :func:`welcome` or :func:`refuse`.
+    """
+    connection.set_timeout(_HANDSHAKE_S)
+    nonce = secrets.token_hex(16)
+    connection.send(_Challenge(nonce))
+    hello: _Hello = connection.receive(_Hello, _LONGEST_HELLO)
+    if not hmac.compare_digest(hello.proof, _proof(token, "guest", nonce, hello.nonce, _said(hello))):
+        raise TransportError("it does not know the token")
+    connection.send(_Challenge(_proof(token, "host", hello.nonce, nonce, "")))
+    return Guest(hello.role, hello.index, hello.address)
+
+
+def welcome(connection: Connection) -> None:
+    """Let the guest in."""
+    connection.send(_Welcome(""))
+    connection.set_timeout(None)
+
+
+def refuse(connection: Connection, why: str) -> None:
+    """Send a guest away, and tell it why."""
+    connection.send(_Welcome(why))
+
+
+def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connection:
+    """Reach a server, which may still be about to start, and prove who we are.
+
+    Raises
+    ------
+    TransportError
+        When there is none within ``timeout_s``, it does not know the token, or it refuses us.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline_s - time.monotonic()
+        try:
+            connected = socket.create_connection(split_address(address), timeout=max(0.1, min(left_s, 30.0)))
+            break
+        except OSError as error:
+            if left_s < _RETRY_S:
+                raise TransportError(f"nobody answers at {address} ({error.strerror or error})") from None
+            time.sleep(_RETRY_S)
+    connection = Connection(connected)
+    try:
+        connection.set_timeout(_HANDSHAKE_S)
+        theirs: str = connection.receive(_Challenge, _LONGEST_HELLO).nonce
+        nonce = secrets.token_hex(16)
+        proof = _proof(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
+        connection.send(_Hello(guest.role, guest.index, guest.address, nonce, proof))
+        answer: str = connection.receive(_Challenge, _LONGEST_HELLO).nonce
+        if not hmac.compare_digest(answer, _proof(token, "host", nonce, theirs, "")):
+            raise TransportError("it does not know the token")
+        # It may still wait for other servers.
+        connection.set_timeout(max(_HANDSHAKE_S, deadline_s - time.monotonic()))
+        refused: str = connection.receive(_Welcome, _LONGEST_HELLO).refused
+        if refused:
+            raise TransportError(refused)
+    except TransportError:
+        connection.close()
+        raise
+    connection.set_timeout(None)
+    return connection
+
+
+def _said(hello: _Hello) -> str:
+    return f"{hello.role} {hello.index} {hello.address}"
+
+
+def _proof(token: str, *parts: str) -> str:
+    return hmac.new(token.encode(), "\n".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def host_towards(address: str) -> str:
+    """The address of this machine's interface that leads to ``address``."""
+    host, port = split_address(address)
+    family = socket.getaddrinfo(host, port)[0][0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,118 @@
+"""Train a model with parameter servers with the loop for one process (TicTac, in PyTorch)."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, check_plan
+from hocket.launch import Job
+from hocket.network import Network
+from hocket.runtime.access import guard
+from hocket.runtime.admission import outline, trained_parameters
+from hocket.runtime.measured import rank_record, timeline_of
+from hocket.runtime.ps.attach import attach
+from hocket.runtime.ps.client import Client
+from hocket.runtime.ps.course import Course, PullTimes, ServerPlanner
+from hocket.runtime.ps.handle import ServedHandle
+from hocket.runtime.ps.layout import Frame
+from hocket.runtime.ps.order import Direction
+from hocket.runtime.ps.shard import State, state_of
+from hocket.runtime.ps.spec import spec_of
+from hocket.runtime.ps.training import ServedTraining
+from hocket.runtime.recorder import Recorder
+
+
+def serve(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    job: Job,
+    worker: int,
+    planner: ServerPlanner,
+    plan: Plan | None = None,
+    network: Network | None = None,
+    timeline_path: str | None = None,
+) -> None:
+    """Attach the training of ``model`` on worker ``worker`` of ``job``; ``model.hocket`` is its handle.
+
+    ``plan`` holds from the first step on; without one, ``planner`` is asked. ``network``: what to plan for,
+    measured when it is not given. All workers call this; parameters, buffers and the optimizer's state become
+    worker 0's, or, for one that comes again, what the servers have by now.
+
+    Raises
+    ------
+    HocketError
+        For what cannot be trained this way, and when servers cannot be reached or refuse this worker.
+    """
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    if len(optimizers) != 1:
+        raise HocketError(f"{len(optimizers)} optimizers: servers run one; put all parameters in its groups")
+    (only,) = optimizers
+    trained = trained_parameters(model, optimizers, job.timeout_s)
+    mine = {p for group in only.param_groups for p in group["params"]}
+    parameters = {name: p for name, p in trained.items() if p in mine}
+    if not parameters or not mine.issubset(set(model.parameters())):
+        raise HocketError(
+            "the optimizer has parameters that are not the model's, or none of them; give it those"
+        )
+    buffers = {name: b for name, b in model.named_buffers() if b.numel()}
+    frozen = {name: p for name, p in model.named_parameters() if name not in parameters and p.numel()}
+    spec = spec_of(parameters, only, buffers, frozen)
+    recorder, times = Recorder(parameters), PullTimes()
+
+    def values() -> State:
+        tensors, others = state_of(only, parameters)
+        everything = {**parameters, **buffers, **frozen}
+        return {name: t.detach() for name, t in everything.items()} | tensors, others
+
+    def moved(direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float) -> None:
+        recorder.moved(direction, f"{direction} {frame.name}", started_s, ended_s)
+        if direction == "pull":
+            times.add(client.steps, server, frame, ended_s)
+
+    step = outline(model, parameters)
+    if plan is not None:
+        # Operations are known only once the step is; the rest of the rules can be checked now.
+        check_plan(msgspec.structs.replace(plan, compute_order=None), step)
+    client = Client(job, worker, spec, values, moved)
+    _load({**parameters, **buffers, **frozen}, client.initial)
+    client.initial = {}
+    training = ServedTraining(model, only, parameters, list(buffers.values()), client, recorder)
+    first = planner.first(step) if plan is None else plan
+
+    def known_network() -> Network | None:
+        return network if network is not None else times.network(job.rule.workers, job.servers)
+
+    course = Course(training, client, planner, first, known_network, given=plan is not None)
+    client.lay(first, drawn=planner.drawn)
+    training.between_steps = course
+    training.begin()
+    # At the latest with the process, if nobody detaches the model.
+    path = timeline_path if worker == 0 else None
+    ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
+    undo: list[Callable[[], object]] = [
+        *(attach(only, training, parameters), guard(model, training), training.detach, ended)
+    ]
+    vars(model)["hocket"] = ServedHandle(training, course, undo)
+
+
+@torch.no_grad()
+def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in into.items():
+        tensor.copy_(values[name])
+
+
+def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:
+    if timeline_path is not None:
+        timeline_of([rank_record(recorder, client.worker, 0.0)], title).save(timeline_path)
+    # An interpreter that ends on an error has one here: then this worker has not finished, it is lost.
+    if getattr(sys, "last_value", None) is None:
+        client.finish()
+    else:
+        client.close()

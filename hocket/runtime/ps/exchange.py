@@ -1,0 +1,356 @@
+"""What workers say to a server and are told, what they push and pull, and the updates in between."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.launch import Job
+from hocket.runtime.ps import messages
+from hocket.runtime.ps.layout import Frame, homes_of
+from hocket.runtime.ps.ledger import Contribution, Due, Ledger
+from hocket.runtime.ps.messages import Piece, Settings
+from hocket.runtime.ps.packing import packed, unpacked
+from hocket.runtime.ps.peer import Brought, Peer
+from hocket.runtime.ps.shard import Shard, mean_gradient
+from hocket.runtime.ps.spec import Spec
+from hocket.runtime.ps.transport import STATE, Header, Kind, TransportError
+
+_KEPT_LABELS = 3
+
+
+class Exchange:
+    """Of server ``index`` of ``job``; ``peers``: the workers that are there, ``finished``: those that were.
+
+    ``changed`` guards everything but the shard's values, which ``_values`` guards. ``addresses``: where all
+    servers are; ``failure``: why the training ends before its time.
+    """
+
+    def __init__(self, job: Job, index: int, address: str) -> None:
+        self.job, self.index = job, index
+        self.changed = threading.Condition()
+        self.told = {index: address}
+        self.peers: dict[int, Peer] = {}
+        self.seen: set[int] = set()
+        self.finished: set[int] = set()
+        self.spec: Spec | None = None
+        self.failure = ""
+        self.shard: Shard
+        self.ledger: Ledger
+        self.state_frame: Frame
+        self._values = threading.Lock()
+        self._loaded = self._closed = False
+        self._due: deque[Due] = deque()
+        self._gradients: dict[tuple[int, Contribution], tuple[Brought, Peer]] = {}
+        self._commits: dict[Contribution, tuple[Settings, float]] = {}
+        self._norms: dict[tuple[int, float], list[float]] = {}
+        self._asked_norms: list[tuple[Peer, float]] = []
+        self._asked_state: list[Peer] = []
+        self._state_label = -1
+        self._plan: messages.Planned | None = None
+        threading.Thread(target=self._update, name="hocket-update", daemon=True).start()
+
+    def fail(self, why: str) -> None:
+        """End the training and tell every worker why."""
+        with self.changed:
+            if self.failure:
+                return
+            self.failure = why
+            for peer in self.peers.values():
+                with contextlib.suppress(TransportError):
+                    peer.connection.send(messages.Failed(why))
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Run no more updates; the training is over."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where every server is; on others than server 0 only what they know."""
+        return [self.told.get(k, "") for k in range(self.job.servers)]
+
+    # Workers come.
+
+    def spec_of(self, peer: Peer) -> Spec:
+        """The model that ``peer`` brings, once it has told; all servers are there then."""
+        with self.changed:
+            wanted = range(self.job.servers) if self.index == 0 else [self.index]
+            self._wait(lambda: peer.begin is not None and all(k in self.told for k in wanted), "its model")
+            assert peer.begin is not None
+            return peer.begin.spec
+
+    def admit(self, peer: Peer, spec: Spec) -> bool:
+        """Let ``peer`` take part; whether it is to send initial values. HocketError for another model."""
+        with self.changed:
+            if self.spec is None:
+                homes = homes_of(spec, self.job.servers)
+                self.shard = Shard(spec, homes.of[self.index], with_state=self.index == 0)
+                self.ledger = Ledger(len(self.shard.tensors), self.job.rule)
+                pieces = [Piece(k) for k in range(spec.buffers if self.index == 0 else 0)]
+                self.state_frame = Frame(pieces, spec.state, STATE, "buffers")
+                self.spec = spec
+                self.changed.notify_all()
+            elif difference := self.spec.difference(spec):
+                self.fail(f"worker {peer.worker}: {difference}")
+                raise HocketError(difference)
+            peer.life = self.ledger.join(peer.worker)
+            if self._plan is not None:
+                peer.connection.send(self._plan)
+            if peer.worker == 0 and self.state_frame.pieces:
+                peer.transport.expect(STATE, torch.empty_like(self.state_frame.buffer))
+            return peer.worker == 0 and not self._loaded
+
+    def send_values(self, peer: Peer) -> None:
+        """Send ``peer`` all values as they are, once there are some."""
+        with self.changed:
+            self._wait(lambda: self._loaded, "worker 0's values")
+        with self._values:
+            payload = packed(self.shard.values())
+        peer.send_bulk(Kind.VALUES, payload)
+
+    def _wait(self, due: Callable[[], bool], what: str) -> None:
+        if not self.changed.wait_for(lambda: bool(due() or self.failure), self.job.timeout_s):
+            raise TransportError(f"{what} did not come within {self.job.timeout_s:g} s")
+        if self.failure:
+            raise TransportError(self.failure)
+
+    # What they say.
+
+    def heard(self, peer: Peer, message: object) -> None:
+        """``peer`` has said something; TransportError where it does not belong here."""
+        with self.changed:
+            self._wait(lambda: self._loaded, "worker 0's values")
+            match message:
+                case messages.Lay():
+                    peer.lay(message)
+                case messages.Want():
+                    self.ledger.want(peer.worker)
+                    peer.want()
+                case messages.Commit(settings, scale):
+                    self._committed(peer, settings, scale)
+                case messages.AskNorms(norm_type):
+                    self._asked_norms.append((peer, norm_type))
+                case messages.AskState():
+                    self._asked_state.append(peer)
+                case messages.Planned():
+                    self._plan = message
+                    for other in self.peers.values():
+                        if other is not peer:
+                            other.connection.send(message)
+                case messages.Bye():
+                    self.ended(peer, said=True)
+                case _:
+                    raise TransportError("it said what only a first message says")
+            self._answer_others()
+
+    def _committed(self, peer: Peer, settings: Settings, scale: float) -> None:
+        contribution = Contribution(peer.worker, peer.life, peer.label)
+        for old in [c for c in self._commits if c.worker == peer.worker and c.life == peer.life]:
+            if old.label <= peer.label - _KEPT_LABELS:
+                del self._commits[old]
+        self._commits[contribution] = (settings, scale)
+        self._issue(self.ledger.committed(peer.worker))
+        self._check_stuck()
+
+    def took(self, peer: Peer, header: Header, payload: torch.Tensor | None) -> None:
+        """A tensor has arrived from ``peer``."""
+        assert payload is not None
+        if header.kind is Kind.VALUES and peer.worker == 0 and not self._loaded:
+            with self._values:
+                self.shard.load(*unpacked(payload))
+                for k in range(len(self.state_frame.pieces)):
+                    self.state_frame.fill(k, self.shard.state[k])
+            with self.changed:
+                self._loaded = True
+                self.changed.notify_all()
+            return
+        with self.changed:
+            if header.kind is Kind.STATE and peer.worker == 0:
+                self._took_state(peer, header.label, payload)
+            elif header.kind is Kind.PUSH and not peer.gone:
+                self._pushed(peer, header)
+            elif not peer.gone:
+                raise TransportError(f"it sent what it was not to ({header})")
+            self._answer_others()
+
+    def _took_state(self, peer: Peer, label: int, payload: torch.Tensor) -> None:
+        self.state_frame.buffer.copy_(payload)
+        self._state_label = label
+        with self._values:
+            for value, view in zip(self.shard.state, self.state_frame.views, strict=False):
+                value.copy_(view.view(value.shape))
+        if not peer.gone:
+            peer.transport.expect(STATE, payload)
+
+    def _pushed(self, peer: Peer, header: Header) -> None:
+        contribution = Contribution(peer.worker, peer.life, header.label)
+        whole = peer.pushed(header)
+        for brought in whole:
+            self._gradients[brought.parameter, contribution] = brought, peer
+        self._issue(self.ledger.arrived(peer.worker, header.label, [b.parameter for b in whole]))
+
+    def _issue(self, dues: Iterable[Due]) -> None:
+        for p, contribution in self.ledger.dropped:
+            self._consume(p, contribution)
+        self.ledger.dropped.clear()
+        self._due.extend(dues)
+        if self._due:
+            self.changed.notify_all()
+
+    def _consume(self, p: int, contribution: Contribution) -> None:
+        brought, peer = self._gradients.pop((p, contribution))
+        peer.consumed(brought)
+
+    # What they are told.
+
+    def read(self, frame: Frame) -> None:
+        """Put present values in ``frame``."""
+        with self._values:
+            self.shard.read(frame)
+
+    def _answer(self, parameters: Iterable[int] | None = None) -> None:
+        """Send what workers may pull now that ``parameters`` are newer, or of all of them."""
+        for peer in self.peers.values():
+            peer.answer(parameters)
+        self._answer_others()
+
+    def _answer_others(self) -> None:
+        for peer in self.peers.values():
+            if peer.state_due and self._state_is_new(peer):
+                self._send_state(peer)
+        for peer in [p for p in self._asked_state if self.ledger.may_pull(p.worker, self._all)]:
+            self._asked_state.remove(peer)
+            with self._values:
+                payload = packed(*self.shard.optimizer_state())
+            peer.send_bulk(Kind.OPTIMIZER, payload)
+        for peer, norm_type in list(self._asked_norms):
+            norms = self._norms_of(peer.label, norm_type)
+            if norms is not None:
+                self._asked_norms.remove((peer, norm_type))
+                peer.connection.send(messages.Norms(norms))
+
+    @property
+    def _all(self) -> range:
+        return range(len(self.shard.tensors))
+
+    def _state_is_new(self, peer: Peer) -> bool:
+        if self.job.rule.mode != "sync" or self.job.rule.backup:
+            return True
+        return peer.label <= self._state_label + 1
+
+    def _send_state(self, peer: Peer) -> None:
+        peer.state_due = False
+        if peer.worker and self.state_frame.pieces:
+            payload = self.state_frame.buffer.clone()
+            header = Header(kind=Kind.STATE, tag=STATE, length=payload.numel())
+            peer.outbox.put_first(lambda: peer.transport.send(header, payload))
+
+    def _norms_of(self, label: int, norm_type: float) -> list[float] | None:
+        """The norm of each mean gradient of round ``label``; None while some are missing."""
+        known = self._norms.get((label, norm_type))
+        if known is not None:
+            return known
+        contributions = self.ledger.whole(label)
+        if contributions is None:
+            return None
+        norms = []
+        for p in self._all:
+            mean = mean_gradient([self._gradients[p, c][0].gradient for c in contributions])
+            norms.append(0.0 if mean is None else float(torch.linalg.vector_norm(mean, norm_type)))
+        self._norms = {(label, norm_type): norms}
+        return norms
+
+    # Updates, in a thread of their own.
+
+    def _update(self) -> None:
+        try:
+            while self._run_updates():
+                pass
+        except Exception as error:
+            self.fail(f"an update failed: {error!r}")
+
+    def _run_updates(self) -> bool:
+        """Run what is due next of the same workers, once there is something; False when it is over."""
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self._due or self._closed))
+            if not self._due:
+                return False
+            first = self._due[0].contributions
+            dues = []
+            while self._due and self._due[0].contributions == first:
+                dues.append(self._due.popleft())
+            brought = {
+                due.parameter: [self._gradients[due.parameter, c][0].gradient for c in first] for due in dues
+            }
+            settings, scale = self._commits[first[0]]
+        gradients = {p: mean_gradient(each) for p, each in brought.items()}
+        with self._values:
+            self.shard.update(gradients, settings, scale)
+        with self.changed:
+            self.ledger.applied(dues)
+            for due in dues:
+                for contribution in due.contributions:
+                    self._consume(due.parameter, contribution)
+            # A step that has ended may be what any worker waits for.
+            rule = self.job.rule
+            self._answer(None if rule.staleness is not None else [due.parameter for due in dues])
+            self.changed.notify_all()
+        return True
+
+    # Workers go.
+
+    def ended(self, peer: Peer, *, said: bool = False, data: bool = False) -> None:
+        """``peer`` has said that it has finished, or its last tensor has come; once both, it leaves."""
+        with self.changed:
+            peer.said_bye |= said
+            peer.data_ended |= data
+            if not (peer.said_bye and peer.data_ended) or peer.gone:
+                return
+            self.finished.add(peer.worker)
+            self._issue(self.ledger.leave(peer.worker, finished=True))
+            self._forget(peer)
+            peer.end("it has finished", hang_up=False)
+            self._check_stuck()
+            self._answer()
+            self.changed.notify_all()
+
+    def lost(self, peer: Peer, why: str) -> None:
+        """``peer`` is gone without a farewell, or breaks the rules."""
+        with self.changed:
+            if self.peers.get(peer.worker) is not peer:
+                peer.end(why)
+                return
+            peer.end(why)
+            self._forget(peer)
+            if self.spec is not None and peer.worker in self.ledger.members:
+                self._issue(self.ledger.leave(peer.worker, finished=False))
+            rule = self.job.rule
+            left = self.finished | set(self.peers) | (set(range(rule.workers)) - self.seen)
+            if rule.mode == "sync" and self.spec is not None and len(left) < rule.needed:
+                self.fail(f"worker {peer.worker} is gone in step {peer.label}: {why}")
+            elif not self.failure:
+                print(f"hocket: server {self.index}: worker {peer.worker} is gone: {why}", file=sys.stderr)
+            if self._loaded:
+                self._answer()
+            self.changed.notify_all()
+
+    def _forget(self, peer: Peer) -> None:
+        del self.peers[peer.worker]
+        self._asked_norms = [asked for asked in self._asked_norms if asked[0] is not peer]
+        self._asked_state = [asked for asked in self._asked_state if asked is not peer]
+
+    def _check_stuck(self) -> None:
+        if self.ledger.stuck:
+            done = ", ".join(map(str, sorted(self.finished)))
+            self.fail(
+                f"worker {done} has finished while others go on; give every worker the same number of batches"
+            )

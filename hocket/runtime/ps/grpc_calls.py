@@ -1,0 +1,205 @@
+"""The transport on gRPC: one call for each tensor over HTTP/2, as TensorFlow's parameter servers talk.
+
+A worker pushes with a call that carries the tensor, and has one call open for each pull, which the server
+answers in its order. Handing over is all that the sender does: streams are under way side by side, and the
+windows of HTTP/2 decide whose bytes go next. That is what the window of the throughput model stands for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import queue
+import secrets
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+import grpc
+import torch
+
+from hocket.runtime.ps.meeting import Meeting
+from hocket.runtime.ps.transport import BULK, HEADER_BYTES, HEADERS, Header, Kind, TransportError, unpack
+
+_OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+_ADDRESS = "grpc"
+_SECRET = "hocket-secret"
+_CLOSING_S = 2.0
+
+
+class _Inbox:
+    """What has come, and the buffers that wait for what is to come."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._come: queue.SimpleQueue[bytes | TransportError] = queue.SimpleQueue()
+        self._posted: dict[int, torch.Tensor] = {}
+        self._changed = threading.Condition()
+
+    def expect(self, tag: int, buffer: torch.Tensor) -> None:
+        """Post ``buffer`` for the next message on ``tag``; none may be posted there."""
+        with self._changed:
+            assert tag not in self._posted
+            self._posted[tag] = buffer
+            self._changed.notify_all()
+
+    def receive(self) -> tuple[Header, torch.Tensor | None]:
+        """The next message."""
+        data = self._come.get()
+        if isinstance(data, TransportError):
+            raise data
+        header = unpack(data[:HEADER_BYTES])
+        if header.kind is Kind.END:
+            return header, None
+        if len(data) - HEADER_BYTES != header.length:
+            raise TransportError(f"a message of {len(data) - HEADER_BYTES} bytes says {header.length}")
+        payload = torch.frombuffer(bytearray(memoryview(data)[HEADER_BYTES:]), dtype=torch.uint8)
+        if header.tag == BULK:
+            return header, payload
+        buffer = self._expected(header)
+        buffer.copy_(payload)
+        return header, buffer
+
+    def _expected(self, header: Header) -> torch.Tensor:
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._changed:
+            while header.tag not in self._posted:
+                if not self._changed.wait(deadline_s - time.monotonic()):
+                    raise TransportError(f"nobody here expects message {header.tag}")
+            buffer = self._posted.pop(header.tag)
+        if buffer.numel() != header.length:
+            raise TransportError(
+                f"message {header.tag} has {header.length} bytes where {buffer.numel()} are expected"
+            )
+        return buffer
+
+
+def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
+    return header.packed() + (b"" if payload is None else payload.numpy().tobytes())
+
+
+class GrpcServerEnd(_Inbox):
+    """The server's end: serves one worker, on ``host`` alone, who knows the secret that it was told."""
+
+    def __init__(self, meeting: Meeting, host: str, timeout_s: float) -> None:
+        super().__init__(timeout_s)
+        self._secret = secrets.token_hex(16)
+        self._loop = asyncio.new_event_loop()
+        self._answers: defaultdict[int, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
+        threading.Thread(target=self._loop.run_forever, name="hocket-grpc", daemon=True).start()
+        port = asyncio.run_coroutine_threadsafe(self._start(host), self._loop).result(timeout_s)
+        meeting.set(_ADDRESS, f"{host}:{port} {self._secret}".encode())
+
+    async def _start(self, host: str) -> int:
+        methods = {
+            "Push": grpc.unary_unary_rpc_method_handler(self._push),
+            "Pull": grpc.unary_unary_rpc_method_handler(self._pull),
+        }
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hocket", methods),))
+        port: int = self._server.add_insecure_port(f"{host}:0")
+        await self._server.start()
+        return port
+
+    async def _push(self, request: bytes, context: Any) -> bytes:
+        await self._check(context)
+        self._come.put(request)
+        return b""
+
+    async def _pull(self, request: bytes, context: Any) -> bytes:
+        await self._check(context)
+        return await self._answers[int.from_bytes(request, "little")].get()
+
+    async def _check(self, context: Any) -> None:
+        said = dict(context.invocation_metadata()).get(_SECRET, "")
+        if not hmac.compare_digest(said, self._secret):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "refused")
+
+    def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
+        """Answer the call that the worker has open for this tag."""
+        tag = HEADERS if header.kind is Kind.END else header.tag
+        answer = self._answer(tag, _packed(header, payload))
+        try:
+            asyncio.run_coroutine_threadsafe(answer, self._loop).result(self._timeout_s)
+        except TimeoutError:
+            raise TransportError(f"nothing was sent within {self._timeout_s:g} s") from None
+
+    async def _answer(self, tag: int, data: bytes) -> None:
+        await self._answers[tag].put(data)
+
+    def close(self) -> None:
+        """End the server; what was handed over still goes."""
+        self._come.put(TransportError("the connection was closed"))
+        with contextlib.suppress(RuntimeError):  # closed already
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+
+    async def _stop(self) -> None:
+        await self._server.stop(_CLOSING_S)
+        self._loop.stop()
+
+
+class GrpcWorkerEnd(_Inbox):
+    """The worker's end."""
+
+    def __init__(self, meeting: Meeting, timeout_s: float) -> None:
+        super().__init__(timeout_s)
+        try:
+            address, secret = meeting.get(_ADDRESS).decode().split()
+        except RuntimeError as error:
+            raise TransportError(str(error)) from None
+        self._metadata = ((_SECRET, secret),)
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._push = self._channel.unary_unary("/hocket/Push")
+        self._pull = self._channel.unary_unary("/hocket/Pull")
+        self._under_way: list[Any] = []
+        for tag in (HEADERS, BULK):
+            self._ask(tag)
+
+    def expect(self, tag: int, buffer: torch.Tensor) -> None:
+        """Post ``buffer``, and have a call open that the server answers."""
+        super().expect(tag, buffer)
+        self._ask(tag)
+
+    def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
+        """Start a call that carries the message; the farewell waits for all calls before it."""
+        if header.kind is Kind.END:
+            for call in self._under_way:
+                self._wait(call)
+        self._under_way = [call for call in self._under_way if not call.done() or call.code() is not _OK]
+        for call in self._under_way:
+            if call.done():
+                self._wait(call)
+        call = self._push.future(_packed(header, payload), metadata=self._metadata, timeout=self._timeout_s)
+        self._under_way.append(call)
+        if header.kind is Kind.END:
+            self._wait(call)
+
+    def close(self) -> None:
+        """End the channel."""
+        self._come.put(TransportError("the connection was closed"))
+        self._channel.close()
+
+    def _ask(self, tag: int) -> None:
+        # As long as the server takes: its control connection says whether it lives.
+        call = self._pull.future(tag.to_bytes(4, "little"), metadata=self._metadata, wait_for_ready=True)
+        call.add_done_callback(lambda call: self._answered(tag, call))
+
+    def _answered(self, tag: int, call: Any) -> None:
+        if call.cancelled() or call.code() is not _OK:
+            why = "cancelled" if call.cancelled() else call.details()
+            self._come.put(TransportError(f"its gRPC server is gone ({why})"))
+            return
+        self._come.put(call.result())
+        if tag == BULK:
+            self._ask(tag)
+
+    def _wait(self, call: Any) -> None:
+        try:
+            call.result(self._timeout_s)
+        except (grpc.RpcError, grpc.FutureTimeoutError, grpc.FutureCancelledError) as error:
+            raise TransportError(f"a push did not arrive ({getattr(error, 'details', str)()})") from None
+
+
+_OK = grpc.StatusCode.OK

@@ -1,0 +1,110 @@
+"""``model.hocket`` of a model that trains with parameter servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.runtime.measured import TIMELINE_STEPS, MeasuredTimeline, rank_record, timeline_of
+from hocket.runtime.ps.course import Course
+from hocket.runtime.ps.order import Order
+from hocket.runtime.ps.training import ServedTraining
+from hocket.runtime.reads import no_hook
+
+
+class ServedHandle:
+    """The training of one model on this worker."""
+
+    def __init__(
+        self, training: ServedTraining, course: Course, undo: Sequence[Callable[[], object]]
+    ) -> None:
+        self._training = training
+        self._course = course
+        self._undo = undo
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._course.plan
+
+    @property
+    def settled(self) -> bool:
+        """Whether the plan in force stays: the first steps may be profiled and planned for."""
+        return self._course.settled
+
+    @property
+    def profile(self) -> StepGraph | None:
+        """The step as this worker runs it, beside a busy network; None before the first whole steps."""
+        return self._training.recorder.graph(type(self._training.model).__name__, 1)
+
+    @property
+    def network(self) -> Network | None:
+        """The network that was planned for, as pulls have shown it; None until then."""
+        return self._course.network
+
+    @property
+    def order(self) -> Order:
+        """How many transfers there were, and how many of them were overtaken."""
+        return self._training.client.order
+
+    @property
+    def timeline(self) -> MeasuredTimeline:
+        """This worker's last steps."""
+        title = f"{type(self._training.model).__name__}, {self.plan.policy}, measured"
+        record = rank_record(self._training.recorder, self._training.client.worker, 0.0)
+        return timeline_of([record], title)
+
+    def explain(self) -> str:
+        """Which plan is in force, whether transfers keep its order, and where a step's time goes."""
+        training, order = self._training, self.order
+        rule = training.client.job.rule
+        when = f"when the optimizer steps: {training.late}" if training.late else "as they are completed"
+        lines = [
+            f"plan '{self.plan.policy}', {'in force' if self.settled else 'for now'}: {len(self.plan.pulls)}"
+            f" pulls, {len(self.plan.pushes)} pushes; {rule.mode}, {training.steps} steps",
+            f"out of order: {order.out_of_order('pull'):.2%} of {order.transfers['pull']} pulls,"
+            f" {order.out_of_order('push'):.2%} of {order.transfers['push']} pushes",
+            f"gradients leave {when}",
+        ]
+        count, first_s, spans = training.recorder.last_steps(TIMELINE_STEPS)
+        if count:
+            step_s = (list(training.recorder.begins)[-1] - first_s) / count
+            waits_s = sum(end - start for kind, _, start, end in spans if kind == "wait") / count
+            lines.append(
+                f"a step: {step_s * 1e3:.1f} ms, of which {waits_s * 1e3:.1f} ms wait for parameters"
+            )
+        return "\n".join(lines)
+
+    def flush(self) -> None:
+        """Bring all parameters up to date: with this worker's own steps, and whose else the mode asks for."""
+        self._training.settle_all()
+
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
+    ) -> torch.Tensor:
+        """As :func:`hocket.clip_grad_norm_`, of the mean gradients; asynchronous, of this worker's own."""
+        if self._training.client.job.rule.mode == "sync":
+            return self._training.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
+        parameters = [p for p in self._training.model.parameters() if p.requires_grad]
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within, gradients accumulate on this worker, as with ``DistributedDataParallel.no_sync``."""
+        return self._training.no_sync()
+
+    def detach(self) -> None:
+        """Bring everything up to date, leave the job, and leave model and optimizer as they were given us."""
+        self._training.settle_all()
+        for undo in self._undo:
+            undo()
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """A copy of the model trains nothing."""
+
+    def __reduce__(self) -> Any:
+        return no_hook, ()

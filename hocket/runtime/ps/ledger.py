@@ -1,0 +1,251 @@
+"""A server's bookkeeping: which push is applied when, and which pull may be answered when. No I/O, no clock.
+
+A worker's step has a label on each server: its own count of steps, or, with backup workers, the round that it
+joins. What a worker pushes for one parameter under one label is a contribution. Each one that arrives is
+applied exactly once or dropped, and counted.
+
+Sources: sync with backup workers, Chen et al., Revisiting Distributed Synchronous SGD (2016), per gradient as
+in TensorFlow's accumulators; bounded staleness, Ho et al., More Effective Distributed ML via a Stale
+Synchronous Parallel Parameter Server (2013).
+
+Differs from the papers
+-----------------------
+* A contribution counts once its worker's optimizer has stepped, not when it arrives: learning rates and the
+  factor that clips are known only then.
+* Staleness counts steps that are applied, on each server for itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hocket.launch import Rule
+
+
+class Contribution(NamedTuple):
+    """One worker's gradients of a step; ``life`` tells a worker from the one it replaces."""
+
+    worker: int
+    life: int
+    label: int
+
+
+class Due(NamedTuple):
+    """An update that is to run now: of ``parameter``, by these contributions, workers in order."""
+
+    parameter: int
+    contributions: tuple[Contribution, ...]
+
+
+@dataclass
+class Counts:
+    """Contributions so far; those that are neither applied nor dropped wait."""
+
+    received: int = 0
+    applied: int = 0
+    dropped: int = 0
+
+
+@dataclass
+class _Member:
+    """``label``: of the step under way, or the last one; ``clock``: steps that are applied as a whole.
+
+    ``arrived``: parameters whose contributions wait for the commit; ``open``: those of the last step that
+    was committed whose updates are still to run.
+    """
+
+    life: int
+    label: int
+    clock: int
+    wanting: bool = False
+    committed: bool = True
+    arrived: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+
+
+class Ledger:
+    """Of a server with ``num_parameters``; ``versions`` (p,): how many updates of each have run.
+
+    ``dropped``: what was dropped since somebody last cleared the list."""
+
+    def __init__(self, num_parameters: int, rule: Rule) -> None:
+        self.versions = [0] * num_parameters
+        self.counts = Counts()
+        self.dropped: list[tuple[int, Contribution]] = []
+        self._rule = rule
+        self._issued = [0] * num_parameters
+        self._waiting: dict[tuple[int, int], list[Contribution]] = defaultdict(list)
+        self._members: dict[int, _Member] = {}
+        self._lives: dict[int, int] = defaultdict(int)
+        self._gone: set[int] = set()
+        self._some_finished = False
+
+    # Who takes part.
+
+    def join(self, worker: int) -> int:
+        """``worker`` takes part from now on; which life it is."""
+        assert worker not in self._members
+        self._lives[worker] += 1
+        # Who comes late holds up nobody for what happened without it.
+        clock = min((m.clock for m in self._members.values()), default=0) if self._gone else 0
+        label = (min(self.versions, default=0) if self._rule.mode == "sync" else 0) - 1
+        self._members[worker] = _Member(self._lives[worker], label, clock)
+        self._gone.discard(worker)
+        return self._lives[worker]
+
+    def leave(self, worker: int, *, finished: bool) -> list[Due]:
+        """``worker`` has gone; whoever did not finish may come again. The updates that this makes due.
+
+        What it had not committed is dropped. Asynchronous updates that are due run all the same; of a round
+        that waits for others a worker takes its part along if it did not finish: it may bring it again.
+        """
+        member = self._members.pop(worker)
+        for p in sorted(member.arrived):
+            self._drop(p, Contribution(worker, member.life, member.label))
+        self._gone.add(worker)
+        self._some_finished |= finished
+        for (p, _), waiting in self._waiting.items():
+            for contribution in [c for c in waiting if c.worker == worker and not finished]:
+                waiting.remove(contribution)
+                self._drop(p, contribution)
+        whole = [key for key, waiting in self._waiting.items() if len(waiting) >= self._needed]
+        return [self._due(*key) for key in whole]
+
+    @property
+    def members(self) -> list[int]:
+        """The workers that take part."""
+        return sorted(self._members)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a worker waits for a round that not enough others can still contribute to."""
+        if self._rule.mode != "sync" or not self._gone:
+            return False
+        for member in self._members.values():
+            if not member.committed:
+                continue
+            able = {w for w, m in self._members.items() if m.label <= member.label}
+            for p, issued in enumerate(self._issued):
+                have = {c.worker for c in self._waiting.get((p, member.label), ())}
+                if issued <= member.label and len(have | able) < self._needed:
+                    return True
+        return False
+
+    # A worker's step.
+
+    def want(self, worker: int) -> None:
+        """``worker`` is going to begin a step and asks for its pulls."""
+        self._members[worker].wanting = True
+
+    def may_pull(self, worker: int, parameters: Iterable[int]) -> bool:
+        """Whether ``parameters`` are as new as the step that ``worker`` is going to begin needs them."""
+        member = self._members[worker]
+        # Once its first pull is answered the step has its label.
+        label = member.label + 1 if member.wanting else member.label
+        if self._rule.mode == "inference":
+            return True
+        if self._rule.mode == "sync":
+            versions = (
+                self.versions if self._rule.barrier == "step" else [self.versions[p] for p in parameters]
+            )
+            return min(versions, default=label) >= label
+        if member.open if self._rule.barrier == "step" else not member.open.isdisjoint(parameters):
+            return False
+        if self._rule.staleness is None:
+            return True
+        clocks = [m.clock for m in self._members.values()]
+        if len(self._lives) < self._rule.workers:
+            clocks.append(0)  # some have not come yet
+        return member.clock + bool(member.open) - min(clocks) <= self._rule.staleness
+
+    def begin(self, worker: int) -> int:
+        """The first of ``worker``'s pulls is answered: its step begins; returns its label."""
+        member = self._members[worker]
+        if member.wanting:
+            assert member.committed
+            member.wanting, member.committed = False, self._rule.mode == "inference"
+            member.label += 1
+            if self._rule.backup:
+                member.label = max(member.label, min(self.versions))
+        return member.label
+
+    def arrived(self, worker: int, label: int, parameters: Iterable[int]) -> list[Due]:
+        """Gradients of ``worker`` have arrived; the updates that this makes due."""
+        member = self._members[worker]
+        due = []
+        for p in parameters:
+            assert p not in member.arrived
+            self.counts.received += 1
+            if self._late(p, label):
+                self._drop(p, Contribution(worker, member.life, label))
+            elif member.committed or label < member.label:
+                due += self._count(p, Contribution(worker, member.life, label))
+            else:
+                member.arrived.add(p)
+        return due
+
+    def committed(self, worker: int) -> list[Due]:
+        """``worker``'s optimizer has stepped: what has arrived of the step counts, and what is to arrive."""
+        member = self._members[worker]
+        assert not member.committed
+        member.committed = True
+        if self._rule.mode == "async":
+            assert not member.open
+            member.open = set(range(len(self.versions)))
+        due: list[Due] = []
+        for p in sorted(member.arrived):
+            if self._late(p, member.label):
+                self._drop(p, Contribution(worker, member.life, member.label))
+            else:
+                due += self._count(p, Contribution(worker, member.life, member.label))
+        member.arrived.clear()
+        return due
+
+    def applied(self, dues: Sequence[Due]) -> None:
+        """The updates ``dues`` have run."""
+        for p, contributions in dues:
+            self.versions[p] += 1
+            self.counts.applied += len(contributions)
+            if self._rule.mode != "async":
+                continue
+            for worker, life, _ in contributions:
+                member = self._members.get(worker)
+                if member is not None and member.life == life:
+                    member.open.discard(p)
+                    member.clock += not member.open
+
+    def whole(self, label: int) -> list[Contribution] | None:
+        """The contributions to round ``label``, once all of them have arrived, committed or not."""
+        members = {w: m for w, m in self._members.items() if m.label == label and not m.committed}
+        complete = [w for w, m in sorted(members.items()) if len(m.arrived) == len(self.versions)]
+        if len(complete) < self._rule.needed:
+            return None
+        return [Contribution(w, members[w].life, label) for w in complete]
+
+    def _drop(self, p: int, contribution: Contribution) -> None:
+        self.counts.dropped += 1
+        self.dropped.append((p, contribution))
+
+    def _late(self, p: int, label: int) -> bool:
+        return self._rule.mode == "sync" and label < self._issued[p]
+
+    def _count(self, p: int, contribution: Contribution) -> list[Due]:
+        if self._rule.mode == "async":
+            return [Due(p, (contribution,))]
+        waiting = self._waiting[p, contribution.label]
+        waiting.append(contribution)
+        return [self._due(p, contribution.label)] if len(waiting) >= self._needed else []
+
+    def _due(self, p: int, label: int) -> Due:
+        self._issued[p] += 1
+        return Due(p, tuple(sorted(self._waiting.pop((p, label)))))
+
+    @property
+    def _needed(self) -> int:
+        """How many make a round: once some have finished, backup workers go on without them."""
+        if self._rule.backup and self._some_finished:
+            return max(1, min(self._rule.needed, len(self._members)))
+        return self._rule.needed

@@ -1,0 +1,59 @@
+"""Where the two ends of a pair tell each other how to be reached: a store that is open to nobody else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from torch._C._distributed_c10d import Store
+
+
+class Meeting(Store):
+    """What two ranks tell each other before they are connected: each key is set by one and got by the other.
+
+    ``tell`` brings a key and its value to the other side, which calls :meth:`put`.
+    """
+
+    def __init__(self, tell: Callable[[str, bytes], None], timeout_s: float) -> None:
+        super().__init__()
+        self._tell = tell
+        self._timeout_s = timeout_s
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._lost = ""
+
+    def put(self, key: str, value: bytes) -> None:
+        """The other rank has set ``key``."""
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def fail(self, why: str) -> None:
+        """The other rank is not going to set anything any more."""
+        with self._changed:
+            self._lost = self._lost or why
+            self._changed.notify_all()
+
+    # What gloo calls.
+
+    def set(self, key: str, value: bytes) -> None:  # type: ignore[override]  # noqa: D102
+        self.put(key, value)
+        self._tell(key, value)
+
+    def get(self, key: str) -> bytes:  # noqa: D102
+        self.wait([key], timedelta(seconds=self._timeout_s))
+        return self._values[key]
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:  # noqa: D102
+        seconds = self._timeout_s if timeout is None else min(self._timeout_s, timeout.total_seconds())
+        with self._changed:
+            there = self._changed.wait_for(
+                lambda: self._lost or all(k in self._values for k in keys), seconds
+            )
+        if self._lost or not there:
+            raise RuntimeError(self._lost or f"the peer did not say where it is within {seconds:g} s")
+
+    def check(self, keys: list[str]) -> bool:  # noqa: D102
+        with self._changed:
+            return all(key in self._values for key in keys)

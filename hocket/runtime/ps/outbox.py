@@ -1,0 +1,88 @@
+"""The sender's order: a transfer is handed over when its rank is reached (TicTac section 5.1, enforcement).
+
+Source: TicTac: the sender keeps a counter for each worker and step, and transfer k is handed to the channel
+once k transfers of the step have been. Ranks are dense for each worker-server pair.
+
+Differs from the paper
+----------------------
+* Also the other way: a worker's pushes have ranks, kept strictly or, where ``strict`` is off, as a preference
+  among what is ready (P3, ByteScheduler), in which case nothing waits for what is late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable
+
+Handover = Callable[[], None]
+
+
+class Outbox:
+    """What waits to be sent to one peer; one thread takes, any may put.
+
+    A transfer is a call that sends it.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._ready: list[tuple[int, int, Handover]] = []
+        self._urgent: deque[Handover] = deque()
+        self._counter: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._last: Handover | None = None
+
+    def put(self, step: int, rank: int, transfer: Handover) -> None:
+        """Transfer ``rank`` of ``step`` may go when its turn comes; each rank of a step is put once."""
+        with self._changed:
+            heapq.heappush(self._ready, (step, rank, transfer))
+            self._changed.notify()
+
+    def put_first(self, transfer: Handover) -> None:
+        """Something without a rank, that goes before all that has one."""
+        with self._changed:
+            self._urgent.append(transfer)
+            self._changed.notify()
+
+    def put_last(self, transfer: Handover) -> None:
+        """Something without a rank, that goes behind all that has been put; then the outbox is closed."""
+        with self._changed:
+            self._last = transfer
+            self._changed.notify()
+
+    def set_strict(self, strict: bool) -> None:
+        """How later steps' ranks are kept."""
+        with self._changed:
+            self._strict = strict
+
+    def close(self) -> None:
+        """No more is going to be put; what has no rank still goes."""
+        with self._changed:
+            self._closed = True
+            self._ready.clear()
+            self._last = None
+            self._changed.notify()
+
+    def take(self) -> Handover | None:
+        """The transfer whose turn it is, once there is one; None after the last."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._due())
+            if self._urgent:
+                return self._urgent.popleft()
+            if not self._ready:
+                last, self._last, self._closed = self._last, None, True
+                return last
+            step, rank, transfer = heapq.heappop(self._ready)
+            self._counter = {k: n for k, n in self._counter.items() if k >= step}
+            self._counter[step] = max(rank + 1, self._counter.get(step, 0))
+            return transfer
+
+    def _due(self) -> bool:
+        if self._urgent:
+            return True
+        if not self._ready:
+            return self._last is not None
+        step, rank, _ = self._ready[0]
+        return not self._strict or rank == self._counter.get(step, 0)

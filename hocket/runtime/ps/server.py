@@ -1,0 +1,145 @@
+"""A parameter server: needs no user code, only the job, and what worker 0 tells of its model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from hocket.errors import HocketError
+from hocket.launch import Job, job_of_environment
+from hocket.launch.job import split_address
+from hocket.runtime.ps.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
+from hocket.runtime.ps.exchange import Exchange
+from hocket.runtime.ps.peer import Peer
+from hocket.runtime.ps.transport import TransportError
+
+_LONELY_S = 10.0  # for how long a server without workers waits for one that comes again
+_FAREWELL_S = 2.0
+
+
+class Server:
+    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers."""
+
+    def __init__(self, job: Job, index: int, listener: socket.socket) -> None:
+        self.job, self.index = job, index
+        self._listener = listener
+        host, port = listener.getsockname()[:2]
+        self._address = f"{host}:{port}"
+        self.exchange = Exchange(job, index, self._address)
+
+    def run(self) -> int:
+        """Serve until the workers have finished; the exit status."""
+        threading.Thread(target=self._accept, name="hocket-accept", daemon=True).start()
+        if self.index:
+            guest = Guest("server", self.index, self._address)
+            connect(self.job.address, self.job.token, guest, self.job.timeout_s).close()
+        exchange = self.exchange
+        with exchange.changed:
+            come = exchange.changed.wait_for(
+                lambda: bool(exchange.spec or exchange.failure), self.job.timeout_s
+            )
+            if not come:
+                exchange.failure = f"no worker came within {self.job.timeout_s:g} s"
+            lonely_s = time.monotonic()
+            while not exchange.failure and len(exchange.finished) < self.job.rule.workers:
+                exchange.changed.wait(1.0)
+                if exchange.peers:
+                    lonely_s = time.monotonic()
+                elif time.monotonic() - lonely_s > _LONELY_S:
+                    break
+            # Who was told of a failure hangs up.
+            exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
+        exchange.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+        if exchange.failure:
+            print(f"hocket: server {self.index}: {exchange.failure}", file=sys.stderr, flush=True)
+        return 1 if exchange.failure or not exchange.finished else 0
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, address = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(
+                target=self._greet, args=[connected, address], name="hocket-greet", daemon=True
+            ).start()
+
+    def _greet(self, connected: socket.socket, address: tuple[object, ...]) -> None:
+        connection = Connection(connected)
+        try:
+            guest = accept(connection, self.job.token)
+            peer = self._placed(guest, connection)
+        except TransportError as error:
+            print(f"hocket: server {self.index} refused {address[0]}: {error}", file=sys.stderr, flush=True)
+            connection.close()
+            return
+        if peer is not None:
+            peer.run()
+
+    def _placed(self, guest: Guest, connection: Connection) -> Peer | None:
+        """The guest as a worker, None for a server; TransportError for one that has no place here."""
+        exchange = self.exchange
+        with exchange.changed:
+            if guest.role == "server":
+                exchange.told[guest.index] = guest.address
+                exchange.changed.notify_all()
+                welcome(connection)
+                return None
+            if guest.index >= self.job.rule.workers or guest.index in exchange.peers:
+                here = "is here already" if guest.index in exchange.peers else "is one too many"
+                refuse(connection, f"worker {guest.index} {here}")
+                raise TransportError(f"worker {guest.index} {here}")
+            exchange.seen.add(guest.index)
+            exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
+            welcome(connection)
+            return peer
+
+
+def main(arguments: list[str]) -> int:
+    """Serve: ``INDEX [FD STORE_FD]``, sockets that listen already; the job is in the environment."""
+    job = job_of_environment()
+    if job is None:
+        raise HocketError("there is no job in the environment; start servers with hocket train")
+    index = int(arguments[0])
+    if len(arguments) > 1:
+        listener = socket.socket(fileno=int(arguments[1]))
+    elif index == 0:
+        listener = socket.create_server(split_address(job.address))
+    else:
+        listener = socket.create_server((host_towards(job.address), 0))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    store = _served_store(job, arguments[2:]) if index == 0 else None
+    status = Server(job, index, listener).run()
+    del store
+    return status
+
+
+def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
+    """The store that a script's process group meets in, on our own address alone; None: not wanted."""
+    address = os.environ.get("HOCKET_STORE")
+    if address is None:
+        return None
+    host, port = split_address(address)
+    listening = socket.socket(fileno=int(fds[0])) if fds else socket.create_server((host, port))
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1:])
+    except (HocketError, TransportError) as error:
+        print(f"hocket: {error}", file=sys.stderr)
+        status = 2
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that are inside torch when an interpreter ends abort it.
+    os._exit(status)

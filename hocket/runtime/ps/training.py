@@ -1,0 +1,309 @@
+"""A model that trains with parameter servers: its hooks drive the worker's client.
+
+Parameters are pulled anew when the optimizer has stepped, and each is put in place when its first reader is
+about to run, or whenever anybody touches it. Gradients leave as the backward pass completes them, and count
+once the optimizer steps: the step itself runs on the servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch.autograd import Variable
+from torch.autograd.graph import get_gradient_edge
+from torch.utils._pytree import tree_iter
+
+from hocket.errors import HocketError
+from hocket.runtime.awaited import await_update, give_back
+from hocket.runtime.ps.client import Client
+from hocket.runtime.ps.spec import settings_of
+from hocket.runtime.reads import Hook, Readers, compiled_by_user
+from hocket.runtime.recorder import Recorder
+
+Parameter = torch.nn.Parameter
+
+_LEARNING_STEPS = 2
+_TWICE = "several backward passes make one step"
+_PARTS = "gradients come in parts (reentrant checkpoints)"
+_CHANGED = "gradients are changed before the optimizer's step"
+
+
+class ServedTraining:
+    """One model's training on this worker.
+
+    ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, which are
+    worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer steps and
+    not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a step is
+    committed and the next one is not yet asked for.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        parameters: Mapping[str, Parameter],
+        buffers: Sequence[torch.Tensor],
+        client: Client,
+        recorder: Recorder,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.client, self.recorder = client, recorder
+        self.steps = 0
+        self.late = "the first steps show what the script does"
+        self.between_steps: Callable[[], None] = lambda: None
+        self._mode = client.job.rule.mode
+        self._buffers = list(buffers)
+        self._parameters = list(parameters.values())
+        self._names = list(parameters)
+        self._index = {p: i for i, p in enumerate(self._parameters)}
+        self._stale: set[Parameter] = set()
+        self._traced = compiled_by_user(model)
+        self._learning = True
+        self._reasons: dict[str, None] = {}
+        self._synchronising = self._wanted = True
+        self._in_step = self._complete = self._callback_queued = False
+        self._depth = 0
+        self._fired: Counter[Parameter] = Counter()
+        self._pushed: set[Parameter] = set()
+        self._marks: dict[Parameter, tuple[int, int]] = {}
+        self._scale = 1.0
+        self._noting: contextlib.AbstractContextManager[object] | None = None
+        self._readers = Readers(model, self._parameters, self._module_reads)
+        self._handles = [
+            model.register_forward_pre_hook(Hook(self._forward_begins, always=True), prepend=True),
+            model.register_forward_hook(Hook(self._forward_ended, always=True), always_call=True),
+        ]
+        # Behind all hooks that users have on a parameter.
+        self._accumulators = [get_gradient_edge(p).node for p in self._parameters]
+        for p, node in zip(self._parameters, self._accumulators, strict=True):
+            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+
+    # What others ask for.
+
+    def begin(self) -> None:
+        """Ask for the pulls of the next step."""
+        self.client.want()
+        self._stale.update(self._parameters)
+        for p in self._parameters:
+            if p not in self._traced:
+                await_update(p, functools.partial(self._need, p))
+
+    def settle_all(self) -> None:
+        """Wait for every parameter of this step, and for the buffers."""
+        for p in self._parameters:
+            self._need(p)
+        self._receive_buffers()
+
+    def update_parameters(self) -> None:
+        """Bring every parameter up to date."""
+        self.settle_all()
+
+    def before_loading(self) -> None:
+        """Refuse: values live on the servers."""
+        raise HocketError("the servers hold the parameters; load a state dict before hocket.distribute")
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of the forward passes within accumulate here and are pushed with the next ones."""
+        before, self._wanted = self._wanted, False
+        try:
+            yield
+        finally:
+            self._wanted = before
+
+    def detach(self) -> None:
+        """Bring the model up to date and leave it as it was before."""
+        self.settle_all()
+        self._readers.detach()
+        for handle in self._handles:
+            handle.remove()
+
+    # The forward pass.
+
+    def _forward_begins(self, _model: torch.nn.Module, _: object) -> None:
+        if torch._C._current_graph_task_id() == -1:
+            self._callback_queued = False
+        self._depth += 1
+        if self._depth > 1:
+            return  # a model that calls itself
+        if self._mode == "inference":
+            self._begin_inference()
+        elif not torch.is_grad_enabled():
+            self.settle_all()
+        if torch.is_grad_enabled() or self._mode == "inference":
+            if not self._in_step:
+                self._in_step = True
+                self.recorder.begin_step()
+                self.recorder.resume()
+            self._synchronising = self._wanted
+            for p in self._traced.intersection(self._stale):
+                self._need(p)
+            if self._learning:
+                self._noting = self._readers.noting()
+                self._noting.__enter__()
+        self._receive_buffers()
+
+    def _begin_inference(self) -> None:
+        if self.steps:
+            self.settle_all()
+            self.between_steps()
+            self.begin()
+            self._in_step = False
+        self._learn()
+
+    def _forward_ended(self, _model: torch.nn.Module, _: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
+        if self._noting is not None:
+            self._noting.__exit__(None, None, None)
+            self._noting = None
+        if self._mode == "inference" or not torch.is_grad_enabled():
+            return
+        self.recorder.forward_ended()
+        if not self._synchronising:
+            return
+        for tensor in tree_iter(output):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                # The outermost backward pass starts here; a checkpoint within it runs one of its own.
+                tensor.register_hook(self._backward_begins)
+
+    def _module_reads(self, module: str, parameters: Sequence[Parameter]) -> None:
+        for p in parameters:
+            self._need(p)
+        if self._in_step:
+            self.recorder.reads(module, parameters)
+
+    @torch.no_grad()
+    def _need(self, p: Parameter) -> None:
+        """``p`` is about to be read: have this step's value in its place."""
+        if p not in self._stale:
+            return
+        i = self._index[p]
+        if not self.client.has(i):
+            started_s = time.perf_counter()
+            self.client.wait(i)
+            self.recorder.spent("wait", [self._names[i]], started_s)
+        self._stale.discard(p)
+        give_back(p)
+        p.copy_(self.client.value(i).view(p.shape))
+
+    @torch.no_grad()
+    def _receive_buffers(self) -> None:
+        values = self.client.received_state()
+        for buffer, value in zip(self._buffers, values or (), strict=False):
+            buffer.copy_(value.view(buffer.shape))
+
+    # The backward pass.
+
+    def _backward_begins(self, _: torch.Tensor) -> None:
+        if self._synchronising and not self._callback_queued:
+            self._callback_queued = True
+            Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def _accumulated(self, p: Parameter, *_: object) -> None:
+        if not self._synchronising or self._mode == "inference":
+            return
+        assert p.grad is not None
+        if p.grad.is_sparse:
+            name = self._names[self._index[p]]
+            raise HocketError(f"the gradient of '{name}' is sparse; use a layer with sparse=False")
+        self._backward_begins(p.grad)
+        self.recorder.produced(p)
+        self._fired[p] += 1
+        if self._fired[p] > 1:
+            self._reasons[_PARTS] = None
+        if not self.late:
+            self._push(p)
+
+    def _backward_ends(self) -> None:
+        # Still within the backward pass, as autograd sees it.
+        if self._callback_queued and self._fired:
+            self._fired.clear()
+            if self._complete:
+                self._reasons[_TWICE] = None
+            self._complete, self._in_step = True, False
+            if self.late:
+                self._marks = {p: _mark(p) for p in self._parameters}
+            else:
+                self._send_all()
+            self.recorder.backward_ended()
+        self._callback_queued = False
+
+    def _push(self, p: Parameter) -> None:
+        i = self._index[p]
+        if p in self._pushed:
+            raise HocketError(
+                f"the gradient of '{self._names[i]}' came twice in a step, which the first steps did not"
+                " show; let them run as later ones, or put all but the last under model.hocket.no_sync()"
+            )
+        self._pushed.add(p)
+        self._marks[p] = _mark(p)
+        self.client.push(i, p.grad)
+
+    def _send_all(self) -> None:
+        """Push what has not been pushed; afterwards no gradient may change until the step."""
+        for p in self._parameters:
+            if p not in self._pushed:
+                self._push(p)
+
+    # The optimizer's step.
+
+    def step(self) -> None:
+        """The optimizer steps: this worker's gradients count, with its settings as they are."""
+        if self._mode == "inference":
+            raise HocketError("mode 'inference' trains nothing; leave optimizer.step() out, or use 'async'")
+        if not self._complete:
+            raise HocketError(
+                "optimizer.step() without a backward pass since the last one; nothing was pushed"
+            )
+        self._leave()
+        self.client.send_state(self._buffers)
+        self.client.commit(settings_of(self.optimizer), self._scale)
+        self._pushed.clear()
+        self._complete, self._scale = False, 1.0
+        self._learn()
+        self.settle_all()  # also what this step did not read
+        self.between_steps()
+        self.begin()
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
+        """Clip the reduced gradients, on the servers; their norm."""
+        self._leave()
+        norms = torch.tensor(self.client.norms(norm_type), dtype=torch.float32)
+        norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)
+        if error_if_nonfinite and not norm.isfinite():
+            raise RuntimeError(
+                f"the gradients' norm of order {norm_type} is {norm.item()}, which clips nothing"
+            )
+        self._scale = float(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        return norm
+
+    def _leave(self) -> None:
+        """Have every gradient pushed as it is now; refuses what was changed too late."""
+        if any(_mark(p) != self._marks[p] for p in self._parameters):
+            rule = self.client.job.rule
+            if self._pushed or (rule.mode == "sync" and rule.workers > 1):
+                raise HocketError(
+                    "gradients were changed between backward pass and optimizer.step(), but servers sum up"
+                    " what the backward pass left; clip with hocket.clip_grad_norm_, scale the loss instead"
+                )
+            self._reasons[_CHANGED] = None
+        self._send_all()
+
+    def _learn(self) -> None:
+        self.steps += 1
+        if self._learning and self.steps >= _LEARNING_STEPS:
+            self._learning = False
+            self.late = "; ".join(self._reasons)
+            self._readers.settle_hooks()
+
+
+def _mark(p: Parameter) -> tuple[int, int]:
+    """Which gradient ``p`` has, and how often it was written."""
+    return (id(p.grad), p.grad._version) if p.grad is not None else (0, 0)

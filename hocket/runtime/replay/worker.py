@@ -1,0 +1,137 @@
+"""A worker that replays a step, over and over."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.graph.flat_plan import flatten
+from hocket.graph.step import Seconds
+from hocket.launch import Job
+from hocket.runtime.allreduce import Groups
+from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
+from hocket.runtime.replay.reductions import Reductions
+from hocket.runtime.replay.servers import WorkersSide
+
+
+class Replay(NamedTuple):
+    """When each step's operations ended, on ``perf_counter``; of pulls the fraction that was overtaken."""
+
+    ends_s: list[float]
+    out_of_order: float
+
+
+def replay_with_servers(
+    graph: StepGraph,
+    plan: Plan,
+    job: Job,
+    *,
+    worker: int,
+    steps: int,
+    drawn_anew: bool = False,
+    delay_s: float = 0.0,
+    seed: int = 0,
+) -> Replay:
+    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``, after ``delay_s``.
+
+    Each step repeats one of the graph's sampled ones, drawn with ``seed``; ``drawn_anew``: pulls in a new
+    random order each.
+
+    Raises
+    ------
+    HocketError
+        When a parameter has no gradient, or a server is gone or silent for longer than the job allows.
+    """
+    if not graph.produced.all():
+        name = graph.parameter_names[int(np.flatnonzero(~graph.produced)[0])]
+        raise HocketError(f"'{name}' has no gradient; servers hold what is trained, replay a training step")
+    clock = WallClock()
+    mailbox = Mailbox(clock, job.timeout_s)
+    processor = Processor(
+        graph,
+        clock,
+        rank=flatten(plan, graph).rank,
+        strict=plan.compute_order is not None,
+        needs=[graph.reads.row(i).tolist() for i in range(graph.num_operations)],
+        num_messages=graph.num_parameters,
+    )
+    gradients = Gradients(graph)
+    ends_s = []
+    with WorkersSide(graph, plan, job, worker, mailbox, drawn_anew=drawn_anew) as side:
+
+        def finished(op: int) -> None:
+            for parameter in gradients.completed_by(op):
+                side.push(parameter)
+
+        clock.sleep_until(clock.now_s() + delay_s)
+        for step in range(steps):
+            begin_s = clock.now_s()
+            side.begin()
+            processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)
+            side.end()
+            ends_s.append(clock.now_s())
+        out_of_order = side.out_of_order
+    return Replay(ends_s, out_of_order)
+
+
+def replay_with_reductions(
+    graph: StepGraph,
+    plan: Plan,
+    groups: Groups,
+    *,
+    worker: int,
+    steps: int,
+    seed: int = 0,
+    timeout_s: float = 60.0,
+) -> Replay:
+    """As :func:`replay_with_servers`, with AllReduces between the workers of ``groups``; steps overlap."""
+    clock = WallClock()
+    mailbox = Mailbox(clock, timeout_s)
+    reductions = Reductions(plan, graph, groups, mailbox, timeout_s)
+    processor = Processor(
+        graph,
+        clock,
+        rank=flatten(plan, graph).rank,
+        strict=plan.compute_order is not None,
+        needs=reductions.needs,
+        num_messages=reductions.num_messages,
+    )
+    ends_s: list[float] = []
+    with reductions:
+        ended_s = clock.now_s()
+        for step in range(steps):
+            begin_s = reductions.begin(ended_s)
+            ended_s = processor.run(
+                _durations_s(graph, seed, worker, step), begin_s, reductions, reductions.finished
+            )
+            ends_s.append(ended_s)
+    return Replay(ends_s, 0.0)
+
+
+class Gradients:
+    """Which gradients an operation completes: those of which it is the last of a step to add to."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        self._produces = [graph.produces.row(i).tolist() for i in range(graph.num_operations)]
+        self._makers = np.bincount(graph.produces.indices, minlength=graph.num_parameters).tolist()
+        self._left = list(self._makers)
+
+    def completed_by(self, op: int) -> list[int]:
+        """The parameters whose gradient is complete now that ``op`` has ended, once a step."""
+        found = []
+        for parameter in self._produces[op]:
+            self._left[parameter] -= 1
+            if self._left[parameter] == 0:
+                self._left[parameter] = self._makers[parameter]
+                found.append(parameter)
+        return found
+
+
+def _durations_s(graph: StepGraph, seed: int, worker: int, step: int) -> Seconds:
+    """The durations of one sampled step, (n,)."""
+    sample = np.random.default_rng((seed, worker, step)).integers(graph.num_samples)
+    column: Seconds = graph.durations_s[:, sample]
+    return column

@@ -1,0 +1,62 @@
+"""Plans for training with parameter servers: which policies need a profile, and what they make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import Plan, StepGraph, load_plan
+from hocket.network import Network
+from hocket.planner import plan as plan_by_policy
+from hocket.planner import policies_of
+from hocket.tuner.choose import make_plan
+
+_UNPROFILED = ("fifo", "random", "reverse", "default")
+_BEST = "tac"
+
+
+@dataclass(frozen=True)
+class ServingPlanner:
+    """Plans by ``policy``, "auto" being TAC; until the profile is there, in the order of the model."""
+
+    policy: str
+    seed: int
+
+    @property
+    def drawn(self) -> bool:
+        """Whether pulls go in an order that is drawn for each step."""
+        return self.policy == "random"
+
+    def first(self, graph: StepGraph) -> Plan:
+        """The plan of a policy that needs no profile, else fifo."""
+        policy = self.policy if self.policy in _UNPROFILED else "fifo"
+        return plan_by_policy(graph, Network(), policy)
+
+    def later(self, graph: StepGraph, network: Network) -> Plan | None:
+        """The plan of a policy that needs a profile."""
+        if self.policy in _UNPROFILED:
+            return None
+        policy = _BEST if self.policy == "auto" else self.policy
+        return make_plan(graph, network, policy, architecture="ps", seed=self.seed).plan
+
+
+def resolved_server_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
+    """The plan that is given, or that a file holds, and else the policy that is to make one.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When it is neither, or a plan that is not for parameter servers.
+    """
+    names = ["auto", *policies_of("ps"), "search"]
+    if isinstance(wanted, str):
+        if wanted in names:
+            return None, wanted
+        if not wanted.endswith((".json", ".json.zst")):
+            raise UnknownNameError("policy or plan file", wanted, names)
+    given = load_plan(wanted) if isinstance(wanted, str) else wanted
+    if given.architecture != "ps":
+        raise HocketError(
+            f"plan '{given.policy}' is for '{given.architecture}'; with servers training takes one for 'ps'"
+        )
+    return given, ""

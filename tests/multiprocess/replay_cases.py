@@ -1,0 +1,67 @@
+"""Replays on real processes: the servers' ranks first, then the workers'."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import torch.distributed as dist
+
+from hocket.bench.accuracy import scaled
+from hocket.graph import Plan, StepGraph
+from hocket.launch import Job, Rule
+from hocket.network import Network
+from hocket.planner import POLICIES, plan
+from hocket.runtime.allreduce import Groups
+from hocket.runtime.group import Group
+from hocket.runtime.replay.servers import free_address, serve
+from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+from tests.unit.runtime.test_replay import graph_of
+
+STEP_S = 0.012
+TIMEOUT_S = 30.0
+
+
+def graph() -> StepGraph:
+    return scaled(graph_of(), 1e9, STEP_S / 2, 1.0)
+
+
+def planned(policy: str, workers: int) -> Plan:
+    return plan(graph(), Network(num_workers=workers), policy)
+
+
+def job_of(rank: int, rule: Rule, servers: int) -> Job:
+    told = [""]
+    if rank == 0:
+        address = free_address("127.0.0.1")
+        job = Job(
+            address=address, token="of this test alone", rule=rule, servers=servers, timeout_s=TIMEOUT_S
+        )
+        told = [job.encoded()]
+    dist.broadcast_object_list(told)
+    return msgspec.json.decode(told[0], type=Job)
+
+
+def with_servers(rank: int, world: int, servers: int, policy: str, mode: Any, steps: int) -> Replay | None:
+    workers = world - servers
+    job = job_of(rank, Rule(mode=mode, workers=workers), servers)
+    if rank < servers:
+        serve(job, rank)
+        return None
+    worker = rank - servers
+    return replay_with_servers(
+        graph(),
+        planned(policy, workers),
+        job,
+        worker=worker,
+        steps=steps,
+        drawn_anew=POLICIES[policy].drawn_anew,
+        delay_s=0.2 * worker,
+    )
+
+
+def with_reductions(rank: int, world: int, policy: str, steps: int) -> Replay:
+    timeout = timedelta(seconds=TIMEOUT_S)
+    groups = Groups(*(Group(range(world), name, timeout) for name in ("transfers", "urgent", "choices")))
+    return replay_with_reductions(graph(), planned(policy, world), groups, worker=rank, steps=steps)

@@ -1,0 +1,85 @@
+"""A script that workers run for test_serving_processes.py, as a user writes it; its case is an argument."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import hocket
+from hocket.errors import HocketError
+from tests.multiprocess.setups import Plain, batch
+
+STEPS = 20
+WORKER = int(os.environ.get("RANK", "0"))
+
+
+def plain(servers: bool) -> nn.Module:
+    """A model after training with the two-line script, whatever is behind it."""
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(WORKER)
+    model = Plain()
+    model.layers[1] = nn.Identity()
+    torch.manual_seed(0)
+    if WORKER == 0:
+        model.layers[0].reset_parameters()
+        model.layers[4].reset_parameters()
+        model.layers[5].reset_parameters()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model, optimizer = hocket.distribute(model, optimizer)
+    for step in range(STEPS):
+        x, y = batch(WORKER, step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def parity() -> dict[str, object]:
+    model = plain(True)
+    values = {name: value.tolist() for name, value in model.state_dict().items()}
+    return {"values": values, "explain": model.hocket.explain(), "arguments": sys.argv[2:]}
+
+
+def fails() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    hocket.distribute(model, optimizer)
+    Path(f"pid{WORKER}").write_text(str(os.getpid()))
+    attempt = int(os.environ["HOCKET_ATTEMPT"])
+    deadline = time.monotonic() + 40
+    for step in range(100_000):
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        if WORKER == 1 and attempt == 0 and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if WORKER == 1 and attempt == 1 and step == 20:
+            Path("again").write_text("")
+            break
+        if (WORKER == 0 and Path("again").exists()) or time.monotonic() > deadline:
+            break
+        if Path("enough").exists():
+            break
+    Path(f"steps{WORKER}").write_text(str(step))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    try:
+        result = {"parity": parity, "fails": fails}[sys.argv[1]]()
+    except HocketError as error:
+        Path(f"error{WORKER}").write_text(str(error))
+        raise
+    Path(f"{WORKER}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Replays end after as many steps as asked for, none shorter than its operations."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.multiprocess.launch import run
+from tests.multiprocess.replay_cases import STEP_S
+
+CASES = "tests.multiprocess.replay_cases"
+
+
+def check(replay: Any, steps: int) -> list[float]:
+    ends_s, out_of_order = replay
+    assert len(ends_s) == steps
+    for before_s, after_s in pairwise(ends_s):
+        assert after_s - before_s >= 0.99 * STEP_S
+    assert out_of_order == 0.0
+    return list(ends_s)
+
+
+@pytest.mark.parametrize(
+    ("servers", "policy", "mode"),
+    [
+        pytest.param(1, "random", "sync", id="sync"),
+        pytest.param(2, "tac", "async", id="async", marks=pytest.mark.slow),
+    ],
+)
+def test_servers_and_workers_replay(servers: int, policy: str, mode: str) -> None:
+    steps = 4
+    ranks = run(f"{CASES}:with_servers", servers + 2, servers=servers, policy=policy, mode=mode, steps=steps)
+    assert ranks[:servers] == [None] * servers
+    first, second = (check(replay, steps) for replay in ranks[servers:])
+    if mode == "sync":
+        # Nobody ends the operations of a step before all have ended those of the one before.
+        for one, other in ((first, second), (second, first)):
+            assert all(end_s >= before_s for end_s, before_s in zip(one[1:], other[:-1], strict=True))
+
+
+def test_all_reduces_keep_workers_together() -> None:
+    steps = 4
+    for replay in run(f"{CASES}:with_reductions", 2, policy="ddp", steps=steps):
+        check(replay, steps)

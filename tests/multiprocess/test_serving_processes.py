@@ -1,0 +1,142 @@
+"""``hocket train --architecture ps`` with real processes: training, killed workers, killed servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.multiprocess.launch import ROOT
+
+PS = ("--architecture", "ps")
+SCRIPT = str(ROOT / "tests/multiprocess/serving_cases.py")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+class Run:
+    """``hocket train`` on a case; it ends at the latest when its block does."""
+
+    def __init__(self, case: str, *options: str) -> None:
+        command = [sys.executable, "-m", "hocket", "train", *options, SCRIPT, case, "--plan", "its own"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()  # it ends what it has started
+        self.process.communicate(timeout=30)
+
+    def ended(self) -> tuple[int, str]:
+        _, err = self.process.communicate(timeout=100)
+        return self.process.returncode, err
+
+
+def ended(case: str, *options: str) -> tuple[int, str]:
+    with Run(case, *options) as run:
+        return run.ended()
+
+
+def servers_of(run: Run) -> list[int]:
+    """The servers' process numbers, by what they run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            parent = status.read_text().split("PPid:")[1].split()[0]
+            command = (status.parent / "cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if int(parent) == run.process.pid and b"hocket.runtime.ps.server" in command:
+            found.append(int(status.parent.name))
+    return sorted(found)
+
+
+def wait_for(*files: str) -> None:
+    deadline = time.monotonic() + 50
+    while not all(Path(file).exists() and Path(file).read_text() for file in files):
+        assert time.monotonic() < deadline, f"{files} did not come"
+        time.sleep(0.05)
+
+
+def values(worker: int) -> dict[str, torch.Tensor]:
+    return {k: torch.tensor(v) for k, v in json.loads(Path(f"{worker}.json").read_text())["values"].items()}
+
+
+def test_the_same_script_trains_with_servers_and_with_allreduce_alike(tmp_path: Path) -> None:
+    status, err = ended(
+        "parity", "--architecture", "ps", "--workers", "2", "--servers", "2", "--policy", "tac"
+    )
+    assert status == 0, err
+    served = [values(worker) for worker in range(2)]
+    assert all(torch.equal(served[0][k], served[1][k]) for k in served[0])
+    told = json.loads(Path("0.json").read_text())
+    assert told["arguments"] == ["--plan", "its own"]
+    assert "plan 'tac', in force" in told["explain"]
+    assert "out of order: 0.00%" in told["explain"]
+    status, err = ended("parity", "--standalone", "--nproc-per-node", "2", "--plan", "ddp")
+    assert status == 0, err
+    reduced = values(0)
+    assert all(torch.allclose(served[0][k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
+
+
+@pytest.mark.slow
+def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> None:
+    with Run("fails", *PS, "--workers", "1", "--servers", "2", "--mode", "async") as run:
+        wait_for("pid0")
+        _, second = servers_of(run)
+        os.kill(second, signal.SIGKILL)
+        status, err = run.ended()
+    assert status == 1
+    assert Path("error0").read_text().startswith("training stopped: server 1 at 127.0.0.1:")
+    assert "hocket: server 1 ended with signal SIGKILL; everything was ended" in err
+
+
+@pytest.mark.slow
+def test_an_asynchronous_worker_that_is_killed_comes_again_while_others_go_on() -> None:
+    status, err = ended("fails", *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
+    assert status == 0, err
+    assert "worker 1 ended with signal SIGKILL; it is started again" in err
+    assert int(Path("steps1").read_text()) == 20
+    assert int(Path("steps0").read_text()) > 20
+
+
+@pytest.mark.slow
+def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
+    status, err = ended("fails", *PS, "--workers", "2")
+    assert status == 1
+    assert "hocket: worker 1 ended with signal SIGKILL; everything was ended" in err
+    assert "worker 1 is gone in step" in Path("error0").read_text()
+
+
+@pytest.mark.slow
+def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hocket", "train", "--architecture", "ps", "--workers", "2"]
+    ranks = []
+    environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29711"}
+    for rank in range(3):
+        told = environment | {"RANK": str(rank), "HOCKET_TOKEN": "0123456789abcdef"}
+        ranks.append(
+            subprocess.Popen([*command, SCRIPT, "parity"], env=told, stderr=subprocess.PIPE, text=True)
+        )
+    try:
+        for rank in ranks:
+            _, err = rank.communicate(timeout=60)
+            assert rank.returncode == 0, err
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert values(0).keys() == values(1).keys()

@@ -1,0 +1,89 @@
+"""Jobs with parameter servers inside one process: servers and workers are threads, their sockets are real."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from hocket.graph import Plan
+from hocket.launch import Job, Rule
+from hocket.runtime.ps.distribute import serve
+from hocket.runtime.ps.server import Server
+from hocket.tuner.serving import ServingPlanner
+
+T = TypeVar("T")
+
+TOKEN = "only for this test"
+TIMEOUT_S = 30.0
+
+
+@contextmanager
+def served(rule: Rule, servers: int = 1, timeout_s: float = TIMEOUT_S, **options: Any) -> Iterator[Served]:
+    """A job whose servers run; in the end they have ended by themselves."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers)]
+    address = f"127.0.0.1:{listeners[0].getsockname()[1]}"
+    job = Job(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=timeout_s, **options)
+    running = Served(job, [Server(job, k, listener) for k, listener in enumerate(listeners)])
+    threads = [threading.Thread(target=running.run, args=[k], daemon=True) for k in range(servers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield running
+    finally:
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        for listener in listeners:
+            listener.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+class Served:
+    """``statuses``: of servers that have ended."""
+
+    def __init__(self, job: Job, servers: list[Server]) -> None:
+        self.job, self.servers = job, servers
+        self.statuses: list[int | None] = [None] * len(servers)
+
+    def run(self, index: int) -> None:
+        self.statuses[index] = self.servers[index].run()
+
+    def train(
+        self,
+        worker: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        policy: str = "fifo",
+        plan: Plan | None = None,
+    ) -> None:
+        """What ``hocket.distribute`` does on that worker."""
+        planner = ServingPlanner(policy, self.job.seed)
+        serve(model, optimizer, job=self.job, worker=worker, planner=planner, plan=plan)
+
+    def on_workers(self, work: Callable[[int], T], workers: int | None = None) -> list[T]:
+        """What ``work(worker)`` returns on each; its first exception, if any."""
+        count = self.job.rule.workers if workers is None else workers
+        results: dict[int, T] = {}
+        errors: list[BaseException] = []
+
+        def run(worker: int) -> None:
+            try:
+                results[worker] = work(worker)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=[worker], daemon=True) for worker in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * TIMEOUT_S)
+        if errors:
+            for server in self.servers:
+                server.exchange.fail("a worker of this test has failed")
+            raise errors[0]
+        return [results[worker] for worker in range(count)]

@@ -1,0 +1,144 @@
+"""Errors by hand, what is replayed and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from hocket.bench.accuracy import Accuracy, accuracy_document, scaled
+from hocket.bench.accuracy_figures import groups_of, measured_rate, row_of
+from hocket.bench.accuracy_request import Configuration, Request, configurations
+from hocket.bench.accuracy_table import group_name, group_table, row_table
+from hocket.bench.graphs import load_target
+from hocket.errors import HocketError
+from hocket.network.file import NetworkFile
+from hocket.report.accuracy_page import render_accuracy
+from tests import strategies
+from tests.unit.report.fake_predictions import fake_prediction
+
+
+def configuration(**changes: Any) -> Configuration:
+    fields: dict[str, Any] = {"step": "chain", "policy": "fifo", "architecture": "ps", "mode": "async"}
+    return Configuration(**{**fields, "workers": 2, "servers": 1, **changes})
+
+
+def test_rates_count_between_common_moments() -> None:
+    # Everybody has done one step at 1.5; the first is through at 4: 3 steps in 3 s, and 2 in 2.
+    assert measured_rate([[1.0, 2.0, 3.0, 4.0], [1.5, 2.5, 3.5, 4.5]], 1) == pytest.approx(1.0 + 1.0)
+    assert measured_rate([[2.0, 4.0, 6.0]], 1) == pytest.approx(0.5)
+    with pytest.raises(HocketError, match="too few steps count; raise --steps"):
+        measured_rate([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]], 1)
+
+
+def test_errors_by_hand() -> None:
+    rows = [
+        row_of(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 100.0, 0.0),
+        row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0, 0.0),
+        row_of(
+            configuration(mode="sync"),
+            fake_prediction(2, throughput=101.0, lin=None, cynthia=None),
+            100.0,
+            0.0,
+        ),
+    ]
+    assert [row.error for row in rows] == pytest.approx([-0.05, 0.1, 0.01])
+    assert [row.lin_error for row in rows] == [pytest.approx(-0.2), pytest.approx(-0.1), None]
+    by_mode = {group.mode: group for group in groups_of(rows)}
+    assert (by_mode["async"].rows, by_mode["sync"].rows, by_mode[None].rows) == (2, 1, 3)
+    assert by_mode["async"].mean_error == pytest.approx(0.075)
+    assert by_mode["async"].largest_error == pytest.approx(0.1)
+    assert by_mode["async"].lin_mean_error == pytest.approx(0.15)
+    assert by_mode["async"].cynthia_mean_error == pytest.approx(0.15)
+    assert by_mode[None].mean_error == pytest.approx(0.16 / 3)
+    assert by_mode["sync"].lin_mean_error is by_mode[None].lin_mean_error is None
+    assert len(groups_of(rows[:2])) == 1
+    assert row_table(rows).row_count == 3
+    assert group_table(groups_of(rows)).row_count == 3
+    assert [group_name(group) for group in groups_of(rows)] == [
+        *("parameter servers, async", "parameter servers, sync"),
+        "all",
+    ]
+
+
+def test_a_page_shows_every_row() -> None:
+    rows = [
+        row_of(configuration(step="<b>"), fake_prediction(2, throughput=95.0), 100.0, 0.0),
+        row_of(
+            configuration(servers=2), fake_prediction(2, throughput=50.0, lin=None, cynthia=None), 100.0, 0.0
+        ),
+    ]
+    accuracy = Accuracy(
+        request=Request(),
+        network=NetworkFile(bandwidth_bps=0.957e9),
+        rows=rows,
+        groups=groups_of(rows),
+        wall_s=1.0,
+    )
+    page = render_accuracy(accuracy)
+    assert "27.5%" in page
+    assert "-50.0%" in page
+    assert "&lt;b&gt;" in page
+    assert "<b>, fifo" not in page
+    assert "measured 0.957" in page
+    (first, _) = accuracy_document(accuracy)["rows"]
+    assert msgspec.json.decode(msgspec.json.encode(first))["measured"] == 100.0
+
+
+def test_a_scaled_step_has_the_transfers_and_the_proportion_asked_for() -> None:
+    for name in ("chain", "alexnet_v2"):
+        graph = load_target(name)
+        small = scaled(graph, 1e9, 0.2, 0.5)
+        assert small.parameter_bytes.sum() * 8 / 1e9 == pytest.approx(0.2, rel=1e-3)
+        assert small.durations_s.sum(axis=0).mean() == pytest.approx(0.4 / 0.5, rel=1e-3)
+        assert (small.phases != 2).all()
+        assert (small.parameter_bytes % 4 == 0).all()
+        # Proportions are as they were.
+        kept = np.isin(graph.operation_names, small.operation_names)
+        ratios = small.durations_s / graph.durations_s[kept]
+        assert ratios == pytest.approx(ratios[0, 0])
+        assert small.parameter_names == graph.parameter_names
+        large = graph.parameter_bytes > 100_000
+        ratios = small.parameter_bytes[large] / graph.parameter_bytes[large]
+        assert ratios == pytest.approx(ratios[0], rel=1e-2)
+
+
+def test_nothing_to_replay_is_refused() -> None:
+    idle = strategies.step([strategies.parameter("a", 0)], [strategies.operation("o", reads=["a"])])
+    with pytest.raises(HocketError, match="transfers or computes nothing"):
+        scaled(idle, 1e9, 0.2, 1.0)
+
+
+def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
+    asked = configurations(Request(steps=("chain",), policies=("tac", "ddp"), workers=(1, 2), servers=(1, 2)))
+    found = {(each.policy, each.mode, each.workers, each.servers) for each in asked}
+    assert found == {
+        *(("tac", mode, w, m) for mode in ("async", "sync") for w in (1, 2) for m in (1, 2)),
+        ("ddp", "sync", 2, 0),
+    }
+    assert len(asked) == 9
+    with pytest.raises(HocketError, match="all-reduce takes --mode sync and two workers"):
+        configurations(Request(policies=("ddp",), workers=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"policies": ("best",)}, "policy 'best' is unknown"),
+        ({"policies": ("wfbp",)}, "policy 'wfbp' draws orders of operations, which are not replayed"),
+        ({"policies": ("tac", "tac")}, "policy 'tac' is named twice"),
+        ({"steps": ()}, "no step was named"),
+        ({"transfer_s": 0.0}, "transfer 0 is not between 0.001 and 100"),
+        ({"rho": float("nan")}, "rho nan is not between 0.01 and 100"),
+        ({"num_steps": 3}, "3 steps are not between 4 and 100000"),
+        ({"skip": 0}, "skip 0 of 14 steps leaves too few; skip 1 to 11"),
+        ({"skip": 12}, "skip 12 of 14 steps"),
+        ({"workers": (63,)}, "63 workers and 2 servers on one machine"),
+        ({"timeout_s": 0.5}, "timeout 0.5 is not between 1 and 604800"),
+    ],
+)
+def test_senseless_requests_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(HocketError, match=said):
+        Request(**fields)

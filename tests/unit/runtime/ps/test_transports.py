@@ -1,0 +1,154 @@
+"""The transports: messages of the length that is expected, and an error for whatever else comes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from hocket.launch import Job, Rule
+from hocket.runtime.ps.connect import connected
+from hocket.runtime.ps.meeting import Meeting
+from hocket.runtime.ps.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
+
+Ends = tuple[Transport, Transport]
+"""The server's and the worker's."""
+
+
+def made(kind: str, timeout_s: float = 10.0) -> Ends:
+    if kind == "grpc":
+        pytest.importorskip("grpc")
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport=kind, timeout_s=timeout_s)  # type: ignore[arg-type]
+    meetings: list[Meeting] = []
+    meetings.append(Meeting(lambda key, value: meetings[1].put(key, value), timeout_s))
+    meetings.append(Meeting(lambda key, value: meetings[0].put(key, value), timeout_s))
+    ends: dict[int, Transport] = {}
+
+    def make(rank: int) -> None:
+        ends[rank] = connected(job, meetings[rank], "127.0.0.1", server=rank == 0)
+
+    threads = [threading.Thread(target=make, args=[rank]) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return ends[0], ends[1]
+
+
+@pytest.fixture(params=["gloo", "grpc"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["pulls", "pushes"])
+def ends(kind: str, request: pytest.FixtureRequest) -> Iterator[Ends]:
+    """Who sends and who receives."""
+    server, worker = made(kind)
+    yield (server, worker) if request.param == "pulls" else (worker, server)
+    worker.close()
+    server.close()
+
+
+def message(length: int, tag: int = FIRST_FRAME) -> tuple[Header, torch.Tensor]:
+    payload = torch.arange(length, dtype=torch.int64).to(torch.uint8)
+    return Header(kind=Kind.PUSH, tag=tag, label=3, length=length), payload
+
+
+def in_background(send: Callable[[], object]) -> threading.Thread:
+    """Send while the test receives, which may end the sender with an error of its own."""
+
+    def run() -> None:
+        with contextlib.suppress(TransportError):
+            send()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_messages_arrive_in_their_buffers(ends: Ends) -> None:
+    sender, receiver = ends
+    buffers = {FIRST_FRAME + k: torch.zeros(100_000 * k + 1, dtype=torch.uint8) for k in range(4)}
+    for tag, buffer in buffers.items():
+        receiver.expect(tag, buffer)
+
+    def send() -> None:
+        for k in (2, 0, 3, 1):
+            sender.send(*message(buffers[FIRST_FRAME + k].numel(), FIRST_FRAME + k))
+        sender.send(Header(kind=Kind.VALUES, tag=BULK, length=7), torch.full((7,), 9, dtype=torch.uint8))
+
+    thread = in_background(send)
+    came = {}
+    for _ in range(5):
+        header, payload = receiver.receive()
+        assert payload is not None
+        came[header.tag] = payload
+    assert came.pop(BULK).tolist() == [9] * 7
+    assert came.keys() == buffers.keys()
+    for tag, payload in came.items():
+        assert payload is buffers[tag]
+        assert torch.equal(payload, message(len(payload))[1])
+    thread.join(10)
+    in_background(lambda: sender.send(Header(kind=Kind.END)))
+    assert receiver.receive() == (Header(kind=Kind.END), None)
+
+
+def test_gloo_keeps_the_senders_order() -> None:
+    sender, receiver = made("gloo")
+    order = [FIRST_FRAME + k for k in (3, 0, 2, 1)]
+    for tag in sorted(order):
+        receiver.expect(tag, torch.zeros(5, dtype=torch.uint8))
+    thread = in_background(lambda: [sender.send(*message(5, tag)) for tag in order])
+    assert [receiver.receive()[0].tag for _ in order] == order
+    thread.join(10)
+
+
+def test_a_message_of_another_length_is_refused(ends: Ends) -> None:
+    sender, receiver = ends
+    receiver.expect(FIRST_FRAME, torch.zeros(10, dtype=torch.uint8))
+    in_background(lambda: sender.send(*message(12)))
+    with pytest.raises(TransportError, match="has 12 bytes where 10 are expected"):
+        receiver.receive()
+
+
+def test_a_message_that_nobody_expects_is_an_error_after_the_timeout(kind: str) -> None:
+    receiver, sender = made(kind, timeout_s=0.5)
+    in_background(lambda: sender.send(*message(12, 77)))
+    with pytest.raises(TransportError, match="nobody here expects message 77"):
+        receiver.receive()
+
+
+def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), timeout_s=0.2)
+    with pytest.raises(TransportError, match="did not say where it is"):
+        connected(job, Meeting(lambda *_: None, 0.2), "127.0.0.1", server=True)
+
+
+def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
+    if kind == "grpc":
+        pytest.importorskip("grpc")
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport=kind)  # type: ignore[arg-type]
+    meeting = Meeting(lambda *_: None, 30.0)
+    meeting.fail("its connection was closed")
+    with pytest.raises(TransportError, match="its connection was closed"):
+        connected(job, meeting, "127.0.0.1", server=False)
+
+
+def test_grpc_refuses_calls_without_the_secret() -> None:
+    grpc = pytest.importorskip("grpc")
+    told: list[bytes] = []
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=5.0)
+    server = connected(job, Meeting(lambda _, value: told.append(value), 5.0), "127.0.0.1", server=True)
+    address = told[0].decode().split()[0]
+    with grpc.insecure_channel(address) as stranger:
+        for method in ("Push", "Pull"):
+            for metadata in ((), (("hocket-secret", "guessed"),)):
+                with pytest.raises(grpc.RpcError) as refused:
+                    stranger.unary_unary(f"/hocket/{method}")(b"\0\0\0\0", metadata=metadata, timeout=5)
+                assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    server.close()
+    with pytest.raises(TransportError, match="was closed"):
+        server.receive()

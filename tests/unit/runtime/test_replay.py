@@ -1,0 +1,97 @@
+"""A replaying processor, on a clock that jumps, and what is said when nothing comes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
+from hocket.launch import Job, Rule
+from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
+from hocket.runtime.replay.worker import Gradients, replay_with_servers
+from tests import strategies
+from tests.unit.runtime.jumping_clock import JumpingClock, Timetable
+
+SIZES = {"a": 100, "b": 300, "c": 200}
+
+
+def graph_of(durations_s: float = 1.0) -> StepGraph:
+    """Forward a, b, c; backward c, b, a."""
+    names, before, operations = list(SIZES), "", []
+    for name in names:
+        inputs = [before] if before else []
+        operations.append(strategies.operation(f"f {name}", durations_s, inputs=inputs, reads=[name]))
+        before = f"f {name}"
+    for name in reversed(names):
+        operations.append(
+            strategies.operation(
+                f"b {name}", durations_s, inputs=[before], reads=[name], produces=[name], phase="backward"
+            )
+        )
+        before = f"b {name}"
+    return strategies.step([strategies.parameter(*each) for each in SIZES.items()], operations)
+
+
+def test_a_gradient_is_complete_with_the_last_of_its_makers_in_every_step() -> None:
+    graph = strategies.step(
+        [strategies.parameter("a", 4), strategies.parameter("b", 4)],
+        [
+            strategies.operation("first", produces=["a", "b"]),
+            strategies.operation("nothing"),
+            strategies.operation("second", produces=["a"]),
+        ],
+    )
+    gradients = Gradients(graph)
+    for _ in range(2):
+        assert [gradients.completed_by(op) for op in range(3)] == [[1], [], [0]]
+
+
+def test_a_processor_waits_for_what_it_reads_and_catches_up() -> None:
+    graph, clock = graph_of(), JumpingClock()
+    ends: dict[int, float] = {}
+    processor = Processor(
+        graph,
+        clock,
+        rank=graph.order,
+        strict=False,
+        needs=[[0], [1], [2], [2], [1], [0]],
+        num_messages=4,
+    )
+    # b's parameter comes while nothing else could run; nobody needs the last message, which ends the step.
+    timetable = Timetable(clock, [(0, 0.5), (1, 3.0), (2, 3.5), (3, 20.0)])
+    end_s = processor.run(
+        graph.durations_s[:, 0], 0.25, timetable, lambda op: ends.setdefault(op, clock.now_s())
+    )
+    assert ends == {3: 6.0, 4: 7.0, 5: 8.0}
+    assert (end_s, clock.now_s()) == (8.0, 20.0)
+
+
+def test_a_parameter_without_a_gradient_is_refused() -> None:
+    graph = strategies.step([strategies.parameter("a", 4)], [strategies.operation("o", reads=["a"])])
+    plan = Plan(policy="mine", model="toy", architecture="ps", compute_order=None)
+    job = Job(address="127.0.0.1:1", token="of this test alone", rule=Rule())
+    with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
+        replay_with_servers(graph, plan, job, worker=0, steps=1)
+
+
+def test_what_does_not_come_is_said() -> None:
+    mailbox = Mailbox(WallClock(), 0.05)
+    assert mailbox.take(wait=False) == []
+    with pytest.raises(HocketError, match=r"nothing arrived within 0.05 s"):
+        mailbox.take(wait=True)
+    assert mailbox.empty
+    mailbox.came(4)
+    assert not mailbox.empty
+    ((message, moment_s),) = mailbox.take(wait=True)
+    assert message == 4
+    assert moment_s <= time.perf_counter()
+
+
+def test_sleeping_ends_at_the_deadline_or_at_once() -> None:
+    clock = WallClock()
+    begin_s = clock.now_s()
+    clock.sleep_until(begin_s - 1)
+    clock.sleep_until(begin_s + 0.02)
+    assert clock.now_s() >= begin_s + 0.02
