@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, StepGraph, load_plan
 from hocket.network import Network
@@ -30,7 +32,9 @@ class ServingPlanner:
     def first(self, graph: StepGraph) -> Plan:
         """The plan of a policy that needs no profile, else fifo."""
         policy = self.policy if self.policy in _UNPROFILED else "fifo"
-        return plan_by_policy(graph, Network(), policy)
+        plan = plan_by_policy(graph, Network(), policy)
+        # Gradients come in about the reverse order of what a model is made of.
+        return msgspec.structs.replace(plan, pushes=plan.pushes[::-1])
 
     def later(self, graph: StepGraph, network: Network) -> Plan | None:
         """The plan of a policy that needs a profile."""

@@ -21,7 +21,7 @@ STEPS = 20
 WORKER = int(os.environ.get("RANK", "0"))
 
 
-def plain(servers: bool) -> nn.Module:
+def plain() -> nn.Module:
     """A model after training with the two-line script, whatever is behind it."""
     torch.distributed.init_process_group("gloo")
     torch.manual_seed(WORKER)
@@ -43,12 +43,13 @@ def plain(servers: bool) -> nn.Module:
 
 
 def parity() -> dict[str, object]:
-    model = plain(True)
+    model = plain()
     values = {name: value.tolist() for name, value in model.state_dict().items()}
     return {"values": values, "explain": model.hocket.explain(), "arguments": sys.argv[2:]}
 
 
 def fails() -> None:
+    torch.distributed.init_process_group("gloo")  # nobody uses it, and it keeps nobody from coming again
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     hocket.distribute(model, optimizer)

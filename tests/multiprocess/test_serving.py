@@ -151,8 +151,7 @@ def test_no_order_changes_what_is_computed_and_every_order_is_kept(policy: str) 
         assert (planned, settled) == (policy, True)
         assert order.transfers["pull"] > 0
         assert order.out_of_order("pull") == 0.0
-        if policy != "default":
-            assert order.transfers["push"] >= 2 * STEPS
+        assert order.transfers["push"] > 0
 
 
 def test_slices_and_a_barrier_per_parameter_compute_the_same() -> None:

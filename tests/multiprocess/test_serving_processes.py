@@ -76,10 +76,8 @@ def values(worker: int) -> dict[str, torch.Tensor]:
     return {k: torch.tensor(v) for k, v in json.loads(Path(f"{worker}.json").read_text())["values"].items()}
 
 
-def test_the_same_script_trains_with_servers_and_with_allreduce_alike(tmp_path: Path) -> None:
-    status, err = ended(
-        "parity", "--architecture", "ps", "--workers", "2", "--servers", "2", "--policy", "tac"
-    )
+def test_servers_and_workers_train_a_script_that_knows_nothing_of_them() -> None:
+    status, err = ended("parity", *PS, "--workers", "2", "--policy", "tac")
     assert status == 0, err
     served = [values(worker) for worker in range(2)]
     assert all(torch.equal(served[0][k], served[1][k]) for k in served[0])
@@ -87,10 +85,17 @@ def test_the_same_script_trains_with_servers_and_with_allreduce_alike(tmp_path: 
     assert told["arguments"] == ["--plan", "its own"]
     assert "plan 'tac', in force" in told["explain"]
     assert "out of order: 0.00%" in told["explain"]
+
+
+@pytest.mark.slow
+def test_the_same_script_trains_with_servers_and_with_allreduce_alike() -> None:
+    status, err = ended("parity", *PS, "--workers", "2", "--servers", "2")
+    assert status == 0, err
+    served = values(1)
     status, err = ended("parity", "--standalone", "--nproc-per-node", "2", "--plan", "ddp")
     assert status == 0, err
     reduced = values(0)
-    assert all(torch.allclose(served[0][k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
+    assert all(torch.allclose(served[k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
 
 
 @pytest.mark.slow

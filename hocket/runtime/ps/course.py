@@ -112,4 +112,5 @@ class Course:
         if planned is not None and planned is not self.plan and not self._given:
             self.plan = planned
             self._client.lay(planned)
+            self._client.order.forget()
             recorder.forget()

@@ -15,6 +15,11 @@ class Order:
     transfers: dict[Direction, int] = field(default_factory=lambda: {"pull": 0, "push": 0})
     overtaken: dict[Direction, int] = field(default_factory=lambda: {"pull": 0, "push": 0})
 
+    def forget(self) -> None:
+        """Begin anew, under another plan."""
+        for counts in (self.transfers, self.overtaken):
+            counts.update({"pull": 0, "push": 0})
+
     def note(self, direction: Direction, *, overtaken: bool) -> None:
         """One more transfer."""
         self.transfers[direction] += 1
