@@ -25,25 +25,22 @@ FORWARD, IN_FORWARD, BACKWARD, IN_BACKWARD, WAITING = range(5)
 
 JOB = np.dtype(
     [
-        # As submitted; times in ticks. ``rank`` breaks ties: by arrival, then id.
+        # What others look at to find out whether it goes first, together in one line of the cache.
+        ("key", np.int64),  # the least goes first
+        ("rank", np.int64),  # breaks ties: by arrival, then id
+        ("stage", np.int64),
+        ("claims", np.int64),  # whether the links are its own from the next chunk on
+        ("blocker", np.int64),  # who goes before it and claims one of its servers, or NONE
+        ("listed", np.int64),  # whether it is a candidate already
+        ("first_port", np.int64),
+        ("num_servers", np.int64),  # that its transfers touch; 0 inside one server
+        # Its iterations; times in ticks.
+        ("first_worker", np.int64),
         ("gpus", np.int64),
-        ("iterations", np.int64),
         ("forward", np.int64),
         ("backward", np.int64),
-        ("reduce", np.int64),  # a + b * size: its transfer alone, as keys count it
-        ("size", np.float64),
-        ("memory_class", np.int64),
-        ("arrival", np.int64),
-        ("rank", np.int64),
-        ("first_worker", np.int64),
-        ("first_port", np.int64),
-        # Where it stands.
-        ("stage", np.int64),
         ("remaining", np.int64),  # iterations
         ("per_iteration", np.int64),  # service of one, on one GPU; with the transfer once that is known to be
-        ("key", np.int64),  # the least goes first
-        ("num_servers", np.int64),  # that its transfers touch; 0 inside one server
-        ("num_hops", np.int64),  # those and uplinks
         ("pending", np.int64),  # workers that have yet to end their backward task
         ("since", np.int64),  # when it began to compute, was ready to transfer, or its transfer started
         # Its transfer, as of ``moving_since``.
@@ -52,21 +49,24 @@ JOB = np.dtype(
         ("startup_left", np.int64),  # of the chunk under way
         ("moving_since", np.int64),
         ("per_byte", np.float64),  # ticks
-        ("alone_per_byte", np.float64),  # with all its links for itself
-        ("claims", np.int64),  # whether the links are its own from the next chunk on
-        ("blocker", np.int64),  # who goes before it and claims one of its servers, or NONE
-        ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
-        ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("flow", np.int64),  # its place in ``flows`` while it transfers
         ("moved", np.int64),  # whether it is listed in ``moved``
-        ("listed", np.int64),  # whether it is a candidate already
+        ("num_hops", np.int64),  # the links that its transfers touch: servers' and uplinks
+        ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
+        ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
+        ("alone_per_byte", np.float64),  # with all its links for itself
         # Figures.
+        ("size", np.float64),  # bytes of a transfer
+        ("sent", np.float64),  # bytes
+        ("transferring", np.int64),
+        ("network_wait", np.int64),
+        ("gpu_wait", np.int64),
+        ("iterations", np.int64),
+        ("reduce", np.int64),  # a + b * size: its transfer alone, as keys count it
+        ("memory_class", np.int64),
+        ("arrival", np.int64),
         ("started", np.int64),
         ("finished", np.int64),
-        ("gpu_wait", np.int64),
-        ("network_wait", np.int64),
-        ("transferring", np.int64),
-        ("sent", np.float64),  # bytes
     ],
     align=True,
 )

@@ -21,7 +21,8 @@ def timeline_of(jobs: JobSet, cluster: Cluster, rows: Ints, tick_s: float) -> Ti
     """
     rows = rows[rows[:, 3].argsort(kind="stable")]
     links, link_of = _stack_transfers(rows)
-    lanes, first = [], []
+    lanes: list[Lane] = []
+    first = []
     for server in range(cluster.num_servers):
         first.append(len(lanes))
         names = [f"GPU {i}" for i in range(cluster.gpus_per_server)]

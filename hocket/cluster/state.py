@@ -9,8 +9,8 @@ import numpy as np
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import JobSet
-from hocket.cluster.placement.registry import Placement
-from hocket.cluster.policies.registry import Policy
+from hocket.cluster.placement.base import Placement
+from hocket.cluster.policies.base import Policy
 from hocket.cluster.records import (
     COUNTS,
     GPU,
