@@ -192,7 +192,12 @@ def run(state, rules, clock, log, most_instants):
             place_queue(jobs, workers, gpus, ports, links, touched, queue, placed, counts, sites, rules, now)
         hands[0].events += arrived - hands[0].arrived
         hands[0].arrived = arrived
-        if hands[0].passing > 0:
+        # The call costs more than to find out that there is nothing to do, which is nearly always so.
+        interrupted = counts[0].placed > 0
+        for i in range(counts[0].touched):
+            w = gpus[touched[i]].running
+            interrupted |= w != NONE and stretches[workers[w].job].passing == 1
+        if interrupted:
             resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now)
 
         # Transfers start and stop.
