@@ -25,6 +25,8 @@ def test_replays_are_near_their_predictions(name: str, tmp_path: Path) -> None:
         ("ddp", "sync", 2, 0),
     ]
     for row in document["rows"]:
-        assert abs(row["error"]) < 0.3, row
+        # When asynchronous workers come together differs from run to run.
+        assert abs(row["error"]) < (0.3 if row["mode"] == "sync" or row["workers"] == 1 else 0.6), row
+        assert row["out_of_order"] == (None if row["policy"] == "ddp" else 0.0)
         assert (row["lin"] is None) == (row["mode"] == "sync")
     assert "Predicted against measured" in (tmp_path / "page.html").read_text()
