@@ -201,22 +201,23 @@ def run(state, rules, clock, log, most_instants):
             resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now)
 
         # Transfers start and stop.
-        decide_transfers(
-            jobs,
-            ports,
-            links,
-            changed,
-            flows,
-            moved,
-            ready,
-            counts,
-            candidates,
-            altered,
-            left,
-            fair,
-            rules,
-            now,
-        )
+        if counts[0].ready > 0 or counts[0].changed > 0:
+            decide_transfers(
+                jobs,
+                ports,
+                links,
+                changed,
+                flows,
+                moved,
+                ready,
+                counts,
+                candidates,
+                altered,
+                left,
+                fair,
+                rules,
+                now,
+            )
         for i in range(counts[0].moved):
             j = moved[i]
             jobs[j].moved = 0

@@ -276,8 +276,6 @@ def decide_transfers(
     jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, left, fair, rules, now
 ):
     """Start and stop transfers, and set the rates that follow; adds to ``moved``."""
-    if counts[0].ready == 0 and counts[0].changed == 0:
-        return
     if rules.preemptive:
         preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now)
     else:
