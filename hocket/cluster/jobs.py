@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -25,8 +24,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     ``arrival_s``: when it is submitted; ``forward_s``, ``backward_s``: what each GPU computes an iteration;
     ``size_bytes``: what one AllReduce sums up; ``memory_bytes``: what it needs of each of its GPUs.
-    ``step``, ``plan``: a ``hocket.step/1`` and a ``hocket.plan/1`` file, paths that open from the current
-    folder: the job's transfers then overlap its own computing as the plan says.
     """
 
     id: str
@@ -38,8 +35,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: float
     size_bytes: float
     memory_bytes: float
-    step: str | None = None
-    plan: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +81,6 @@ def _check(job: Job, place: int, source: str) -> None:
             refuse(key, f"{size} is not a number of bytes between 0 and 2^53")
     if job.forward_s + job.backward_s == 0:
         refuse("backward_s", "is 0 and so is forward_s; an iteration computes for some time")
-    for key, other in (("step", "plan"), ("plan", "step")):
-        if getattr(job, key) is not None and getattr(job, other) is None:
-            refuse(other, f"is missing beside '{key}'; give both or neither")
 
 
 class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +89,7 @@ class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_jobs(path: str | Path) -> JobSet:
-    """Read a ``hocket.jobs/1`` file (``.json`` or ``.json.zst``); in it, paths are relative to its folder.
+    """Read a ``hocket.jobs/1`` file (``.json``, ``.json.gz`` or ``.json.zst``).
 
     Raises
     ------
@@ -105,27 +97,14 @@ def read_jobs(path: str | Path) -> JobSet:
         Naming the file, the field and the rule.
     """
     file = decode(read_bytes(path), _JobsFile, JOBS_FORMAT, str(path))
-    folder = Path(path).parent
-    opened = (
-        msgspec.structs.replace(
-            job,
-            **{key: str(folder / at) for key in ("step", "plan") if (at := getattr(job, key)) is not None},
-        )
-        for job in file.jobs
-    )
-    return JobSet(jobs=tuple(opened), source=str(path))
+    return JobSet(jobs=file.jobs, source=str(path))
 
 
 def write_jobs(jobs: JobSet, path: str | Path) -> None:
-    """Write ``jobs`` as ``hocket.jobs/1``, whole or not at all; paths are made relative to its folder."""
-    write_json(jobs_document(jobs, Path(path).parent), path)
+    """Write ``jobs`` as ``hocket.jobs/1``, whole or not at all."""
+    write_json(jobs_document(jobs), path)
 
 
-def jobs_document(jobs: JobSet, folder: str | Path = ".") -> dict[str, Any]:
-    """The ``hocket.jobs/1`` document of ``jobs`` as plain data, to stand in ``folder``."""
-    rows = []
-    for job in jobs.jobs:
-        row = {key: value for key, value in msgspec.structs.asdict(job).items() if value is not None}
-        row |= {key: os.path.relpath(row[key], folder) for key in ("step", "plan") if key in row}
-        rows.append(row)
-    return {"format": JOBS_FORMAT, "jobs": rows}
+def jobs_document(jobs: JobSet) -> dict[str, Any]:
+    """The ``hocket.jobs/1`` document of ``jobs`` as plain data."""
+    return {"format": JOBS_FORMAT, "jobs": [msgspec.structs.asdict(job) for job in jobs.jobs]}

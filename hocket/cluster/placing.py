@@ -40,14 +40,12 @@ def finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now):
     """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
     for i in range(counts[0].over):
         j = over[i]
-        sites.class_memory[jobs[j].memory_class]
+        memory = sites.class_memory[jobs[j].memory_class]
         jobs[j].stage, jobs[j].finished = FINISHED, now
         _disconnect(jobs, ports, links, j)
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             g = workers[w].gpu
-            _take_memory(
-                gpus, sites.class_memory, sites.class_fits, g, -sites.class_memory[jobs[j].memory_class]
-            )
+            _take_memory(gpus, sites.class_memory, sites.class_fits, g, -memory)
             if gpus[g].resident == w:
                 gpus[g].resident = workers[w].next
             else:

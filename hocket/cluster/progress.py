@@ -13,11 +13,16 @@ import numpy as np
 from hocket.cluster.records import TRANSFERRING
 from hocket.kernel import kernel
 
+_NO_TICKS = 2.0**61
+
 
 @kernel
 def ticks(amount):
-    """The nearest whole number of ticks."""
-    return np.int64(np.rint(amount))
+    """The nearest whole number of ticks; one that no run comes to if there are too many to count.
+
+    Beside many others a transfer would end later than anything does; its rate changes before.
+    """
+    return np.int64(min(np.rint(amount), _NO_TICKS))
 
 
 @kernel

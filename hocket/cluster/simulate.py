@@ -26,6 +26,7 @@ CHUNK_BYTES = 4e6
 MOST_SPANS = 100_000
 # Between two calls of the kernel signals are served.
 _INSTANTS_A_CALL = 200_000
+_NO_TICK = 2.0**62  # that any run comes to
 _LEVELS_A_CALL = 100_000
 
 
@@ -84,7 +85,7 @@ def simulate(
 
     seed: what placement "rand" draws with; chunk_bytes: where "psrsf" and "srpt" may preempt a transfer;
     record: also write down ``levels``, and ``timeline`` with the first ``record_spans`` tasks and transfers
-    that begin at or after ``record_from_s``.
+    to end of those that begin at or after ``record_from_s``.
 
     Raises
     ------
@@ -101,7 +102,8 @@ def simulate(
         raise HocketError(f"seed {seed!r} is not a whole number from 0 to 2^63 - 1")
     state, rules, tick_s = make_state(jobs, cluster, chosen_policy, chosen_placement, seed, chunk_bytes)
     clock = clocks.make_clock(state)
-    log = _make_log(record, round(record_from_s / tick_s), record_spans, len(state.jobs))
+    from_tick = round(min(record_from_s / tick_s, _NO_TICK)) if record else 0
+    log = _make_log(record, from_tick, record_spans, len(state.jobs))
     levels = _run(state, rules, clock, log)
     return _outcome(
         state,

@@ -30,6 +30,7 @@ from hocket.errors import HocketError
 
 # Sums of services stay below, and so do times: contention and chunks have their share in the estimate.
 _MOST_TICKS = 2.0**61
+_FEWEST_TICKS = 1000  # of an iteration: durations are rounded by less than a thousandth
 
 
 class State(NamedTuple):
@@ -160,10 +161,10 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
         row["forward"], row["backward"] = round(job.forward_s / tick_s), round(job.backward_s / tick_s)
         row["reduce"] = round((cluster.startup_s + cluster.per_byte_s * job.size_bytes) / tick_s)
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
-        if row["forward"] + row["backward"] == 0:
+        if row["forward"] + row["backward"] < _FEWEST_TICKS:
             raise HocketError(
                 f"job '{job.id}' computes {job.forward_s + job.backward_s:g} s an iteration: beside jobs of "
-                f"so many hours a moment is {tick_s:g} s; simulate it in a job set of its own"
+                f"so many hours time is counted in steps of {tick_s:g} s; simulate it in a job set of its own"
             )
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))

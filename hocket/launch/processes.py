@@ -142,13 +142,13 @@ class _Run:
             return False
         if process.popen.returncode == 0 or process not in self._workers:
             return True
+        if process.attempt < 0:
+            return True  # given up already
         rule = self._job.rule
         if rule.mode != "sync" and process.attempt < self._restarts:
             self._say(f"{process.name} ended with {process.ended}; it is started again")
             self._workers[process.worker] = self._started(process.worker, process.attempt + 1)
             return True
-        if process.attempt < 0:
-            return True  # given up already
         spare = rule.backup if rule.mode == "sync" else rule.workers - 1
         if self._given_up >= spare:
             return False

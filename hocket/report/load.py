@@ -48,10 +48,10 @@ def load_results(paths: Iterable[str | Path]) -> list[Entry] | list[ClusterEntry
     for path in paths:
         for entry in _entries(read_document(path), str(path)):
             of_kind.setdefault(type(entry), str(path))
-            # How long the simulator took differs between two runs that give the same result.
+            # How the simulator went about it differs between two runs that give the same result.
             if isinstance(entry, ClusterEntry):
-                cluster = msgspec.structs.replace(entry.row, wall_s=0.0, contention=None)
-                if cluster not in clusters or clusters[cluster].timeline is None:
+                cluster = msgspec.structs.replace(entry.row, wall_s=0.0, events=0, contention=None)
+                if cluster not in clusters or _recorded(entry) > _recorded(clusters[cluster]):
                     clusters[cluster] = entry
             else:
                 step = msgspec.structs.replace(entry.row, wall_s=0.0)
@@ -90,6 +90,11 @@ def _entries(document: Any, source: str) -> list[Entry] | list[ClusterEntry]:
 
 class _Ranked(msgspec.Struct, frozen=True):
     ranked: list[ResultRow]
+
+
+def _recorded(entry: ClusterEntry) -> tuple[bool, bool]:
+    """How much of a run was written down; the more the greater."""
+    return entry.timeline is not None, entry.row.contention is not None
 
 
 def _is_cluster(document: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -297,6 +298,19 @@ def clipping(model: nn.Module, optimizer: Any, worker: int, number: int, whole: 
     optimizer.step()
 
 
+def clipping_by_the_largest(model: nn.Module, optimizer: Any, worker: int, number: int, whole: bool) -> None:
+    """With the norm of another order asked for in between."""
+    optimizer.zero_grad()
+    x, y = both(number) if whole else batch(worker, number)
+    functional.cross_entropy(model(x), y).backward()
+    if whole:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.02, norm_type=torch.inf)
+    else:
+        hocket.clip_grad_norm_(model, 1e9)
+        hocket.clip_grad_norm_(model, 0.02, norm_type=torch.inf)
+    optimizer.step()
+
+
 def twice(model: nn.Module, optimizer: Any, worker: int, number: int, whole: bool) -> None:
     """Two backward passes, both synchronised: gradients leave with the step."""
     optimizer.zero_grad()
@@ -306,7 +320,7 @@ def twice(model: nn.Module, optimizer: Any, worker: int, number: int, whole: boo
     optimizer.step()
 
 
-@pytest.mark.parametrize("loop", [accumulating, clipping, twice])
+@pytest.mark.parametrize("loop", [accumulating, clipping, clipping_by_the_largest, twice])
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_loops_that_users_of_one_process_have(loop: Any, optimizer: str) -> None:
     """With a schedule that changes the learning rate after each step."""
@@ -517,6 +531,36 @@ def test_gradients_that_are_changed_by_hand_are_refused_where_they_are_summed_up
         optimizer.step()
 
     assert "hocket.clip_grad_norm_" in refusal(SYNC2, work)
+
+
+def test_backup_workers_leave_no_norm_to_clip_by() -> None:
+    def work(job: Served, worker: int) -> None:
+        model = made(Layers)
+        job.train(worker, model, OPTIMIZERS["sgd"](model))
+        model(batch(worker, 0)[0]).sum().backward()
+        hocket.clip_grad_norm_(model, 0.1)
+
+    assert "train without --backup" in refusal(Rule(workers=2, backup=1), work)
+
+
+def test_the_norm_of_gradients_that_are_no_numbers_is_none_either() -> None:
+    model = made(Layers)
+    optimizer = OPTIMIZERS["sgd"](model)
+
+    def work(worker: int) -> float:
+        job.train(worker, model, optimizer)
+        (model(batch(worker, 0)[0]).sum() * torch.nan).backward()
+        with pytest.raises(RuntimeError, match="is nan, which clips nothing"):
+            hocket.clip_grad_norm_(model, 0.1, error_if_nonfinite=True)
+        norm = float(hocket.clip_grad_norm_(model, 0.1))
+        optimizer.step()
+        model.hocket.detach()
+        return norm
+
+    with served(Rule(workers=1)) as job:
+        (norm,) = job.on_workers(work)
+    assert math.isnan(norm)
+    assert all(p.isnan().all() for p in model.parameters())
 
 
 def test_another_model_is_refused() -> None:

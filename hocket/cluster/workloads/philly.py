@@ -37,13 +37,13 @@ class _Server(msgspec.Struct):
 class _Attempt(msgspec.Struct):
     start_time: str | None = None
     end_time: str | None = None
-    detail: list[_Server] = []
+    detail: list[_Server] | None = None
 
 
 class _PhillyJob(msgspec.Struct):
     jobid: str
-    submitted_time: str | None
-    attempts: list[_Attempt]
+    submitted_time: str | None = None
+    attempts: list[_Attempt] = []
 
 
 def import_philly(request: Request) -> Imported:
@@ -64,8 +64,9 @@ def import_philly(request: Request) -> Imported:
             field = f"[{i}].attempts[{k}]"
             start_s = _moment(attempt.start_time, source, f"{field}.start_time")
             end_s = _moment(attempt.end_time, source, f"{field}.end_time")
-            if start_s is not None and end_s is not None and end_s > start_s:
-                spans.append((end_s - start_s, sum(len(server.gpus) for server in attempt.detail)))
+            count = sum(len(server.gpus) for server in attempt.detail or ())
+            if count and start_s is not None and end_s is not None and end_s > start_s:
+                spans.append((end_s - start_s, count))
         gpus = max((count for _, count in spans), default=0)
         if submitted_s is not None and gpus:
             duration_s = sum(duration for duration, _ in spans)

@@ -20,6 +20,7 @@ from hocket.document import read_bytes
 from hocket.errors import FormatError
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_MOST = 1e18
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 _EPOCH = datetime(1970, 1, 1)
 
@@ -57,11 +58,11 @@ class Row(NamedTuple):
         raise FormatError(self.source, f"line {self.line}, {column}", rule)
 
     def number(self, column: str) -> float:
-        """A number of 0 or more."""
+        """A number from 0 to 1e18."""
         text = self.cells[column].strip()
         value = float(text) if _NUMBER.fullmatch(text) else math.nan
-        if not 0 <= value < math.inf:
-            self.refuse(column, f"'{text}' is not a number of 0 or more")
+        if not 0 <= value <= _MOST:
+            self.refuse(column, f"'{text}' is not a number of 0 or more, up to {_MOST:g}")
         return value
 
     def whole(self, column: str, least: int = 0) -> int:

@@ -30,7 +30,6 @@ from hocket.runtime.ps.transport import FIRST_FRAME, STATE, TransportError
 Moved = Callable[[Direction, int, Frame, float, float], None]
 """Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
 
-_FAREWELL_S = 5.0
 _THREADS_END_S = 1.0
 
 
@@ -204,7 +203,7 @@ class Client:
         """Of each reduced gradient of this step, whose pushes are complete on all workers."""
         for pair in self.pairs:
             pair.norms = None
-            pair.say(messages.AskNorms(norm_type))
+            pair.say(messages.AskNorms(repr(float(norm_type))))
         self._until(lambda: all(pair.norms is not None for pair in self.pairs), "servers did not tell norms")
         by_server = [pair.norms or [] for pair in self.pairs]
         return [by_server[s][place] for s, place in zip(self.homes.server, self.homes.place, strict=True)]
@@ -215,7 +214,7 @@ class Client:
         with self.changed:
             self._check()
             for pair in self.pairs:
-                pair.say(messages.Commit(settings, scale))
+                pair.say(messages.Commit(settings, repr(scale)))
             self.steps += 1
 
     # Beside steps.
@@ -246,9 +245,9 @@ class Client:
             for pair in self.pairs:
                 if not self._error:
                     pair.finish()
-            # A farewell that does not come is nobody's trouble here.
+            # Pushes may still wait for their turn.
             self.changed.wait_for(
-                lambda: bool(self._error) or all(pair.ended for pair in self.pairs), _FAREWELL_S
+                lambda: bool(self._error) or all(pair.ended for pair in self.pairs), self.job.timeout_s
             )
         self.close()
 
@@ -278,7 +277,7 @@ class Client:
                 case messages.Started():
                     pair.started = message
                 case messages.Norms(norms):
-                    pair.norms = norms
+                    pair.norms = [float(norm) for norm in norms]
                 case messages.Planned(plan):
                     self.planned = plan
                 case messages.Failed(why):

@@ -124,7 +124,8 @@ def accept(connection: Connection, token: str) -> Guest:
     nonce = secrets.token_hex(16)
     connection.send(_Challenge(nonce))
     hello: _Hello = connection.receive(_Hello, _LONGEST_HELLO)
-    if not hmac.compare_digest(hello.proof, _proof(token, "guest", nonce, hello.nonce, _said(hello))):
+    proof = _proof(token, "guest", nonce, hello.nonce, _said(hello))
+    if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
         raise TransportError("it does not know the token")
     connection.send(_Challenge(_proof(token, "host", hello.nonce, nonce, "")))
     return Guest(hello.role, hello.index, hello.address)
@@ -167,7 +168,8 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
         proof = _proof(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
         connection.send(_Hello(guest.role, guest.index, guest.address, nonce, proof))
         answer: str = connection.receive(_Challenge, _LONGEST_HELLO).nonce
-        if not hmac.compare_digest(answer, _proof(token, "host", nonce, theirs, "")):
+        proof = _proof(token, "host", nonce, theirs, "")
+        if not hmac.compare_digest(answer.encode(errors="replace"), proof.encode()):
             raise TransportError("it does not know the token")
         # It may still wait for other servers.
         connection.set_timeout(max(_HANDSHAKE_S, deadline_s - time.monotonic()))
@@ -186,7 +188,8 @@ def _said(hello: _Hello) -> str:
 
 
 def _proof(token: str, *parts: str) -> str:
-    return hmac.new(token.encode(), "\n".join(parts).encode(), hashlib.sha256).hexdigest()
+    said = "\n".join(parts).encode(errors="replace")
+    return hmac.new(token.encode(), said, hashlib.sha256).hexdigest()
 
 
 def host_towards(address: str) -> str:

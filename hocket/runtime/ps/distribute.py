@@ -74,7 +74,7 @@ def serve(
     def moved(direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float) -> None:
         recorder.moved(direction, f"{direction} {frame.name}", started_s, ended_s)
         if direction == "pull":
-            times.add(client.steps, server, frame, ended_s)
+            times.add(client.pairs[server].label, server, frame, ended_s)
 
     step = outline(model, parameters)
     if plan is not None:

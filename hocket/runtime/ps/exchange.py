@@ -84,13 +84,20 @@ class Exchange:
         """The model that ``peer`` brings, once it has told; all servers are there then."""
         with self.changed:
             wanted = range(self.job.servers) if self.index == 0 else [self.index]
-            self._wait(lambda: peer.begin is not None and all(k in self.told for k in wanted), "its model")
-            assert peer.begin is not None
+            self._wait(
+                lambda: peer.gone or (peer.begin is not None and all(k in self.told for k in wanted)),
+                "its model",
+            )
+            if peer.begin is None:
+                raise TransportError("it is gone")
             return peer.begin.spec
 
     def admit(self, peer: Peer, spec: Spec) -> bool:
         """Let ``peer`` take part; whether it is to send initial values. HocketError for another model."""
         with self.changed:
+            if self.peers.get(peer.worker) is not peer:
+                raise TransportError("it is gone")
+            self.finished.discard(peer.worker)
             if self.spec is None:
                 homes = homes_of(spec, self.job.servers)
                 self.shard = Shard(spec, homes.of[self.index], with_state=self.index == 0)
@@ -136,16 +143,17 @@ class Exchange:
                     self.ledger.want(peer.worker)
                     peer.want()
                 case messages.Commit(settings, scale):
-                    self._committed(peer, settings, scale)
+                    self._committed(peer, settings, float(scale))
                 case messages.AskNorms(norm_type):
-                    self._asked_norms.append((peer, norm_type))
+                    self._asked_norms.append((peer, float(norm_type)))
                 case messages.AskState():
                     self._asked_state.append(peer)
                 case messages.Planned():
                     self._plan = message
                     for other in self.peers.values():
                         if other is not peer:
-                            other.connection.send(message)
+                            with contextlib.suppress(TransportError):  # its own thread reports a loss
+                                other.connection.send(message)
                 case messages.Bye():
                     self.ended(peer, said=True)
                 case _:
@@ -236,7 +244,8 @@ class Exchange:
             norms = self._norms_of(peer.label, norm_type)
             if norms is not None:
                 self._asked_norms.remove((peer, norm_type))
-                peer.connection.send(messages.Norms(norms))
+                with contextlib.suppress(TransportError):  # its own thread reports a loss
+                    peer.connection.send(messages.Norms([repr(norm) for norm in norms]))
 
     @property
     def _all(self) -> range:
@@ -266,7 +275,8 @@ class Exchange:
         for p in self._all:
             mean = mean_gradient([self._gradients[p, c][0].gradient for c in contributions])
             norms.append(0.0 if mean is None else float(torch.linalg.vector_norm(mean, norm_type)))
-        self._norms = {(label, norm_type): norms}
+        kept = {asked: known for asked, known in self._norms.items() if asked[0] == label}
+        self._norms = kept | {(label, norm_type): norms}
         return norms
 
     # Updates, in a thread of their own.

@@ -12,6 +12,9 @@ from hocket.runtime.ps.spec import Spec
 Settings = list[dict[str, Any]]
 """Of each of the optimizer's groups, what it holds beside its parameters."""
 
+Real = str
+"""A number as :func:`repr` writes it: JSON has no infinity and no nan, gradients have."""
+
 Index = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -68,19 +71,19 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
     """The worker's optimizer has stepped: with these settings, its gradients times ``scale``."""
 
     settings: Settings
-    scale: float
+    scale: Real
 
 
 class AskNorms(msgspec.Struct, frozen=True, tag=True):
     """Of the reduced gradients of the step under way, to clip by."""
 
-    norm_type: float
+    norm_type: Real
 
 
 class Norms(msgspec.Struct, frozen=True, tag=True):
     """The norm of each of the server's gradients."""
 
-    norms: list[float]
+    norms: list[Real]
 
 
 class AskState(msgspec.Struct, frozen=True, tag=True):

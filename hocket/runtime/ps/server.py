@@ -20,7 +20,6 @@ from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
 
-_LONELY_S = 10.0  # for how long a server without workers waits for one that comes again
 _FAREWELL_S = 2.0
 
 
@@ -52,7 +51,7 @@ class Server:
                 exchange.changed.wait(1.0)
                 if exchange.peers:
                     lonely_s = time.monotonic()
-                elif time.monotonic() - lonely_s > _LONELY_S:
+                elif time.monotonic() - lonely_s > self.job.timeout_s:  # none comes again
                     break
             # Who was told of a failure hangs up.
             exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
@@ -113,14 +112,25 @@ def main(arguments: list[str]) -> int:
     if len(arguments) > 1:
         listener = socket.socket(fileno=int(arguments[1]))
     elif index == 0:
-        listener = socket.create_server(split_address(job.address))
+        listener = _listening(split_address(job.address))
     else:
-        listener = socket.create_server((host_towards(job.address), 0))
+        listener = _listening((host_towards(job.address), 0))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     store = _served_store(job, arguments[2:]) if index == 0 else None
     status = Server(job, index, listener).run()
     del store
     return status
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    try:
+        return socket.create_server(address)
+    except OSError as error:
+        host, port = address
+        raise HocketError(
+            f"cannot listen at {host}:{port} ({error.strerror or error});"
+            " give an address of this machine and a free port in MASTER_ADDR and MASTER_PORT"
+        ) from None
 
 
 def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
@@ -129,7 +139,7 @@ def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
     if address is None:
         return None
     host, port = split_address(address)
-    listening = socket.socket(fileno=int(fds[0])) if fds else socket.create_server((host, port))
+    listening = socket.socket(fileno=int(fds[0])) if fds else _listening((host, port))
     return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 

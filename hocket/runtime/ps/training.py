@@ -274,6 +274,11 @@ class ServedTraining:
 
     def clip_grad_norm(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
         """Clip the reduced gradients, on the servers; their norm."""
+        if self.client.job.rule.backup:
+            raise HocketError(
+                "with backup workers servers know only when they update whose gradients count, so there is no"
+                " norm to clip by; clip by value, or train without --backup"
+            )
         self._leave()
         norms = torch.tensor(self.client.norms(norm_type), dtype=torch.float32)
         norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)

@@ -135,6 +135,26 @@ def test_record_writes_lanes_levels_and_stops() -> None:
     assert [span.start_s for span in short.timeline.spans] == [4.0, 6.0, 7.0]
 
 
+def test_nothing_is_drawn_from_after_the_end() -> None:
+    found = simulate(
+        JobSet(jobs=(job("a"),)),
+        Cluster(num_servers=1, gpus_per_server=1),
+        placement="ff",
+        policy="fifo",
+        record=True,
+        record_from_s=1e12,
+    )
+    assert found.timeline is not None
+    assert not found.timeline.spans
+
+
+def test_iterations_too_short_to_count_beside_long_jobs_are_refused() -> None:
+    short = job("short", forward_s=2e-3, backward_s=0.0)
+    with pytest.raises(HocketError, match=r"'short' computes 0\.002 s .* time is counted in steps of"):
+        run(job("long", forward_s=1e7, iterations=10**6), short)
+    assert run(short).finish_s[0] == pytest.approx(2e-3)
+
+
 @pytest.mark.parametrize("name", ["srsf", "srsf-", "srsf-0x2", "SRPT", ""])
 def test_unknown_policies_are_named(name: str) -> None:
     with pytest.raises(UnknownNameError, match="choose one of: srsf-N, ada-srsf"):

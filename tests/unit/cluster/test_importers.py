@@ -158,6 +158,16 @@ def test_philly_counts_attempts_that_have_begun_and_ended(trace: Path) -> None:
     assert any(note.startswith("1 job left out") for note in found.notes)
 
 
+def test_philly_leaves_out_what_is_not_known(trace: Path) -> None:
+    attempt = {"start_time": "2017-10-06 23:59:00", "end_time": "2017-10-07 00:00:00", "detail": None}
+    trace.write_text(
+        json.dumps([*PHILLY, {"jobid": "a"}, {**PHILLY[-1], "jobid": "b", "attempts": [attempt]}])
+    )
+    found = import_trace("philly", trace)
+    assert [job.id for job in found.jobs.jobs] == ["application_1", "application_2"]
+    assert any(note.startswith("3 jobs left out") for note in found.notes)
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_alibaba_adds_up_the_tasks_of_a_job(trace: Path, header: bool) -> None:
     trace.write_text(ALIBABA if header else ALIBABA.split("\n", 1)[1])
@@ -234,6 +244,7 @@ MALFORMED = [
         "line 2, submit_time: '2020-06-31",
     ),
     ("helios", HELIOS.replace(",8,64", ",x,64"), "line 2, gpu_num: 'x' is not a number of 0 or more"),
+    ("helios", HELIOS.replace(",8,64", ",1e300,64"), "line 2, gpu_num: '1e300' is not a number of 0 or more"),
 ]
 
 

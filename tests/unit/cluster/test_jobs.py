@@ -27,7 +27,7 @@ def write(path: Path, *rows: dict[str, Any], **changes: Any) -> Path:
 def test_the_documented_file_is_read(tmp_path: Path) -> None:
     jobs = read_jobs(write(tmp_path / "jobs.json", ROW, ROW | {"id": "j1", "note": "unknown keys pass"}))
     assert [job.id for job in jobs.jobs] == ["j0", "j1"]
-    assert msgspec.structs.asdict(jobs.jobs[0]) == ROW | {"step": None, "plan": None}
+    assert msgspec.structs.asdict(jobs.jobs[0]) == ROW
 
 
 @pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz"])
@@ -35,19 +35,6 @@ def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
     jobs = JobSet(jobs=(Job(**ROW), Job(**ROW | {"id": "é", "iterations": 1})))
     write_jobs(jobs, tmp_path / f"jobs.{ending}")
     assert read_jobs(tmp_path / f"jobs.{ending}") == jobs
-
-
-def test_steps_and_plans_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, other = tmp_path / "folder", tmp_path / "other"
-    folder.mkdir(), other.mkdir()
-    written = write(folder / "jobs.json", ROW | {"step": "a.step.json", "plan": "../plans/a.json"})
-    monkeypatch.chdir(tmp_path)
-    jobs = read_jobs(Path("folder") / "jobs.json")
-    assert Path(jobs.jobs[0].step or "").resolve() == folder / "a.step.json"
-    write_jobs(jobs, other / "jobs.json")
-    row = json.loads((other / "jobs.json").read_text())["jobs"][0]
-    assert (row["step"], row["plan"]) == ("../folder/a.step.json", "../plans/a.json")
-    assert read_jobs(written).jobs[0].gpus == 4
 
 
 MALFORMED = [
@@ -65,8 +52,6 @@ MALFORMED = [
     ({"forward_s": 0, "backward_s": 0}, "jobs[1].backward_s: is 0 and so is forward_s"),
     ({"size_bytes": -1}, "jobs[1].size_bytes: -1.0 is not a number of bytes between 0 and 2^53"),
     ({"memory_bytes": 1e300}, "jobs[1].memory_bytes: 1e+300 is not a number of bytes"),
-    ({"step": "a.json"}, "jobs[1].plan: is missing beside 'step'; give both or neither (job 'j1')"),
-    ({"plan": "a.json"}, "jobs[1].step: is missing beside 'plan'; give both or neither (job 'j1')"),
 ]
 
 

@@ -116,7 +116,7 @@ def test_every_shape_of_result_file(tmp_path):
     timeline = fake_timeline(workers=1, num_ops=9, num_parameters=3)
     recorded = timeline_document(timeline) | {"cluster": msgspec.to_builtins(row)}
     paths = [
-        write(tmp_path / "row.json", msgspec.structs.replace(row, wall_s=9.0, contention=None)),
+        write(tmp_path / "row.json", msgspec.structs.replace(row, wall_s=9.0, events=5, contention=None)),
         write(tmp_path / "both.json", [other, row]),
         write(tmp_path / "timeline.json", recorded),
     ]

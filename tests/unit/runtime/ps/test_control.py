@@ -147,6 +147,16 @@ def test_a_proof_is_good_for_one_challenge(listener: socket.socket) -> None:
     assert found == ["it does not know the token"]
 
 
+def test_a_proof_may_hold_any_text(listener: socket.socket) -> None:
+    thread, found = host(listener, let_in)
+    with socket.create_connection(listener.getsockname()) as stranger:
+        hello = {"role": "worker", "index": 0, "address": "", "nonce": "\u00e9", "proof": "\u00e9"}
+        data = msgspec.json.encode(control._Hello(**hello))
+        stranger.sendall(struct.pack("<I", len(data)) + data)
+        thread.join(5)
+    assert found == ["it does not know the token"]
+
+
 def test_nobody_at_the_address_is_said_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = address_of(gone)

@@ -1,0 +1,47 @@
+"""What happens to a job whose processes fail, decided without any."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hocket.launch import Job, Rule
+from hocket.launch.processes import _Process, _Run
+
+
+class Started(_Run):
+    """Processes that have failed as soon as they are started; ``attempts``: of which worker, in order."""
+
+    def __init__(self, rule: Rule, restarts: int) -> None:
+        job = Job(address="127.0.0.1:1", token="only for this test", rule=rule)
+        super().__init__(job, "127.0.0.1:2", ["script.py"], {}, restarts)
+        self.attempts: list[tuple[int, int]] = []
+        self._workers = [self._started(worker, 0) for worker in range(rule.workers)]
+
+    def _started(self, worker: int, attempt: int) -> _Process:
+        self.attempts.append((worker, attempt))
+        popen = cast(Any, SimpleNamespace(returncode=1, poll=lambda: 1))
+        return _Process(f"worker {worker}", popen, worker, attempt)
+
+    def goes_on_without(self, worker: int) -> bool:
+        return self._goes_on(self._workers[worker])
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_worker_that_was_given_up_is_not_started_again(restarts: int) -> None:
+    run = Started(Rule(mode="async", workers=3), restarts)
+    for _ in range(10):
+        assert run.goes_on_without(1)
+    assert [attempt for worker, attempt in run.attempts if worker == 1] == list(range(restarts + 1))
+    assert all(run.goes_on_without(2) for _ in range(10))
+    # The last one that is left is not given up.
+    assert [run.goes_on_without(0) for _ in range(restarts + 1)] == [True] * restarts + [False]
+
+
+def test_a_synchronous_job_goes_on_without_its_backups_alone() -> None:
+    run = Started(Rule(workers=3, backup=1), 5)
+    assert run.goes_on_without(0)
+    assert run.goes_on_without(0)
+    assert not run.goes_on_without(1)
