@@ -18,11 +18,12 @@ STEPS_A_TURN = 5  # one is not timed
 
 
 def plan_of(name: str) -> Plan:
+    """A plan; where its name ends in "+" its transfers run on into the next forward pass."""
     return Plan(
         policy=name,
         model="test",
         architecture="allreduce",
-        reductions=(Reduction(parameters=("w",)),),
+        reductions=(Reduction(parameters=("w",), window="forward" if name.endswith("+") else "backward"),),
         compute_order=None,
     )
 
@@ -84,3 +85,16 @@ def test_a_disturbance_does_not_cost_the_fastest_its_place(monkeypatch: pytest.M
 def test_of_equals_the_baseline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 1.0, "b": 1.0}, {})
     assert choice.plan.policy == "ddp"
+
+
+@pytest.mark.parametrize(("step_s", "chosen"), [(0.99, "ddp"), (0.97, "a+")])
+def test_running_on_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch, step_s: float, chosen: str) -> None:
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a+": step_s}, {})
+    assert choice.plan.policy == chosen
+
+
+def test_a_plan_that_does_not_run_on_is_in_every_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "ddp 1 MB": 0.9, "a+": 0.7, "b+": 0.8}, {})
+    assert choice.plan.policy == "a+"
+    finalists = [name for name, seconds in choice.trials.items() if len(seconds) == 5]
+    assert finalists == ["ddp 1 MB", "a+"]
