@@ -8,7 +8,7 @@ from itertools import groupby
 
 import msgspec
 
-from hocket.bench.accuracy_request import Configuration, Mode
+from hocket.bench.accuracy_request import Configuration, Mode, Transport
 from hocket.errors import HocketError
 from hocket.planner import Architecture
 from hocket.predictor import Prediction
@@ -27,6 +27,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     workers: int
     servers: int
+    transport: Transport
     measured: float
     predicted: float
     error: float
@@ -38,13 +39,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows of an architecture and mode, or all; |error|, of each model the mean and the largest.
+    """All rows of an architecture, mode and transport, or all; |error|, the mean and the largest.
 
-    Null for a model that says nothing of these rows.
+    Those of a model are null where it says nothing of these rows.
     """
 
     architecture: Architecture | None
     mode: Mode | None
+    transport: Transport | None
     rows: int
     mean_error: float
     largest_error: float
@@ -93,20 +95,26 @@ def row_of(asked: Configuration, prediction: Prediction, measured: float, out_of
 
 
 def groups_of(rows: Sequence[Row]) -> list[Group]:
-    """A group for each architecture and mode, and one for all rows if there are several."""
+    """A group for each architecture, mode and transport, and one for all rows if there are several."""
 
-    def kind(row: Row) -> tuple[Architecture, Mode]:
-        return row.architecture, row.mode
+    def kind(row: Row) -> tuple[Architecture, Mode, Transport]:
+        return row.architecture, row.mode, row.transport
 
     found = [_group(list(own), *key) for key, own in groupby(sorted(rows, key=kind), kind)]
-    return found if len(found) == 1 else [*found, _group(rows, None, None)]
+    return found if len(found) == 1 else [*found, _group(rows, None, None, None)]
 
 
-def _group(rows: Sequence[Row], architecture: Architecture | None, mode: Mode | None) -> Group:
+def _group(
+    rows: Sequence[Row],
+    architecture: Architecture | None,
+    mode: Mode | None,
+    transport: Transport | None,
+) -> Group:
     errors = [abs(row.error) for row in rows]
     return Group(
         architecture=architecture,
         mode=mode,
+        transport=transport,
         rows=len(rows),
         mean_error=math.fsum(errors) / len(errors),
         largest_error=max(errors),

@@ -18,9 +18,9 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from hocket.bench.accuracy_request import Answer, Configuration, Orders, Replayed, ReplayedRow
+from hocket.bench.accuracy_request import Answer, Orders, Replayed, ReplayedRow
 from hocket.bench.process import run_rank
-from hocket.graph import load_plan, load_step
+from hocket.graph import Plan, load_plan, load_step
 from hocket.launch import Job, Rule
 from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group
@@ -76,10 +76,10 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
             groups,
             worker=worker,
             steps=orders.num_steps,
-            seed=orders.seed,
+            seed=row.seed,
             timeout_s=orders.wait_s,
         )
-    job = _job(orders, asked)
+    job = _job(orders, row, plan)
     if dist.get_rank() < asked.servers:
         serve(job, dist.get_rank())
     if not works:
@@ -94,21 +94,23 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
         drawn_anew=row.drawn_anew,
         # Workers that began together would stay together for hundreds of steps.
         delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
-        seed=orders.seed,
+        seed=row.seed,
     )
 
 
-def _job(orders: Orders, asked: Configuration) -> Job:
+def _job(orders: Orders, row: Replayed, plan: Plan) -> Job:
     """The row's job, which the first rank, where server 0 is, tells all others."""
+    asked = row.configuration
     told: list[str] = [""]
     if dist.get_rank() == 0:
         job = Job(
             address=free_address(os.environ["MASTER_ADDR"]),
             token=secrets.token_hex(16),
-            rule=Rule(mode=asked.mode, workers=asked.workers),
+            rule=Rule(mode=asked.mode, workers=asked.workers, barrier=plan.barrier),
+            transport=asked.transport,
             servers=asked.servers,
             timeout_s=orders.wait_s,
-            seed=orders.seed,
+            seed=row.seed,
         )
         told = [job.encoded()]
     dist.broadcast_object_list(told)
@@ -118,7 +120,8 @@ def _job(orders: Orders, asked: Configuration) -> Job:
 def _named(row: Replayed) -> str:
     asked = row.configuration
     servers = f", {asked.servers} servers" if asked.servers else ""
-    return f"{asked.step}, {asked.policy}, {asked.mode}, {asked.workers} workers{servers}"
+    transport = ", gRPC" if asked.transport == "grpc" else ""
+    return f"{asked.step}, {asked.policy}, {asked.mode}, {asked.workers} workers{servers}{transport}"
 
 
 def _say(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,8 @@ from hocket.planner import POLICIES, Architecture
 
 Mode = Literal["async", "sync"]
 MODES: tuple[Mode, ...] = ("async", "sync")
+Transport = Literal["gloo", "grpc"]
+TRANSPORTS: tuple[Transport, ...] = ("gloo", "grpc")
 STEPS = ("chain", "vgg11", "inception_v1", "resnet50_v1", "inception_v3")
 ORDERS = ("fifo", "random", "tic", "tac", "reverse")
 
@@ -24,7 +27,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     are replayed without servers, with two workers or more, synchronously. ``rate_bps``: of the lab's links.
     Sizes are scaled so that pulling every parameter alone takes ``transfer_s`` at that rate, and durations so
     that all transfers of a step take ``rho`` times as long as its operations. Each worker replays
-    ``num_steps``, of which ``skip`` do not count.
+    ``num_steps``, of which ``skip`` do not count. ``transports``: what servers and workers talk by;
+    all-reduces are gloo's. ``window_bytes``: HTTP/2's, by which gRPC is predicted; None: the predictor's own.
     """
 
     steps: tuple[str, ...] = STEPS
@@ -39,6 +43,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     skip: int = 3
     seed: int = 0
     timeout_s: float = 28_800.0
+    transports: tuple[Transport, ...] = ("gloo",)
+    window_bytes: float | None = None
 
     def __post_init__(self) -> None:
         for policy in self.policies:
@@ -46,8 +52,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 raise UnknownNameError("policy", policy, list(POLICIES))
             if POLICIES[policy].architecture == "allreduce" and POLICIES[policy].drawn_anew:
                 raise HocketError(f"policy '{policy}' draws orders of operations, which are not replayed")
-        for what, values in (("step", self.steps), ("policy", self.policies), ("mode", self.modes)):
-            _check_list(what, values)
+        for what, values in (
+            ("step", self.steps),
+            ("policy", self.policies),
+            ("mode", self.modes),
+            ("transport", self.transports),
+        ):
+            check_list(what, values)
         for name, value, least, most in (
             ("transfer", self.transfer_s, 1e-3, 100.0),
             ("rho", self.rho, 0.01, 100.0),
@@ -69,7 +80,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of what is replayed; ``servers`` is 0 for all-reduce."""
+    """One row of what is replayed; ``servers`` is 0 for all-reduce, whose transport is gloo."""
 
     step: str
     policy: str
@@ -77,15 +88,20 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     workers: int
     servers: int
+    transport: Transport = "gloo"
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration as ranks replay it: ``graph`` and ``plan`` name files in the folder of the run."""
+    """A configuration as ranks replay it: ``graph`` and ``plan`` name files in the folder of the run.
+
+    ``seed`` decides which measured step is repeated when, and orders that are drawn.
+    """
 
     configuration: Configuration
     graph: str
     plan: str
     drawn_anew: bool
+    seed: int
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +110,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Replayed]
     most_servers: int
     num_steps: int
-    seed: int
     wait_s: float
 
 
@@ -123,10 +138,13 @@ def configurations(request: Request) -> list[Configuration]:
     for step in request.steps:
         for policy in request.policies:
             reduces = POLICIES[policy].architecture == "allreduce"
+            talks: list[tuple[Transport, int]] = (
+                [("gloo", 0)] if reduces else list(product(request.transports, request.servers))
+            )
             for mode in request.modes:
                 if reduces and mode == "async":
                     continue
-                for servers in (0,) if reduces else request.servers:
+                for transport, servers in talks:
                     found += [
                         Configuration(
                             step=step,
@@ -135,6 +153,7 @@ def configurations(request: Request) -> list[Configuration]:
                             mode=mode,
                             workers=workers,
                             servers=servers,
+                            transport=transport,
                         )
                         for workers in request.workers
                         if not reduces or workers > 1
@@ -144,7 +163,8 @@ def configurations(request: Request) -> list[Configuration]:
     return found
 
 
-def _check_list(what: str, values: Sequence[str]) -> None:
+def check_list(what: str, values: Sequence[str | float]) -> None:
+    """Refuse an empty list, and one that names something twice."""
     if not values:
         raise HocketError(f"no {what} was named; name one, or leave --{what} out")
     for value in values:

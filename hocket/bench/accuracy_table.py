@@ -8,18 +8,18 @@ from rich.table import Table
 
 from hocket.bench.accuracy_figures import Group, Row
 
-_LEFT = ("step", "policy", "mode", "group")
+_LEFT = ("step", "policy", "mode", "transport", "group")
 
 
 def row_table(rows: Sequence[Row]) -> Table:
     """A line for each configuration."""
     table = _table(
-        *("step", "policy", "mode", "workers", "servers", "measured/s", "predicted/s"),
+        *("step", "policy", "mode", "workers", "servers", "transport", "measured/s", "predicted/s"),
         *("error", "lin", "cynthia"),
     )
     for row in rows:
         table.add_row(
-            *(row.step, row.policy, row.mode, str(row.workers), str(row.servers or "")),
+            *(row.step, row.policy, row.mode, str(row.workers), str(row.servers or ""), row.transport),
             *(f"{row.measured:.4g}", f"{row.predicted:.4g}", f"{row.error:+.1%}"),
             *("" if error is None else f"{error:+.1%}" for error in (row.lin_error, row.cynthia_error)),
         )
@@ -27,7 +27,7 @@ def row_table(rows: Sequence[Row]) -> Table:
 
 
 def group_table(groups: Sequence[Group]) -> Table:
-    """A line for each architecture and mode."""
+    """A line for each architecture, mode and transport."""
     table = _table("group", "rows", "mean error", "largest", "lin, mean", "cynthia, mean")
     for group in groups:
         coarse = (group.lin_mean_error, group.cynthia_mean_error)
@@ -42,7 +42,9 @@ def group_name(group: Group) -> str:
     """What the rows of a group have in common."""
     if group.architecture is None:
         return "all"
-    return "all-reduce" if group.architecture == "allreduce" else f"parameter servers, {group.mode}"
+    if group.architecture == "allreduce":
+        return "all-reduce"
+    return f"parameter servers, {group.mode}" + (", gRPC" if group.transport == "grpc" else "")
 
 
 def _table(*headings: str) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -11,10 +12,11 @@ from hocket.cli import options
 from hocket.cli.lab import parse_rate
 from hocket.cli.lists import counts
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.predict import window_bytes
 from hocket.errors import HocketError, UnknownNameError
 
 if TYPE_CHECKING:
-    from hocket.bench.accuracy_request import Mode
+    from hocket.bench.accuracy_request import Mode, Transport
 
 app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
 
@@ -178,6 +180,10 @@ def predict(
     rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
     steps: Annotated[int, typer.Option(help="Steps that each worker replays.")] = 14,
     skip: Annotated[int, typer.Option(help="Of them, left out at the beginning.")] = 3,
+    transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
+    window: Annotated[
+        str | None, typer.Option(help="HTTP/2's window, to predict gRPC by: 28MB, or off; else 28MB.")
+    ] = None,
     timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
     seed: options.Seed = 0,
     plot: Annotated[Path | None, typer.Option(help="Write a page of measured against predicted.")] = None,
@@ -210,6 +216,8 @@ def predict(
         skip=skip,
         seed=seed,
         timeout_s=parse_duration(timeout),
+        transports=_transports(transport),
+        window_bytes=window_bytes(window),
     )
     if plot is not None:
         check_writable(plot, *(Path(name) for name in steps_asked))
@@ -224,10 +232,76 @@ def predict(
         print_table(group_table(accuracy.groups))
 
 
+@app.command()
+def orders(
+    step: Annotated[
+        list[str] | None,
+        typer.Option(help="What to replay, as bench predict takes it; else inception_v3,resnet50_v1."),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Orders to compare, the others with the first.")] = "random,tac",
+    rho: Annotated[
+        str, typer.Option(help="Durations are scaled: all workers' transfers over a worker's operations.")
+    ] = "0.6,0.9,1.2",
+    workers: options.Workers = 4,
+    servers: options.Servers = 1,
+    transport: Annotated[Literal["gloo", "grpc"], typer.Option(help="What tensors travel by.")] = "gloo",
+    rate: Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")] = "1gbit",
+    transfer: Annotated[
+        str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
+    ] = "100ms",
+    steps: Annotated[int, typer.Option(help="Steps of each row.")] = 12,
+    skip: Annotated[int, typer.Option(help="Of them, left out at the beginning.")] = 2,
+    rounds: Annotated[int, typer.Option(help="How often each row is replayed, in turns.")] = 3,
+    timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Replay synchronous steps under several orders, in turns, on an emulated cluster (as root).
+
+    Throughput, 95th percentile and stragglers of each order beside the first one's, and what was predicted.
+    """
+    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
+    from hocket.bench.orders import OrdersRequest, bench_orders, orders_document
+    from hocket.bench.orders_table import orders_table
+    from hocket.network import parse_duration
+
+    given = {} if step is None else {"steps": tuple(name for part in step for name in part.split(","))}
+    request = OrdersRequest(
+        **given,
+        policies=tuple(policy.split(",")),
+        rhos=_ratios(rho),
+        workers=workers,
+        servers=servers,
+        transport=transport,
+        rate_bps=parse_rate(rate),
+        transfer_s=parse_duration(transfer),
+        num_steps=steps,
+        skip=skip,
+        rounds=rounds,
+        seed=seed,
+        timeout_s=parse_duration(timeout),
+    )
+    measured = bench_orders(request)
+    if json:
+        print_json(orders_document(measured))
+    else:
+        print_table(orders_table(measured.rows))
+
+
 def _modes(text: str) -> tuple[Mode, ...]:
     from hocket.bench.accuracy_request import MODES
 
+    return cast("tuple[Mode, ...]", _names("mode", text, MODES))
+
+
+def _transports(text: str) -> tuple[Transport, ...]:
+    from hocket.bench.accuracy_request import TRANSPORTS
+
+    return cast("tuple[Transport, ...]", _names("transport", text, TRANSPORTS))
+
+
+def _names(what: str, text: str, valid: Sequence[str]) -> tuple[str, ...]:
     for part in text.split(","):
-        if part not in MODES:
-            raise UnknownNameError("mode", part, MODES)
-    return cast("tuple[Mode, ...]", tuple(text.split(",")))
+        if part not in valid:
+            raise UnknownNameError(what, part, list(valid))
+    return tuple(text.split(","))

@@ -18,7 +18,7 @@ from hocket.errors import HocketError
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = (
     *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
-    *("timeout", "restarts"),
+    *("timeout", "restarts", "checkpoint"),
 )
 _OURS = frozenset(
     {
@@ -97,6 +97,10 @@ def train(
         int | None,
         typer.Option(min=0, help="async: how often a worker that fails is started again, else never."),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Servers keep what they apply there, and go on from it."),
+    ] = None,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
 
@@ -112,7 +116,7 @@ def train(
     given = {
         **{"servers": servers, "workers": workers, "mode": mode, "barrier": barrier, "staleness": staleness},
         **{"backup": backup, "policy": policy, "seed": seed, "transport": transport, "timeout": timeout},
-        "restarts": restarts,
+        **{"restarts": restarts, "checkpoint": checkpoint},
     }
     given = {name: value for name, value in given.items() if value is not None}
     if architecture == "allreduce" and given:
@@ -174,6 +178,7 @@ def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: d
         seed=given.get("seed", 0),
         transport=given.get("transport", "gloo"),
         timeout_s=parse_duration(given.get("timeout", "1800s")),
+        checkpoint=str(given["checkpoint"].absolute()) if "checkpoint" in given else "",
     )
     raise typer.Exit(status)
 

@@ -60,7 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
 
     ``token``: what a process has to know to take part. ``transport``: what tensors travel by. No wait takes
-    longer than ``timeout_s``. ``seed`` decides random orders.
+    longer than ``timeout_s``. ``seed`` decides random orders. ``checkpoint``: the folder, on each server's
+    machine, in which it keeps what it has applied, and finds it when it is started again; "" for none.
     """
 
     address: str
@@ -70,6 +71,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     transport: Literal["gloo", "grpc"] = "gloo"
     timeout_s: float = 1800.0
     seed: int = 0
+    checkpoint: str = ""
 
     def __post_init__(self) -> None:
         split_address(self.address)
@@ -79,6 +81,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             raise HocketError(
                 f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}"
             )
+        if self.checkpoint and self.rule.mode == "inference":
+            raise HocketError("mode 'inference' trains nothing that a checkpoint could hold; leave it out")
         if not 0 < self.timeout_s <= 1e9:
             raise HocketError(f"a timeout of {self.timeout_s} s is not between 0 and 1e9; give e.g. 600s")
 

@@ -127,8 +127,7 @@ class _Run:
         """End what is still there, with all that it has started."""
         for number, seconds in ((signal.SIGTERM, _TERMINATE_S), (signal.SIGKILL, _TERMINATE_S)):
             for process in [*self._workers, *self._servers]:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.popen.pid, number)
+                _signal_group(process, number)
             self._wait(seconds, servers=True)
 
     def _started(self, worker: int, attempt: int) -> _Process:
@@ -144,6 +143,8 @@ class _Run:
             return True
         if process.attempt < 0:
             return True  # given up already
+        # What it has started would go on without it.
+        _signal_group(process, signal.SIGKILL)
         rule = self._job.rule
         if rule.mode != "sync" and process.attempt < self._restarts:
             self._say(f"{process.name} ended with {process.ended}; it is started again")
@@ -165,6 +166,11 @@ class _Run:
 
     def _say(self, text: str) -> None:
         print(f"hocket: {text}", file=sys.stderr, flush=True)
+
+
+def _signal_group(process: _Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.popen.pid, number)
 
 
 def _started(

@@ -45,7 +45,8 @@ def render_accuracy(accuracy: Accuracy) -> str:
 
 def _named(row: Row) -> str:
     servers = f", {row.servers} servers" if row.servers else ""
-    return f"{row.step}, {row.policy}, {row.mode}, {row.workers} workers{servers}"
+    transport = ", gRPC" if row.transport == "grpc" else ""
+    return f"{row.step}, {row.policy}, {row.mode}, {row.workers} workers{servers}{transport}"
 
 
 def _point(row: Row) -> dict[str, float | str | None]:

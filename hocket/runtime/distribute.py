@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from hocket.runtime.allreduce import Channel, Groups
 from hocket.runtime.buckets import lay_out
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.costs import measure_reductions
+from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.group import Group, from_first, named, spread
 from hocket.runtime.handle import Handle
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
@@ -103,6 +103,7 @@ def distribute(
     course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
     training.between_steps = lambda: next(course, None)
     # At the latest with the process, if nobody detaches the model.
+    notice_exits()
     path = timeline_path if rank == 0 else None
     ended = weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
@@ -114,5 +115,4 @@ def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) 
     watch.reply_at_end()
     if timeline_path is not None:
         timeline_of(watch.replies(0), title).save(timeline_path)
-    # An interpreter that ends on an error has one here.
-    watch.stop(finished=channel.error is None and getattr(sys, "last_value", None) is None)
+    watch.stop(finished=channel.error is None and not script_failed())

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from hocket.bench.accuracy import scaled
+from hocket.bench.replays import scaled
 from hocket.graph import Plan, StepGraph
 from hocket.launch import Job, Rule
 from hocket.network import Network

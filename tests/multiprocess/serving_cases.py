@@ -34,7 +34,7 @@ def plain() -> nn.Module:
         model.layers[5].reset_parameters()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     model, optimizer = hocket.distribute(model, optimizer)
-    for step in range(STEPS):
+    for step in range(model.hocket.first_step, STEPS):
         x, y = batch(WORKER, step)
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
@@ -46,6 +46,26 @@ def parity() -> dict[str, object]:
     model = plain()
     values = {name: value.tolist() for name, value in model.state_dict().items()}
     return {"values": values, "explain": model.hocket.explain(), "arguments": sys.argv[2:]}
+
+
+def paced() -> dict[str, object]:
+    """Gradients of one and a rate of one, in steps that take a while: a value counts its updates."""
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    hocket.distribute(model, optimizer)
+    Path(f"first{WORKER}").write_text(str(model.hocket.first_step))
+    for step in range(model.hocket.first_step, 3 * STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(1, 4))
+        sum(p.sum() for p in model.parameters()).backward()
+        optimizer.step()
+        Path(f"at{WORKER}").write_text(str(step))
+        time.sleep(0.01 + 0.01 * WORKER)
+    model.hocket.flush()
+    return {"values": {name: value.tolist() for name, value in model.state_dict().items()}}
 
 
 def fails() -> None:
@@ -61,6 +81,8 @@ def fails() -> None:
         model(torch.ones(1, 4)).sum().backward()
         optimizer.step()
         if WORKER == 1 and attempt == 0 and step == 20:
+            if sys.argv[1] == "exits":
+                sys.exit(1)
             os.kill(os.getpid(), signal.SIGKILL)
         if WORKER == 1 and attempt == 1 and step == 20:
             Path("again").write_text("")
@@ -75,7 +97,7 @@ def fails() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     try:
-        result = {"parity": parity, "fails": fails}[sys.argv[1]]()
+        result = {"parity": parity, "fails": fails, "exits": fails, "paced": paced}[sys.argv[1]]()
     except HocketError as error:
         Path(f"error{WORKER}").write_text(str(error))
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -110,11 +111,54 @@ def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> Non
     assert "hocket: server 1 ended with signal SIGKILL; everything was ended" in err
 
 
+def killed_at_random(case: str, chance: random.Random, *options: str) -> tuple[int, int]:
+    """Kill a server of ``case`` in some step; where worker 0 began, and how far it came."""
+    Path("at0").write_text("")
+    with Run(case, *PS, "--workers", "2", "--servers", "2", "--checkpoint", "kept", *options) as run:
+        wait_for("at0")
+        time.sleep(chance.uniform(0, 0.3))
+        os.kill(chance.choice(servers_of(run)), signal.SIGKILL)
+        status, err = run.ended()
+    assert status == 1, err
+    assert "ended with signal SIGKILL; everything was ended" in err
+    for worker in (0, 1):
+        error = Path(f"error{worker}").read_text()
+        assert error.startswith("training stopped: ")
+        assert "\n" not in error
+    return int(Path("first0").read_text()), int(Path("at0").read_text())
+
+
 @pytest.mark.slow
-def test_an_asynchronous_worker_that_is_killed_comes_again_while_others_go_on() -> None:
-    status, err = ended("fails", *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_killed_servers_go_on_with_every_step_that_they_acknowledged(mode: str) -> None:
+    chance = random.Random(mode)
+    options = ("--mode", mode)
+    came = -1
+    for _ in range(2):
+        first, last = killed_at_random("paced", chance, *options)
+        # A step ends when the optimizer has stepped; the one before it was acknowledged by then.
+        assert first >= came
+        came = last
+    every = (*PS, "--workers", "2", "--servers", "2", "--checkpoint", "kept", *options)
+    status, err = ended("paced", *every)
     assert status == 0, err
-    assert "worker 1 ended with signal SIGKILL; it is started again" in err
+    assert int(Path("first0").read_text()) >= came
+    # Once more, with nothing left to do: what the servers hold.
+    status, err = ended("paced", *every)
+    assert status == 0, err
+    updates = 60 * (1 if mode == "sync" else 2)
+    for value in values(0).values():
+        assert torch.equal(value, torch.full_like(value, -float(updates)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "how"), [("fails", "signal SIGKILL"), ("exits", "status 1")])
+def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: str, how: str) -> None:
+    status, err = ended(case, *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
+    assert status == 0, err
+    assert f"worker 1 ended with {how}; it is started again" in err
+    assert "worker 1 is gone: its connection" in err
     assert int(Path("steps1").read_text()) == 20
     assert int(Path("steps0").read_text()) > 20
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hocket.bench.accuracy import scaled
+from hocket.bench.replays import scaled
 from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.network import Network

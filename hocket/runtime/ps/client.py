@@ -37,8 +37,9 @@ class Client:
     """Worker ``worker`` of ``job``, which trains what ``spec`` describes.
 
     ``values()`` are its initial ones by name, and the optimizer's state as ``name/key``; worker 0's hold,
-    unless servers have some already. ``changed`` guards all
-    state. ``initial``: everybody's values at the start, by name. ``planned``: worker 0's plan, once it came.
+    unless servers have some already. ``changed`` guards all state. ``initial``: everybody's values at the
+    start, by name; ``first_step``: how many steps of this worker count in them already. ``planned``: worker
+    0's plan, once it came.
 
     Raises
     ------
@@ -59,7 +60,7 @@ class Client:
         self.moved = moved
         self.changed = threading.Condition()
         self.homes = homes_of(spec, job.servers)
-        self.steps = 0
+        self.steps = self.first_step = 0
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
@@ -91,6 +92,7 @@ class Client:
             assert pair.started is not None
             if k == 0:
                 addresses = pair.started.servers
+        self._go_on()
         given: State | None = None
         self.initial: dict[str, torch.Tensor] = {}
         for pair in self.pairs:
@@ -105,6 +107,18 @@ class Client:
                 assert pair.values is not None
                 self.initial |= pair.values
                 pair.values = None
+
+    def _go_on(self) -> None:
+        """Begin behind the steps that every server has."""
+        started = [pair.started for pair in self.pairs if pair.started is not None]
+        self.first_step = min(each.steps for each in started)
+        for pair, each in zip(self.pairs, started, strict=True):
+            if each.wants_values and any(other.steps for other in started):
+                raise HocketError(
+                    f"worker {self.worker} cannot join: server {pair.index} has nothing in its checkpoint,"
+                    " others have steps; give it back its files, or all of them an empty folder"
+                )
+            pair.say(messages.GoOn(self.first_step))
 
     def _part(self, values: State, pair: Pair) -> State:
         """What of ``values`` lives on the server of ``pair``."""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hocket.errors import HocketError
 from hocket.launch.job import split_address
 from hocket.runtime.ps.transport import TransportError
 
@@ -47,11 +48,13 @@ class _Welcome(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """One end; any thread may send, one receives."""
+    """One end; any thread may send, one receives. ``local_host``: our address that the other talks to."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self.local_host = str(connected.getsockname()[0])
         self._lock = threading.Lock()
+        self._deadline_s: float | None = None
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A machine that vanishes says nothing; its silence ends the connection within half a minute.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -61,13 +64,9 @@ class Connection:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
-    @property
-    def local_host(self) -> str:
-        """The address of ours that the other side talks to."""
-        return str(self._socket.getsockname()[0])
-
     def set_timeout(self, seconds: float | None) -> None:
-        """For how long a message may take; None: for as long as the other side lives."""
+        """For how long from now on all messages may take; None: for as long as the other side lives."""
+        self._deadline_s = None if seconds is None else time.monotonic() + seconds
         self._socket.settimeout(seconds)
 
     def send(self, message: msgspec.Struct) -> None:
@@ -100,6 +99,12 @@ class Connection:
     def _exactly(self, length: int) -> bytes:
         data = bytearray()
         while len(data) < length:
+            if self._deadline_s is not None:
+                # Whoever sends a byte now and then must not hold us up for ever.
+                left_s = self._deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise TransportError("it took too long")
+                self._socket.settimeout(left_s)
             part = self._socket.recv(min(length - len(data), 1 << 20))
             if not part:
                 raise TransportError("its connection was closed")
@@ -195,7 +200,13 @@ def _proof(token: str, *parts: str) -> str:
 def host_towards(address: str) -> str:
     """The address of this machine's interface that leads to ``address``."""
     host, port = split_address(address)
-    family = socket.getaddrinfo(host, port)[0][0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))  # sends nothing
-        return str(probe.getsockname()[0])
+    try:
+        family = socket.getaddrinfo(host, port)[0][0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, port))  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise HocketError(
+            f"no way leads to '{host}' ({error.strerror or error});"
+            " give an address of server 0's machine in MASTER_ADDR"
+        ) from None

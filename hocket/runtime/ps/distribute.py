@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +14,7 @@ from hocket.launch import Job
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.admission import outline, trained_parameters
+from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.measured import rank_record, timeline_of
 from hocket.runtime.ps.attach import attach
 from hocket.runtime.ps.client import Client
@@ -94,6 +94,7 @@ def serve(
     training.between_steps = course
     training.begin()
     # At the latest with the process, if nobody detaches the model.
+    notice_exits()
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
     undo: list[Callable[[], object]] = [
@@ -111,8 +112,8 @@ def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) 
 def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:
     if timeline_path is not None:
         timeline_of([rank_record(recorder, client.worker, 0.0)], title).save(timeline_path)
-    # An interpreter that ends on an error has one here: then this worker has not finished, it is lost.
-    if getattr(sys, "last_value", None) is None:
-        client.finish()
-    else:
+    # A worker whose script has failed has not finished: it is lost.
+    if script_failed():
         client.close()
+    else:
+        client.finish()

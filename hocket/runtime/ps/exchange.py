@@ -6,29 +6,41 @@ import contextlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 
 from hocket.errors import HocketError
 from hocket.launch import Job
 from hocket.runtime.ps import messages
-from hocket.runtime.ps.layout import Frame, homes_of
+from hocket.runtime.ps.checkpoint import Pushed
+from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.ledger import Contribution, Due, Ledger
-from hocket.runtime.ps.messages import Piece, Settings
-from hocket.runtime.ps.packing import packed, unpacked
+from hocket.runtime.ps.messages import Settings
 from hocket.runtime.ps.peer import Brought, Peer
-from hocket.runtime.ps.shard import Shard, mean_gradient
+from hocket.runtime.ps.shard import Gradient, Shard, mean_gradient
 from hocket.runtime.ps.spec import Spec
 from hocket.runtime.ps.transport import STATE, Header, Kind, TransportError
+from hocket.runtime.ps.values import Values
 
 _KEPT_LABELS = 3
+_UPDATES_END_S = 10.0
+
+
+class _Run(NamedTuple):
+    """An update that is to run: of each parameter, what ``contributions`` brought."""
+
+    contributions: tuple[Contribution, ...]
+    brought: dict[int, list[Gradient]]
+    settings: Settings
+    scale: float
 
 
 class Exchange:
     """Of server ``index`` of ``job``; ``peers``: the workers that are there, ``finished``: those that were.
 
-    ``changed`` guards everything but the shard's values, which ``_values`` guards. ``addresses``: where all
+    ``changed`` guards everything but ``values``, which guard themselves. ``addresses``: where all
     servers are; ``failure``: why the training ends before its time.
     """
 
@@ -41,20 +53,18 @@ class Exchange:
         self.finished: set[int] = set()
         self.spec: Spec | None = None
         self.failure = ""
-        self.shard: Shard
         self.ledger: Ledger
-        self.state_frame: Frame
-        self._values = threading.Lock()
-        self._loaded = self._closed = False
+        self.values: Values
+        self._loaded = self._restoring = self._closed = False
         self._due: deque[Due] = deque()
         self._gradients: dict[tuple[int, Contribution], tuple[Brought, Peer]] = {}
         self._commits: dict[Contribution, tuple[Settings, float]] = {}
         self._norms: dict[tuple[int, float], list[float]] = {}
         self._asked_norms: list[tuple[Peer, float]] = []
         self._asked_state: list[Peer] = []
-        self._state_label = -1
         self._plan: messages.Planned | None = None
-        threading.Thread(target=self._update, name="hocket-update", daemon=True).start()
+        self._updates = threading.Thread(target=self._update, name="hocket-update", daemon=True)
+        self._updates.start()
 
     def fail(self, why: str) -> None:
         """End the training and tell every worker why."""
@@ -68,10 +78,13 @@ class Exchange:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Run no more updates; the training is over."""
+        """Run no more updates than are due; the training is over."""
         with self.changed:
             self._closed = True
             self.changed.notify_all()
+        self._updates.join(_UPDATES_END_S)
+        if self.spec is not None:
+            self.values.close()
 
     @property
     def addresses(self) -> list[str]:
@@ -92,18 +105,22 @@ class Exchange:
                 raise TransportError("it is gone")
             return peer.begin.spec
 
-    def admit(self, peer: Peer, spec: Spec) -> bool:
-        """Let ``peer`` take part; whether it is to send initial values. HocketError for another model."""
+    @property
+    def shard(self) -> Shard:
+        """The parameters, which updates change."""
+        return self.values.shard
+
+    def admit(self, peer: Peer, spec: Spec) -> messages.Started:
+        """Let ``peer`` take part; what it is to be told. HocketError for another model."""
         with self.changed:
             if self.peers.get(peer.worker) is not peer:
                 raise TransportError("it is gone")
             self.finished.discard(peer.worker)
             if self.spec is None:
-                homes = homes_of(spec, self.job.servers)
-                self.shard = Shard(spec, homes.of[self.index], with_state=self.index == 0)
-                self.ledger = Ledger(len(self.shard.tensors), self.job.rule)
-                pieces = [Piece(k) for k in range(spec.buffers if self.index == 0 else 0)]
-                self.state_frame = Frame(pieces, spec.state, STATE, "buffers")
+                with self._failing():
+                    self.values = Values(self.job, self.index, spec)
+                found = None if self.values.found is None else self.values.found.steps
+                self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
                 self.spec = spec
                 self.changed.notify_all()
             elif difference := self.spec.difference(spec):
@@ -112,17 +129,47 @@ class Exchange:
             peer.life = self.ledger.join(peer.worker)
             if self._plan is not None:
                 peer.connection.send(self._plan)
-            if peer.worker == 0 and self.state_frame.pieces:
-                peer.transport.expect(STATE, torch.empty_like(self.state_frame.buffer))
-            return peer.worker == 0 and not self._loaded
+            if peer.worker == 0 and self.values.buffers.pieces:
+                peer.transport.expect(STATE, torch.empty_like(self.values.buffers.buffer))
+            restorable = self.values.found is not None and not self._loaded
+            steps = self.values.steps_of(peer.worker) if restorable else self.ledger.counted(peer.worker)
+            wanted = peer.worker == 0 and not self._loaded and not restorable
+            return messages.Started(self.addresses, wanted, steps)
+
+    def go_on(self, peer: Peer, steps: int) -> None:
+        """``peer`` goes on after so many steps, which all servers have; what was found is brought there."""
+        with self.changed:
+            if self.spec is None or peer.life == 0 or peer.label >= 0:
+                raise TransportError("it said what only comes before a step")
+            mine = self.values.found is not None and not self._loaded and not self._restoring
+            self._restoring |= mine
+        if mine:
+            with self._failing():
+                self.values.restore(steps)
+            with self.changed:
+                if self.job.rule.mode == "sync":
+                    self.ledger.go_back(steps)
+                self._loaded = True
+                self.changed.notify_all()
+        with self.changed:
+            self._wait(lambda: self._loaded, "worker 0's values")
+            if not peer.gone:
+                self.ledger.go_on(peer.worker, steps)
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What goes wrong with the checkpoint within ends the training for all."""
+        try:
+            yield
+        except HocketError as error:
+            self.fail(str(error))
+            raise
 
     def send_values(self, peer: Peer) -> None:
         """Send ``peer`` all values as they are, once there are some."""
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
-        with self._values:
-            payload = packed(self.shard.values())
-        peer.send_bulk(Kind.VALUES, payload)
+        peer.send_bulk(Kind.VALUES, self.values.packed())
 
     def _wait(self, due: Callable[[], bool], what: str) -> None:
         if not self.changed.wait_for(lambda: bool(due() or self.failure), self.job.timeout_s):
@@ -173,10 +220,8 @@ class Exchange:
         """A tensor has arrived from ``peer``."""
         assert payload is not None
         if header.kind is Kind.VALUES and peer.worker == 0 and not self._loaded:
-            with self._values:
-                self.shard.load(*unpacked(payload))
-                for k in range(len(self.state_frame.pieces)):
-                    self.state_frame.fill(k, self.shard.state[k])
+            with self._failing():
+                self.values.load(payload)
             with self.changed:
                 self._loaded = True
                 self.changed.notify_all()
@@ -191,13 +236,19 @@ class Exchange:
             self._answer_others()
 
     def _took_state(self, peer: Peer, label: int, payload: torch.Tensor) -> None:
-        self.state_frame.buffer.copy_(payload)
-        self._state_label = label
-        with self._values:
-            for value, view in zip(self.shard.state, self.state_frame.views, strict=False):
-                value.copy_(view.view(value.shape))
+        if self._closed:
+            return
+        with self._failing():
+            self.values.take_buffers(label, payload)
         if not peer.gone:
             peer.transport.expect(STATE, payload)
+            peer.answer()
+
+    def has_state_of(self, peer: Peer) -> bool:
+        """Whether what goes with ``peer``'s last step beside its pushes is kept, so that it can be told."""
+        if self.values.checkpoint is None or peer.worker or not self.values.buffers.pieces:
+            return True
+        return self.values.label >= peer.label
 
     def _pushed(self, peer: Peer, header: Header) -> None:
         contribution = Contribution(peer.worker, peer.life, header.label)
@@ -222,8 +273,7 @@ class Exchange:
 
     def read(self, frame: Frame) -> None:
         """Put present values in ``frame``."""
-        with self._values:
-            self.shard.read(frame)
+        self.values.read(frame)
 
     def _answer(self, parameters: Iterable[int] | None = None) -> None:
         """Send what workers may pull now that ``parameters`` are newer, or of all of them."""
@@ -237,9 +287,7 @@ class Exchange:
                 self._send_state(peer)
         for peer in [p for p in self._asked_state if self.ledger.may_pull(p.worker, self._all)]:
             self._asked_state.remove(peer)
-            with self._values:
-                payload = packed(*self.shard.optimizer_state())
-            peer.send_bulk(Kind.OPTIMIZER, payload)
+            peer.send_bulk(Kind.OPTIMIZER, self.values.packed_optimizer())
         for peer, norm_type in list(self._asked_norms):
             norms = self._norms_of(peer.label, norm_type)
             if norms is not None:
@@ -254,12 +302,12 @@ class Exchange:
     def _state_is_new(self, peer: Peer) -> bool:
         if self.job.rule.mode != "sync" or self.job.rule.backup:
             return True
-        return peer.label <= self._state_label + 1
+        return peer.label <= self.values.label + 1
 
     def _send_state(self, peer: Peer) -> None:
         peer.state_due = False
-        if peer.worker and self.state_frame.pieces:
-            payload = self.state_frame.buffer.clone()
+        if peer.worker and self.values.buffers.pieces:
+            payload = self.values.buffers.buffer.clone()
             header = Header(kind=Kind.STATE, tag=STATE, length=payload.numel())
             peer.outbox.put_first(lambda: peer.transport.send(header, payload))
 
@@ -285,27 +333,28 @@ class Exchange:
         try:
             while self._run_updates():
                 pass
+        except HocketError as error:
+            self.fail(str(error))
         except Exception as error:
             self.fail(f"an update failed: {error!r}")
 
     def _run_updates(self) -> bool:
-        """Run what is due next of the same workers, once there is something; False when it is over."""
+        """Run what is due, once there is something; False when it is over."""
         with self.changed:
             self.changed.wait_for(lambda: bool(self._due or self._closed))
             if not self._due:
                 return False
-            first = self._due[0].contributions
-            dues = []
-            while self._due and self._due[0].contributions == first:
-                dues.append(self._due.popleft())
-            brought = {
-                due.parameter: [self._gradients[due.parameter, c][0].gradient for c in first] for due in dues
-            }
-            settings, scale = self._commits[first[0]]
-        gradients = {p: mean_gradient(each) for p, each in brought.items()}
-        with self._values:
-            self.shard.update(gradients, settings, scale)
+            runs = [self._next_run()]
+            # The disk is waited for once for all of them.
+            while self._due and self.values.checkpoint is not None:
+                runs.append(self._next_run())
+        for run in runs:
+            gradients = {p: mean_gradient(each) for p, each in run.brought.items()}
+            pushes = [Pushed(worker, label) for worker, _, label in run.contributions]
+            self.values.update(gradients, pushes, run.settings, run.scale)
+        self.values.settle()
         with self.changed:
+            dues = [Due(p, run.contributions) for run in runs for p in run.brought]
             self.ledger.applied(dues)
             for due in dues:
                 for contribution in due.contributions:
@@ -315,6 +364,15 @@ class Exchange:
             self._answer(None if rule.staleness is not None else [due.parameter for due in dues])
             self.changed.notify_all()
         return True
+
+    def _next_run(self) -> _Run:
+        """What is due next of the same workers."""
+        first = self._due[0].contributions
+        brought = {}
+        while self._due and self._due[0].contributions == first:
+            p = self._due.popleft().parameter
+            brought[p] = [self._gradients[p, c][0].gradient for c in first]
+        return _Run(first, brought, *self._commits[first[0]])
 
     # Workers go.
 

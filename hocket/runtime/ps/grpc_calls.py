@@ -80,6 +80,26 @@ def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
     return header.packed() + (b"" if payload is None else payload.numpy().tobytes())
 
 
+class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Leads callers who say ``secret`` to ``methods``, and sends others away before any message is read."""
+
+    def __init__(self, methods: dict[str, Any], secret: str) -> None:
+        self._methods, self._secret = methods, secret
+
+    def service(self, handler_call_details: Any) -> Any:
+        """What handles a call."""
+        said = dict(handler_call_details.invocation_metadata).get(_SECRET, "")
+        if hmac.compare_digest(str(said).encode(), self._secret.encode()):
+            return self._methods.get(handler_call_details.method)
+        # Of a stream, unlike a single message, nothing is read that is not asked for.
+        return grpc.stream_unary_rpc_method_handler(_refuse)
+
+
+async def _refuse(_requests: Any, context: Any) -> bytes:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "refused")
+    raise AssertionError("aborted")
+
+
 class GrpcServerEnd(_Inbox):
     """The server's end: serves one worker, on ``host`` alone, who knows the secret that it was told."""
 
@@ -94,28 +114,21 @@ class GrpcServerEnd(_Inbox):
 
     async def _start(self, host: str) -> int:
         methods = {
-            "Push": grpc.unary_unary_rpc_method_handler(self._push),
-            "Pull": grpc.unary_unary_rpc_method_handler(self._pull),
+            "/hocket/Push": grpc.unary_unary_rpc_method_handler(self._push),
+            "/hocket/Pull": grpc.unary_unary_rpc_method_handler(self._pull),
         }
         self._server = grpc.aio.server(options=_OPTIONS)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hocket", methods),))
+        self._server.add_generic_rpc_handlers((_Door(methods, self._secret),))
         port: int = self._server.add_insecure_port(f"{host}:0")
         await self._server.start()
         return port
 
-    async def _push(self, request: bytes, context: Any) -> bytes:
-        await self._check(context)
+    async def _push(self, request: bytes, _context: Any) -> bytes:
         self._come.put(request)
         return b""
 
-    async def _pull(self, request: bytes, context: Any) -> bytes:
-        await self._check(context)
+    async def _pull(self, request: bytes, _context: Any) -> bytes:
         return await self._answers[int.from_bytes(request, "little")].get()
-
-    async def _check(self, context: Any) -> None:
-        said = dict(context.invocation_metadata()).get(_SECRET, "")
-        if not hmac.compare_digest(said, self._secret):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "refused")
 
     def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
         """Answer the call that the worker has open for this tag."""

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
-
 import torch
 
-from hocket.graph import Plan, StepGraph
-from hocket.network import Network
 from hocket.runtime.measured import TIMELINE_STEPS, MeasuredTimeline, rank_record, timeline_of
 from hocket.runtime.ps.course import Course
 from hocket.runtime.ps.order import Order
 from hocket.runtime.ps.training import ServedTraining
-from hocket.runtime.reads import no_hook
+from hocket.runtime.training_handle import TrainingHandle
 
 
-class ServedHandle:
-    """The training of one model on this worker."""
-
-    def __init__(
-        self, training: ServedTraining, course: Course, undo: Sequence[Callable[[], object]]
-    ) -> None:
-        self._training = training
-        self._course = course
-        self._undo = undo
+class ServedHandle(TrainingHandle[ServedTraining, Course]):
+    """The training of one model on this worker; :meth:`detach` also leaves the job."""
 
     @property
-    def plan(self) -> Plan:
-        """The plan in force."""
-        return self._course.plan
-
-    @property
-    def settled(self) -> bool:
-        """Whether the plan in force stays: the first steps may be profiled and planned for."""
-        return self._course.settled
-
-    @property
-    def profile(self) -> StepGraph | None:
-        """The step as this worker runs it, beside a busy network; None before the first whole steps."""
-        return self._training.recorder.graph(type(self._training.model).__name__, 1)
-
-    @property
-    def network(self) -> Network | None:
-        """The network that was planned for, as pulls have shown it; None until then."""
-        return self._course.network
+    def first_step(self) -> int:
+        """How many steps of this worker the servers' values hold already: its data begin behind them."""
+        return self._training.client.first_step
 
     @property
     def order(self) -> Order:
@@ -80,10 +52,6 @@ class ServedHandle:
             )
         return "\n".join(lines)
 
-    def flush(self) -> None:
-        """Bring all parameters up to date: with this worker's own steps, and whose else the mode asks for."""
-        self._training.settle_all()
-
     def clip_grad_norm(
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
     ) -> torch.Tensor:
@@ -92,19 +60,3 @@ class ServedHandle:
             return self._training.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
         parameters = [p for p in self._training.model.parameters() if p.requires_grad]
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        """Within, gradients accumulate on this worker, as with ``DistributedDataParallel.no_sync``."""
-        return self._training.no_sync()
-
-    def detach(self) -> None:
-        """Bring everything up to date, leave the job, and leave model and optimizer as they were given us."""
-        self._training.settle_all()
-        for undo in self._undo:
-            undo()
-
-    def __deepcopy__(self, memo: Any) -> None:
-        """A copy of the model trains nothing."""
-
-    def __reduce__(self) -> Any:
-        return no_hook, ()

@@ -2,7 +2,9 @@
 
 A worker's step has a label on each server: its own count of steps, or, with backup workers, the round that it
 joins. What a worker pushes for one parameter under one label is a contribution. Each one that arrives is
-applied exactly once or dropped, and counted.
+applied exactly once or dropped, and counted. An asynchronous worker that comes again, in this job or in one
+that goes on from a checkpoint, goes on with the first step that does not count on every server yet; where a
+server has made an update of it already, it is dropped.
 
 Sources: sync with backup workers, Chen et al., Revisiting Distributed Synchronous SGD (2016), per gradient as
 in TensorFlow's accumulators; bounded staleness, Ho et al., More Effective Distributed ML via a Stale
@@ -69,10 +71,12 @@ class _Member:
 class Ledger:
     """Of a server with ``num_parameters``; ``versions`` (p,): how many updates of each have run.
 
-    ``dropped``: what was dropped since somebody last cleared the list."""
+    ``dropped``: what was dropped since somebody last cleared the list. ``steps`` (w, p), of an asynchronous
+    job that goes on: how many steps of each worker count already."""
 
-    def __init__(self, num_parameters: int, rule: Rule) -> None:
+    def __init__(self, num_parameters: int, rule: Rule, steps: Sequence[Sequence[int]] | None = None) -> None:
         self.versions = [0] * num_parameters
+        self._steps = [list(row) for row in steps or [[0] * num_parameters] * rule.workers]
         self.counts = Counts()
         self.dropped: list[tuple[int, Contribution]] = []
         self._rule = rule
@@ -89,12 +93,25 @@ class Ledger:
         """``worker`` takes part from now on; which life it is."""
         assert worker not in self._members
         self._lives[worker] += 1
-        # Who comes late holds up nobody for what happened without it.
-        clock = min((m.clock for m in self._members.values()), default=0) if self._gone else 0
-        label = (min(self.versions, default=0) if self._rule.mode == "sync" else 0) - 1
-        self._members[worker] = _Member(self._lives[worker], label, clock)
+        clock = self._whole_steps(worker)
+        if self._gone:  # who comes late holds up nobody for what happened without it
+            clock = min((m.clock for m in self._members.values()), default=clock)
+        self._members[worker] = _Member(self._lives[worker], self.counted(worker) - 1, clock)
         self._gone.discard(worker)
         return self._lives[worker]
+
+    def counted(self, worker: int) -> int:
+        """How many steps of ``worker`` count here as a whole; of a synchronous job how many rounds."""
+        return min(self.versions, default=0) if self._rule.mode == "sync" else self._whole_steps(worker)
+
+    def go_on(self, worker: int, steps: int) -> None:
+        """``worker``, which has just joined, goes on after so many steps: other servers may have fewer."""
+        self._members[worker].label = steps - 1
+
+    def go_back(self, rounds: int) -> None:
+        """Before any step: the synchronous job goes on after so many rounds."""
+        self.versions = [rounds] * len(self.versions)
+        self._issued = list(self.versions)
 
     def leave(self, worker: int, *, finished: bool) -> list[Due]:
         """``worker`` has gone; whoever did not finish may come again. The updates that this makes due.
@@ -157,8 +174,7 @@ class Ledger:
         if self._rule.staleness is None:
             return True
         clocks = [m.clock for m in self._members.values()]
-        if len(self._lives) < self._rule.workers:
-            clocks.append(0)  # some have not come yet
+        clocks += [self._whole_steps(w) for w in range(self._rule.workers) if w not in self._lives]
         return member.clock + bool(member.open) - min(clocks) <= self._rule.staleness
 
     def begin(self, worker: int) -> int:
@@ -179,7 +195,7 @@ class Ledger:
         for p in parameters:
             assert p not in member.arrived
             self.counts.received += 1
-            if self._late(p, label):
+            if self._late(worker, p, label):
                 self._drop(p, Contribution(worker, member.life, label))
             elif member.committed or label < member.label:
                 due += self._count(p, Contribution(worker, member.life, label))
@@ -194,10 +210,12 @@ class Ledger:
         member.committed = True
         if self._rule.mode == "async":
             assert not member.open
-            member.open = set(range(len(self.versions)))
+            everything = range(len(self.versions))
+            member.open = {p for p in everything if not self._late(worker, p, member.label)}
+            member.clock += not member.open
         due: list[Due] = []
         for p in sorted(member.arrived):
-            if self._late(p, member.label):
+            if self._late(worker, p, member.label):
                 self._drop(p, Contribution(worker, member.life, member.label))
             else:
                 due += self._count(p, Contribution(worker, member.life, member.label))
@@ -229,11 +247,16 @@ class Ledger:
         self.counts.dropped += 1
         self.dropped.append((p, contribution))
 
-    def _late(self, p: int, label: int) -> bool:
-        return self._rule.mode == "sync" and label < self._issued[p]
+    def _whole_steps(self, worker: int) -> int:
+        return min(self._steps[worker], default=0)
+
+    def _late(self, worker: int, p: int, label: int) -> bool:
+        """Whether the update that this is for has been made without it, or of what was the same."""
+        return label < (self._issued[p] if self._rule.mode == "sync" else self._steps[worker][p])
 
     def _count(self, p: int, contribution: Contribution) -> list[Due]:
         if self._rule.mode == "async":
+            self._steps[contribution.worker][p] = contribution.label + 1
             return [Due(p, (contribution,))]
         waiting = self._waiting[p, contribution.label]
         waiting.append(contribution)

@@ -43,10 +43,19 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """The server's answer: where all servers are, and whether the worker is to send initial values."""
+    """The server's answer: where all servers are, whether the worker is to send initial values, and how many
+    of its steps count here already.
+    """
 
     servers: list[str]
     wants_values: bool
+    steps: Index = 0
+
+
+class GoOn(msgspec.Struct, frozen=True, tag=True):
+    """So many of the worker's steps count on every server; the next one is the first that it brings."""
+
+    steps: Index
 
 
 class Lay(msgspec.Struct, frozen=True, tag=True):
@@ -106,5 +115,5 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-FromWorker = Meet | Begin | Lay | Want | Commit | AskNorms | AskState | Planned | Bye
+FromWorker = Meet | Begin | GoOn | Lay | Want | Commit | AskNorms | AskState | Planned | Bye
 FromServer = Meet | Started | Norms | Planned | Failed

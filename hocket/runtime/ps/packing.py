@@ -16,14 +16,16 @@ _LENGTH = struct.Struct("<Q")
 _ALIGNED_BYTES = 16
 
 
-class _Table(msgspec.Struct, frozen=True):
+class Table(msgspec.Struct, frozen=True):
+    """What precedes the bytes: each tensor's row, in their order, and what else there is."""
+
     tensors: list[TensorSpec]
     others: dict[str, Any]
 
 
 def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None = None) -> torch.Tensor:
     """``tensors``, and what else JSON holds, as a flat uint8 tensor."""
-    table = msgspec.json.encode(_Table(list(described(tensors)), dict(others or {})))
+    table = msgspec.json.encode(Table(list(described(tensors)), dict(others or {})))
     table += b" " * (-(_LENGTH.size + len(table)) % _ALIGNED_BYTES)
     parts = [torch.frombuffer(bytearray(_LENGTH.pack(len(table)) + table), dtype=torch.uint8)]
     for tensor in tensors.values():
@@ -32,14 +34,14 @@ def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None
     return torch.cat(parts)
 
 
+def table_of(data: torch.Tensor) -> Table:
+    """The table of what was packed, without its tensors; raises TransportError where there is none."""
+    return _table(data)[0]
+
+
 def unpacked(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """What was packed; raises TransportError where the bytes do not add up."""
-    try:
-        (length,) = _LENGTH.unpack(data[: _LENGTH.size].numpy().tobytes())
-        end = _LENGTH.size + length
-        table = msgspec.json.decode(data[_LENGTH.size : end].numpy().tobytes(), type=_Table)
-    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise TransportError(f"what came holds no tensors ({error})") from None
+    table, end = _table(data)
     tensors = {}
     for row in table.tensors:
         if end + row.size_bytes > len(data):
@@ -49,3 +51,13 @@ def unpacked(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any
     if end != len(data):
         raise TransportError(f"{len(data) - end} bytes too many behind the tensors")
     return tensors, table.others
+
+
+def _table(data: torch.Tensor) -> tuple[Table, int]:
+    """The table, and where it ends."""
+    try:
+        (length,) = _LENGTH.unpack(data[: _LENGTH.size].numpy().tobytes())
+        end = _LENGTH.size + length
+        return msgspec.json.decode(data[_LENGTH.size : end].numpy().tobytes(), type=Table), end
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TransportError(f"what came holds no tensors ({error})") from None

@@ -69,7 +69,7 @@ class Peer:
         self._drawn = False
         self._pushes: list[_Slot] = []
         self._slots: dict[int, _Slot] = {}
-        self._gathered: dict[int, tuple[torch.Tensor, set[int]]] = {}
+        self._gathered: dict[tuple[int, int], tuple[torch.Tensor, set[int]]] = {}
 
     # Its threads.
 
@@ -79,7 +79,7 @@ class Peer:
         try:
             while True:
                 self._hear(self.connection.receive(messages.FromWorker))
-        except TransportError as error:
+        except (TransportError, HocketError) as error:
             self._exchange.lost(self, str(error))
         except Exception as error:
             self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
@@ -90,11 +90,11 @@ class Peer:
         host = self.connection.local_host
         self._transport = connected(job, self._meeting, host, server=True)
         spec = self._exchange.spec_of(self)
-        wanted = self._exchange.admit(self, spec)
+        started = self._exchange.admit(self, spec)
         self._start("send", self._send)
         self._start("receive", self._receive)
-        self.connection.send(messages.Started(self._exchange.addresses, wanted))
-        if not wanted:
+        self.connection.send(started)
+        if not started.wants_values:
             self._exchange.send_values(self)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
@@ -135,6 +135,8 @@ class Peer:
             with self._exchange.changed:
                 self._begin = message
                 self._exchange.changed.notify_all()
+        elif isinstance(message, messages.GoOn):
+            self._exchange.go_on(self, message.steps)
         else:
             self._exchange.heard(self, message)
 
@@ -194,6 +196,9 @@ class Peer:
         """Hand over what it may pull of the step that it asked for; of these parameters, if any are named."""
         if not self.wanting:
             return
+        none_yet = len(self._left) == len(self._pulls)
+        if none_yet and not self._exchange.has_state_of(self):
+            return
         ledger = self._exchange.ledger
         if self._exchange.job.rule.barrier == "step":
             frames = sorted(self._left) if ledger.may_pull(self.worker, ()) else []
@@ -204,7 +209,7 @@ class Peer:
                 for k in sorted(self._left & named)
                 if ledger.may_pull(self.worker, self._pulls[k].parameters)
             ]
-        if frames and len(self._left) == len(self._pulls):
+        if frames and none_yet:
             self._begin_step(ledger.begin(self.worker))
         for k in frames:
             self._pull(self._pulls[k], self._ranks[k])
@@ -246,11 +251,13 @@ class Peer:
                 whole.append(Brought(piece.parameter, frame.views[k] if used else None, frame.tag))
                 slot.in_use.add(piece.parameter)  # until its update has run, where it lies
                 continue
-            gathered = self._gathered.get(piece.parameter)
+            # Slices of two steps are on their way at once where workers need not be waited for.
+            key = piece.parameter, header.label
+            gathered = self._gathered.get(key)
             if gathered is None:
                 size = self._exchange.shard.tensors[piece.parameter].num_elements
                 gathered = torch.empty(size, dtype=frame.views[k].dtype), set()
-                self._gathered[piece.parameter] = gathered
+                self._gathered[key] = gathered
             gradient, parts = gathered
             first, end = frame.bounds[k]
             gradient[first:end] = frame.views[k]
@@ -258,7 +265,7 @@ class Peer:
             if len(parts) == piece.parts:
                 # All slices are used, or none is.
                 whole.append(Brought(piece.parameter, gradient if used else None, None))
-                del self._gathered[piece.parameter]
+                del self._gathered[key]
         self._release(slot)
         return whole
 

@@ -59,6 +59,21 @@ class Shard:
                 raise TransportError(f"'{key}' is no state of a parameter of this server")
             self._optimizer.state[wanted[name]][what] = value
 
+    @torch.no_grad()
+    def load_state(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Take what of the state is in ``values``, by name.
+
+        Raises
+        ------
+        TransportError
+            Where it is none of the spec's.
+        """
+        into = {t.name: s for t, s in zip(self.state_tensors, self.state, strict=True)}
+        for name, value in values.items():
+            if name not in into or value.shape != into[name].shape or value.dtype != into[name].dtype:
+                raise TransportError(f"'{name}' is no buffer of its shape and type")
+            into[name].copy_(value)
+
     def values(self) -> dict[str, torch.Tensor]:
         """Parameters and state as they are, by name."""
         named = {t.name: p.detach() for t, p in zip(self.tensors, self.parameters, strict=True)}

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
 from hocket.runtime.awaited import await_update, give_back
+from hocket.runtime.ending import went_on
 from hocket.runtime.ps.client import Client
 from hocket.runtime.ps.spec import settings_of
 from hocket.runtime.reads import Hook, Readers, compiled_by_user
@@ -262,6 +263,7 @@ class ServedTraining:
             raise HocketError(
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
+        went_on()
         self._leave()
         self.client.send_state(self._buffers)
         self.client.commit(settings_of(self.optimizer), self._scale)

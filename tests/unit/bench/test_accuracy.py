@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from hocket.bench.accuracy import Accuracy, accuracy_document, scaled
+from hocket.bench.accuracy import Accuracy, accuracy_document
 from hocket.bench.accuracy_figures import groups_of, measured_rate, row_of
 from hocket.bench.accuracy_request import Configuration, Request, configurations
 from hocket.bench.accuracy_table import group_name, group_table, row_table
 from hocket.bench.graphs import load_target
+from hocket.bench.replays import longest_wait_s, network_of, scaled
 from hocket.errors import HocketError
 from hocket.network.file import NetworkFile
 from hocket.report.accuracy_page import render_accuracy
@@ -103,6 +104,39 @@ def test_a_scaled_step_has_the_transfers_and_the_proportion_asked_for() -> None:
         large = graph.parameter_bytes > 100_000
         ratios = small.parameter_bytes[large] / graph.parameter_bytes[large]
         assert ratios == pytest.approx(ratios[0], rel=1e-2)
+
+
+def test_transports_are_rows_of_their_own() -> None:
+    asked = configurations(
+        Request(
+            steps=("chain",), policies=("tac", "ddp"), workers=(2,), servers=(1,), transports=("gloo", "grpc")
+        )
+    )
+    assert [(each.policy, each.mode, each.transport) for each in asked] == [
+        *(("tac", mode, transport) for mode in ("async", "sync") for transport in ("gloo", "grpc")),
+        ("ddp", "sync", "gloo"),
+    ]
+    rows = [
+        row_of(each, fake_prediction(2, throughput=100.0), 100.0, 0.0)
+        for each in asked
+        if each.mode == "sync"
+    ]
+    assert [group_name(group) for group in groups_of(rows)] == [
+        *("all-reduce", "parameter servers, sync", "parameter servers, sync, gRPC"),
+        "all",
+    ]
+
+
+def test_what_gloo_receives_is_not_parsed() -> None:
+    file = NetworkFile(bandwidth_bps=1e9, parse_s_per_byte=1e-10, parse_s=1e-5)
+    assert network_of(file, "gloo").parse_s == network_of(file, "gloo").parse_s_per_byte == 0.0
+    assert network_of(file, "grpc").parse_s == 1e-5
+
+
+def test_ranks_wait_as_long_as_rows_take() -> None:
+    quick, slow = fake_prediction(2, step_s=0.5), fake_prediction(2, step_s=60.0)
+    assert longest_wait_s([quick], 14) == pytest.approx(120 + 4 * 7)
+    assert longest_wait_s([quick, slow], 14) > 2 * 60 * 14
 
 
 def test_nothing_to_replay_is_refused() -> None:

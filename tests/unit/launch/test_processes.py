@@ -1,7 +1,10 @@
-"""What happens to a job whose processes fail, decided without any."""
+"""What happens to a job whose processes fail, decided without any but for one."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +12,8 @@ import pytest
 
 from hocket.launch import Job, Rule
 from hocket.launch.processes import _Process, _Run
+
+_NOBODY = 2**22 + 1  # above every process number
 
 
 class Started(_Run):
@@ -22,7 +27,7 @@ class Started(_Run):
 
     def _started(self, worker: int, attempt: int) -> _Process:
         self.attempts.append((worker, attempt))
-        popen = cast(Any, SimpleNamespace(returncode=1, poll=lambda: 1))
+        popen = cast(Any, SimpleNamespace(returncode=1, poll=lambda: 1, pid=_NOBODY))
         return _Process(f"worker {worker}", popen, worker, attempt)
 
     def goes_on_without(self, worker: int) -> bool:
@@ -45,3 +50,17 @@ def test_a_synchronous_job_goes_on_without_its_backups_alone() -> None:
     assert run.goes_on_without(0)
     assert run.goes_on_without(0)
     assert not run.goes_on_without(1)
+
+
+def test_what_a_failed_worker_has_started_ends_before_its_like_comes() -> None:
+    reading, writing = os.pipe()
+    # It dies at once; its child would hold the pipe open.
+    script = "import subprocess, sys; subprocess.Popen(['sleep', '60'], close_fds=False); sys.exit(1)"
+    run = Started(Rule(mode="async", workers=2), 1)
+    popen = subprocess.Popen([sys.executable, "-c", script], pass_fds=[writing], start_new_session=True)
+    os.close(writing)
+    popen.wait(30)
+    run._workers[1] = _Process("worker 1", popen, 1, 0)
+    assert run.goes_on_without(1)
+    assert os.read(reading, 1) == b""  # nobody writes there any more
+    os.close(reading)

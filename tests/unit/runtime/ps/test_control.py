@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hocket.errors import HocketError
 from hocket.runtime.ps import control
 from hocket.runtime.ps.control import Connection, Guest, accept, connect, refuse, welcome
 from hocket.runtime.ps.transport import TransportError
@@ -162,3 +163,40 @@ def test_nobody_at_the_address_is_said_in_one_line() -> None:
         address = address_of(gone)
     with pytest.raises(TransportError, match=f"nobody answers at {address}"):
         connect(address, TOKEN, Guest("worker", 0, ""), 0.3)
+
+
+def test_a_stranger_that_sends_a_byte_now_and_then_is_not_heard_for_ever(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_HANDSHAKE_S", 0.5)
+    thread, found = host(listener, let_in)
+    with socket.create_connection(listener.getsockname()) as stranger:
+        stranger.sendall(struct.pack("<I", 4000))
+        sent = 0
+        with contextlib.suppress(OSError):
+            while thread.is_alive() and sent < 200:
+                stranger.sendall(b" ")
+                sent += 1
+                thread.join(0.1)
+    assert sent < 100
+    assert "took too long" in found[0] or "timed out" in found[0]
+
+
+def test_sending_to_a_peer_that_is_gone_is_an_error(listener: socket.socket) -> None:
+    thread, _ = host(listener, let_in)
+    connection = connect(address_of(listener), TOKEN, Guest("worker", 0, ""), 5.0)
+    thread.join(5)
+    # The other end has no owner any more, and what is sent first may still find room.
+
+    def send() -> None:
+        for _ in range(1000):
+            connection.send(Guest("worker", 0, "x" * 100_000))
+
+    with pytest.raises(TransportError, match="its connection ended"):
+        send()
+    connection.close()
+
+
+def test_an_address_that_leads_nowhere_is_said_in_one_line() -> None:
+    with pytest.raises(HocketError, match=r"no way leads to 'nowhere\.invalid' .*; give an address"):
+        control.host_towards("nowhere.invalid:29500")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -152,3 +153,40 @@ def test_grpc_refuses_calls_without_the_secret() -> None:
     server.close()
     with pytest.raises(TransportError, match="was closed"):
         server.receive()
+
+
+def test_grpc_reads_no_message_of_a_stranger() -> None:
+    grpc = pytest.importorskip("grpc")
+    told: list[bytes] = []
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=5.0)
+    server = connected(job, Meeting(lambda _, value: told.append(value), 5.0), "127.0.0.1", server=True)
+    host, port = told[0].decode().split()[0].split(":")
+    options = [("grpc.max_send_message_length", -1)]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        passed: list[int] = []
+        threading.Thread(target=pass_on, args=[listening, (host, int(port)), passed], daemon=True).start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with (
+            grpc.insecure_channel(address, options=options) as stranger,
+            pytest.raises(grpc.RpcError) as refused,
+        ):
+            stranger.unary_unary("/hocket/Push")(bytes(64 << 20), timeout=20)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert sum(passed) < 16 << 20
+    server.close()
+
+
+def pass_on(listening: socket.socket, address: tuple[str, int], passed: list[int]) -> None:
+    """Stand between a caller and ``address``, and count the bytes that the caller gets rid of."""
+    caller, _ = listening.accept()
+    with caller, socket.create_connection(address) as called, contextlib.suppress(OSError):
+
+        def back() -> None:
+            with contextlib.suppress(OSError):
+                while data := called.recv(1 << 16):
+                    caller.sendall(data)
+
+        threading.Thread(target=back, daemon=True).start()
+        while data := caller.recv(1 << 16):
+            called.sendall(data)
+            passed.append(len(data))

@@ -1,0 +1,31 @@
+"""Whether a script that ends has failed, as far as an interpreter at its end can tell."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+_exit = sys.exit
+_status: object = None
+
+
+def notice_exits() -> None:
+    """From now on :func:`script_failed` knows what a script gave ``sys.exit``; nothing else is left of it."""
+    sys.exit = _noticed_exit
+
+
+def _noticed_exit(status: object = None, /) -> NoReturn:
+    global _status
+    _status = status
+    _exit(status)  # type: ignore[arg-type]
+
+
+def went_on() -> None:
+    """The script trains on: whatever it exited with was caught."""
+    global _status
+    _status = None
+
+
+def script_failed() -> bool:
+    """Whether the interpreter ends on an error, or on an exit that says that there was one."""
+    return getattr(sys, "last_value", None) is not None or _status not in (None, 0)

@@ -1,0 +1,104 @@
+"""What a user can ask of a model in training, whatever its gradients travel by: what handles share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.runtime.reads import no_hook
+from hocket.runtime.recorder import Recorder
+
+
+class Attached(Protocol):
+    """A training whose hooks are on ``model``."""
+
+    model: torch.nn.Module
+    recorder: Recorder
+
+    def settle_all(self) -> None:
+        """Bring every parameter up to date."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within, gradients accumulate here."""
+
+
+class Decided(Protocol):
+    """The plan in force, whether it stays, and the network that it is for."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stays."""
+
+    @property
+    def network(self) -> Network | None:
+        """What it was made for."""
+
+
+T = TypeVar("T", bound=Attached)
+D = TypeVar("D", bound=Decided)
+
+
+class TrainingHandle(Generic[T, D]):
+    """The training of one model on this process; ``undo`` takes it off again."""
+
+    def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
+        self._training = training
+        self._decided = decided
+        self._undo = undo
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._decided.plan
+
+    @property
+    def settled(self) -> bool:
+        """Whether the plan in force stays: the first steps learn, profile and may try plans."""
+        return self._decided.settled
+
+    @property
+    def profile(self) -> StepGraph | None:
+        """The step as this process runs it, beside a busy network; None before the first whole steps."""
+        return self._training.recorder.graph(type(self._training.model).__name__, 1)
+
+    @property
+    def network(self) -> Network | None:
+        """The network that was planned for, as measured unless it was given; None until then."""
+        return self._decided.network
+
+    @property
+    def first_step(self) -> int:
+        """How many steps of this process count already, where the job goes on: its data begin behind them."""
+        return 0
+
+    def flush(self) -> None:
+        """Wait for every transfer and bring all parameters up to date; other processes need not take part.
+
+        Gradients of a backward pass that has not ended go on travelling.
+        """
+        self._training.settle_all()
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within, gradients accumulate on this process, as with ``DistributedDataParallel.no_sync``."""
+        return self._training.no_sync()
+
+    def detach(self) -> None:
+        """Bring everything up to date, and leave model and optimizers as they were given to us."""
+        self._training.settle_all()
+        for undo in self._undo:
+            undo()
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """A copy of the model trains nothing."""
+
+    def __reduce__(self) -> Any:
+        return no_hook, ()

@@ -1,0 +1,277 @@
+"""Servers that go on from their checkpoint: nothing acknowledged is lost, and nothing counts twice."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hocket.errors import HocketError
+from hocket.launch import Job, Rule
+from hocket.runtime.ps.checkpoint import Buffers, Checkpoint, Pushed, Update
+from hocket.runtime.ps.shard import Shard
+from hocket.runtime.ps.spec import Spec, TensorSpec
+from tests.multiprocess.setups import Plain, batch
+from tests.multiprocess.test_serving import (
+    OPTIMIZERS,
+    STEPS,
+    SYNC2,
+    Layers,
+    alone,
+    close,
+    equal,
+    made,
+    step,
+    trained,
+)
+from tests.serving import Served, served
+
+
+def some_steps(
+    job: Served, models: list[nn.Module], optimizer: str, last: int, first: dict[int, int], leave: bool
+) -> list[dict[str, torch.Tensor]]:
+    """Train up to step ``last``; then finish, or ``leave`` as processes do that are killed."""
+
+    def work(worker: int) -> dict[str, torch.Tensor]:
+        model = models[worker]
+        own = OPTIMIZERS[optimizer](model)
+        job.train(worker, model, own)
+        first[worker] = model.hocket.first_step
+        # Whoever leaves first ends a synchronous job for the others.
+        with contextlib.suppress(*[HocketError] * leave):
+            for number in range(model.hocket.first_step, last):
+                step(model, own, *batch(worker, number))
+        if leave:
+            model.hocket._training.client.close()
+            return {}
+        state = copy.deepcopy(model.state_dict())
+        model.hocket.detach()
+        return state
+
+    return job.on_workers(work)
+
+
+def ended(job: Served, now: bool) -> None:
+    """Asynchronous servers wait for workers that have gone; they do no longer, if it is to be ``now``."""
+    for server in job.servers if now else []:
+        server.exchange.fail("this test ends servers")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "barrier", "servers"), [("momentum", "step", 1), ("adam", "parameter", 2)]
+)
+def test_a_synchronous_job_goes_on_bit_by_bit(
+    optimizer: str, barrier: Any, servers: int, tmp_path: Path
+) -> None:
+    rule = Rule(workers=2, barrier=barrier)
+    with served(rule, servers) as job:
+        expected = trained(job, [made(Layers), made(Layers)], OPTIMIZERS[optimizer])
+    for last in (3, 4, STEPS):
+        first: dict[int, int] = {}
+        with served(rule, servers, checkpoint=str(tmp_path)) as job:
+            # What later workers are made of does not matter: values are the servers'.
+            models = [made(Layers) if last == 3 else Layers() for _ in range(2)]
+            states = some_steps(job, models, optimizer, last, first, leave=last < STEPS)
+        assert len(set(first.values())) == 1
+        before = {3: 0, 4: 3, STEPS: 4}[last]
+        # Whoever leaves between steps does not hear of its last one.
+        assert before - 1 <= first[0] <= before
+    assert equal(states[0], expected[0])
+    assert equal(states[1], expected[0])
+    assert close(states[0], alone(OPTIMIZERS[optimizer]).state_dict())
+
+
+def test_buffers_go_on_too(tmp_path: Path) -> None:
+    """BatchNorm's are worker 0's, and no step counts without them."""
+    with served(SYNC2, 2) as job:
+        expected = trained(job, [made(Plain), made(Plain)], OPTIMIZERS["momentum"], 12)
+    for last in (5, 12):
+        with served(SYNC2, 2, checkpoint=str(tmp_path)) as job:
+            states = some_steps(job, [made(Plain), made(Plain)], "momentum", last, {}, leave=last < 12)
+    assert equal(states[0], expected[0])
+
+
+def test_one_asynchronous_worker_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    for last in (7, STEPS):
+        with served(Rule(mode="async"), 2, checkpoint=str(tmp_path)) as job:
+            (state,) = some_steps(job, [made(Layers)], "adam", last, {}, leave=last < STEPS)
+            ended(job, last < STEPS)
+    assert equal(state, alone(OPTIMIZERS["adam"], workers=1).state_dict())
+
+
+@pytest.mark.parametrize("rule", [Rule(mode="async", workers=3), Rule(mode="async", workers=3, staleness=1)])
+def test_asynchronous_steps_count_once_however_often_servers_end(rule: Rule, tmp_path: Path) -> None:
+    """Gradients of one and a rate of one: a value says how many updates it has had."""
+    steps = 12
+
+    def work(worker: int, last: int) -> None:
+        model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        job.train(worker, model, optimizer)
+        for _ in range(model.hocket.first_step, last):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3))
+            sum(p.sum() for p in model.parameters()).backward()
+            optimizer.step()
+        if last < steps:
+            model.hocket._training.client.close()
+        else:
+            model.hocket.detach()
+
+    for last in (4, 9, steps):
+        with served(rule, 2, checkpoint=str(tmp_path)) as job:
+            job.on_workers(lambda worker, last=last: work(worker, last))
+            ended(job, last < steps)
+    for server in job.servers:
+        for p in server.exchange.shard.parameters:
+            assert torch.equal(p, torch.full_like(p, -3.0 * steps))
+
+
+# Files.
+
+
+SPEC = Spec(
+    parameters=(TensorSpec("a", (40,), "float32"), TensorSpec("b", (7,), "float32")),
+    groups=(0, 0),
+    optimizer="Adam",
+    settings=[{"lr": 0.1}],
+    state=(TensorSpec("running", (3,), "float32"),),
+    buffers=1,
+)
+
+
+def job_at(folder: Path, rule: Rule = SYNC2, **options: Any) -> Job:
+    return Job(address="127.0.0.1:1", token="x" * 16, rule=rule, checkpoint=str(folder), **options)
+
+
+def written(folder: Path, rounds: int) -> list[dict[str, torch.Tensor]]:
+    """A server's values after each of so many rounds, of which each is written down."""
+    checkpoint, shard = Checkpoint(job_at(folder), 0, SPEC, 2), Shard(SPEC, [0, 1], with_state=True)
+    shard.load({"a": torch.zeros(40), "b": torch.zeros(7), "running": torch.zeros(3)}, {})
+    checkpoint.begin(shard)
+    values = [copy.deepcopy(shard.values())]
+    for label in range(rounds):
+        gradients = {0: torch.randn(40), 1: torch.randn(7) if label % 3 else None}
+        pushes = [Pushed(0, label), Pushed(1, label)]
+        used = {SPEC.parameters[p].name: g for p, g in gradients.items() if g is not None}
+        settings = [{"lr": 0.1 / (label + 1)}]
+        running = torch.full((3,), label + 1.0)
+        checkpoint.append(Buffers(label=label), {"running": running})
+        shard.load_state({"running": running})
+        checkpoint.append(Update(parameters=[0, 1], pushes=pushes, settings=settings, scale="0.5"), used)
+        shard.update(gradients, settings, 0.5)
+        checkpoint.sync()
+        values.append(copy.deepcopy(shard.values()))
+        if checkpoint.full:
+            checkpoint.begin(shard)
+    checkpoint.close()
+    return values
+
+
+def restored(folder: Path, rounds: int | None = None) -> tuple[int, dict[str, torch.Tensor]]:
+    """After how many rounds the files stand, and the values after those, or after fewer."""
+    checkpoint, shard = Checkpoint(job_at(folder), 0, SPEC, 2), Shard(SPEC, [0, 1], with_state=True)
+    try:
+        held = checkpoint.steps_of(0)
+        checkpoint.restore(shard, held if rounds is None else rounds)
+        return held, shard.values()
+    finally:
+        checkpoint.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_that_ends_anywhere_holds_every_round_before(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    values = written(tmp_path, chance.randrange(12))
+    latest = max(tmp_path.glob("*.checkpoint"))
+    whole = latest.read_bytes()
+    held, found = restored(tmp_path)
+    assert held == len(values) - 1
+    assert equal(found, values[held])
+    # A server dies in the middle of its last record, or leaves something behind it that is none.
+    extra = whole + chance.randbytes(chance.randrange(1, 60))
+    latest.write_bytes(extra)
+    assert restored(tmp_path)[0] == held
+    if held and len(whole) > whole.rfind(b"HKC1") > 0:
+        cut = chance.randrange(whole.rfind(b"HKC1"), len(whole))
+        latest.write_bytes(whole[:cut])
+        before, found = restored(tmp_path)
+        # At the start of a generation the last record is all values.
+        if before < held:
+            assert before == held - 1
+            assert equal(found, values[before])
+
+
+def test_a_server_goes_back_to_where_others_are(tmp_path: Path) -> None:
+    values = written(tmp_path, 9)
+    held, found = restored(tmp_path, rounds=8)
+    assert held == 9
+    assert equal(found, values[8])
+
+
+def test_two_generations_are_kept_and_stay_small(tmp_path: Path) -> None:
+    written(tmp_path, 60)
+    files = sorted(tmp_path.glob("*.checkpoint"))
+    assert len(files) == 2
+    first = written(tmp_path / "fresh", 0) and next((tmp_path / "fresh").glob("*.checkpoint"))
+    size = first.stat().st_size
+    assert all(file.stat().st_size < 8 * size for file in files)
+
+
+def refusal(folder: Path, **changes: Any) -> str:
+    options: dict[str, Any] = {"rule": SYNC2, "index": 0, "spec": SPEC, **changes}
+    index, spec = options.pop("index"), options.pop("spec")
+    with pytest.raises(HocketError) as refused:
+        Checkpoint(job_at(folder, **options), index, spec, 2)
+    return str(refused.value)
+
+
+def test_files_of_another_job_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    assert "a job with workers 2, not 3" in refusal(tmp_path, rule=Rule(workers=3))
+    assert "a job with mode sync, not async" in refusal(tmp_path, rule=Rule(workers=2, mode="async"))
+    assert "a job with servers 1, not 2" in refusal(tmp_path, servers=2)
+    other = Spec(parameters=SPEC.parameters[:1], groups=(0,), optimizer="Adam", settings=SPEC.settings)
+    assert "holds another model: parameter 1 is none, others have b" in refusal(tmp_path, spec=other)
+
+
+def test_files_that_another_server_writes_or_nobody_can_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    checkpoint = Checkpoint(job_at(tmp_path), 0, SPEC, 2)
+    assert "another job keeps its checkpoint there" in refusal(tmp_path)
+    checkpoint.close()
+    (tmp_path / "file").write_text("")
+    assert "no checkpoint can be kept there" in refusal(tmp_path / "file")
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    latest = max(tmp_path.glob("*.checkpoint"))
+    latest.write_bytes(b"nothing of the kind")
+    assert re.search(r"server-0-\d+\.checkpoint: is damaged", refusal(tmp_path))
+    assert os.listdir(tmp_path)
+
+
+def test_a_server_that_has_lost_its_files_is_named(tmp_path: Path) -> None:
+    rule = Rule(mode="async")
+    with served(rule, 2, checkpoint=str(tmp_path)) as job:
+        some_steps(job, [made(Layers)], "sgd", 4, {}, leave=True)
+        ended(job, True)
+    for file in tmp_path.glob("server-1-*.checkpoint"):
+        file.unlink()
+    with (
+        served(rule, 2, checkpoint=str(tmp_path)) as job,
+        pytest.raises(HocketError, match=r"server 1 has nothing in its checkpoint, others have steps"),
+    ):
+        some_steps(job, [made(Layers)], "sgd", 6, {}, leave=False)

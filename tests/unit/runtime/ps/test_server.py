@@ -1,0 +1,105 @@
+"""A server that cannot listen, and workers that come, go, and do not come."""
+
+from __future__ import annotations
+
+import socket
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from hocket.errors import HocketError
+from hocket.launch import Rule
+from hocket.runtime.ps.control import Guest, connect
+from hocket.runtime.ps.messages import Lay, Piece
+from hocket.runtime.ps.peer import Peer
+from hocket.runtime.ps.server import _listening
+from hocket.runtime.ps.spec import TensorSpec
+from hocket.runtime.ps.transport import Header, Kind
+from tests.multiprocess.setups import batch
+from tests.multiprocess.test_serving import OPTIMIZERS, Layers, made, step
+from tests.serving import served
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            HocketError, match=f"cannot listen at 127.0.0.1:{port} .*a free port in MASTER_ADDR"
+        ):
+            _listening(("127.0.0.1", port))
+    with pytest.raises(HocketError, match=r"cannot listen at nowhere\.invalid:1"):
+        _listening(("nowhere.invalid", 1))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> None:
+    def work(worker: int) -> None:
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        for number in range(3):
+            step(model, optimizer, *batch(worker, number))
+        model.hocket.detach()
+
+    with served(Rule(mode=mode, workers=2), 2) as job:
+        server = job.servers[0]
+        for worker in (0, 1):
+            connect(job.job.address, job.job.token, Guest("worker", worker, ""), 5.0).close()
+            deadline_s = time.monotonic() + 10
+            while server.exchange.peers and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+        job.on_workers(work)
+    assert job.statuses == [0, 0]
+
+
+def test_servers_that_no_worker_comes_back_to_end() -> None:
+    def work(worker: int) -> None:
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        model.hocket._training.client.close()
+
+    with served(Rule(mode="async"), timeout_s=1.0) as job:
+        job.on_workers(work)
+    assert job.statuses == [1]
+
+
+def test_servers_to_which_no_worker_comes_end_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with served(Rule(), timeout_s=0.5) as job:
+        pass
+    assert job.statuses == [1]
+    assert "server 0: no worker came within 0.5 s" in capfd.readouterr().err
+
+
+def test_slices_of_two_steps_do_not_mix() -> None:
+    """With backup workers a worker's next step may begin while slices of its last one are on their way."""
+    rule = Rule(workers=2, backup=1)
+    tensors = [TensorSpec("a", (6,), "float32")]
+    expected: list[int] = []
+    exchange = SimpleNamespace(
+        job=SimpleNamespace(rule=rule, timeout_s=1.0, seed=0), shard=SimpleNamespace(tensors=tensors)
+    )
+    peer = Peer(cast(Any, exchange), 0, cast(Any, None))
+    peer._transport = cast(Any, SimpleNamespace(expect=lambda tag, _buffer: expected.append(tag)))
+    slices = [[Piece(0, part, 2)] for part in range(2)]
+    peer.lay(Lay([[Piece(0)]], slices, strict=False, drawn=False, first_tag=3))
+    frames = [slot.frame for slot in peer._pushes]
+
+    def push(label: int, part: int) -> list[torch.Tensor]:
+        frame = frames[part]
+        frame.fill(0, torch.full((6,), float(10 * label + 1)))
+        header = Header(kind=Kind.PUSH, tag=frame.tag, label=label, length=frame.buffer.numel())
+        return [b.gradient for b in peer.pushed(header) if b.gradient is not None]
+
+    peer._begin_step(0)
+    assert push(0, 0) == []
+    peer._begin_step(1)
+    assert push(1, 0) == []
+    (old,) = push(0, 1)
+    assert old.tolist() == [1.0] * 6
+    (new,) = push(1, 1)
+    assert new.tolist() == [11.0] * 6
