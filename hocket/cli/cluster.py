@@ -20,10 +20,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-for command in (cluster_live.run, cluster_live.serve, cluster_live.submit, cluster_live.status):
-    app.command()(command)
-for command in (cluster_live.cancel, cluster_live.drain):
-    app.command()(command)
+app.command()(cluster_live.run)
+app.command()(cluster_live.serve)
+app.command()(cluster_live.submit)
+app.command()(cluster_live.status)
+app.command()(cluster_live.cancel)
+app.command()(cluster_live.drain)
 
 _WORKLOADS = ("paper",)
 

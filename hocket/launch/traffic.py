@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue, SimpleQueue
 
 import msgspec
 
@@ -82,7 +82,7 @@ class Ring:
             connected.settimeout(_WAIT_S)
         self._zeros = memoryview(bytes(_PART_BYTES))
         self._buffer = bytearray(_PART_BYTES)
-        self._to_send: SimpleQueue[int] = SimpleQueue()
+        self._to_send: Queue[int] = Queue()
         threading.Thread(target=self._send, name="hocket-ring", daemon=True).start()
 
     def reduce(self, size_bytes: int) -> None:
@@ -98,6 +98,7 @@ class Ring:
         for _ in range(2 * (self.size - 1)):
             self._pass_on(share)
             self._take(share)
+        self._to_send.join()  # who ends now takes nothing along that others wait for
 
     def _pass_on(self, count: int) -> None:
         self._to_send.put(count)
@@ -115,6 +116,7 @@ class Ring:
                 count = self._to_send.get()
                 while count:
                     count -= self._next.send(self._zeros[: min(count, _PART_BYTES)])
+                self._to_send.task_done()
         except OSError:
             self._previous.close()  # whoever waits there sees it
 

@@ -78,7 +78,8 @@ class Database:
             ) from None
         path = folder / "cluster.sqlite"
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None)
+            # Used by one thread at a time, which need not be the one that opened it.
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # What was answered is on disk.
             self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
         except sqlite3.DatabaseError as error:

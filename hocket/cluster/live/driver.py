@@ -436,7 +436,7 @@ class Driver:
         """Whether somebody else is on the rank's GPU."""
         s = self._known()
         w = self._workers(course)[rank]
-        return s.gpus[s.workers[w]["gpu"]]["resident"] != w or s.workers[w]["next"] != NONE
+        return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
 
     def _leave_queue(self, j: int) -> None:
         s = self._known()

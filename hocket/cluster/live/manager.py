@@ -494,7 +494,7 @@ class Manager:
         if state == "failed" and record.attempt <= self._restarts:
             self.note(f"{why}; it is tried again", job)
             record.state, record.why = "queued", why
-            if record.job.step is None and not any(self._checkpoint(record).iterdir()):
+            if record.job.step is None and not any(self._checkpoint(record).glob("*")):
                 record.iteration = 0  # it has kept nothing
             self._known([record])
             self._database.put([record])

@@ -139,8 +139,8 @@ class Server:
                 await self._serve_rank(guest, reader, writer, peer)
         except RefusedError as error:
             self._handler.note(f"{peer} was refused: {error}")
-        except (OSError, EOFError):
-            pass  # gone
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass  # it has gone, or we do
         finally:
             writer.transport.abort()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.clients import Contact, asked
 from hocket.cluster.live.database import Record
+from hocket.cluster.live.driver import warm
 from hocket.cluster.live.jobs import LiveJob
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Status
@@ -95,6 +97,9 @@ class Running:
         assert not self._thread.is_alive()
 
 
+_warm = functools.cache(warm)
+
+
 def end_ranks(nodes: Sequence[Node]) -> None:
     async def end() -> None:
         for _ in range(400):
@@ -125,6 +130,7 @@ def running(
     chunk_bytes: float = 5e4,
 ) -> Iterator[Running]:
     """A cluster on this machine; ``keep``: ranks go on when the block ends."""
+    _warm()
     cluster = Cluster(num_servers=servers, gpus_per_server=gpus, gpu_memory_bytes=memory)
     nodes = local_nodes(folder, servers)
     manager = Manager(
