@@ -92,7 +92,7 @@ def on_ray(
     HocketError
         As ``function`` raises it, and when there is no Ray or no cluster.
     """
-    with _ray_cluster() as ray:
+    with ray_cluster() as ray:
         sent: dict[int, Any] = {}
         for argument in (argument for task in tasks for argument in task):
             if id(argument) not in sent:
@@ -114,9 +114,15 @@ def _apart(function: Callable[..., T], *task: Any) -> tuple[T | None, str | None
 
 
 @contextmanager
-def _ray_cluster() -> Iterator[Any]:
-    """Ray, connected; a cluster that we start ourselves ends with us."""
-    address = os.environ.get("RAY_ADDRESS")
+def ray_cluster(address: str | None = None) -> Iterator[Any]:
+    """Ray, connected to the cluster at ``address``, else RAY_ADDRESS's, else to one that ends with us.
+
+    Raises
+    ------
+    HocketError
+        When there is no Ray, or no cluster there.
+    """
+    address = address or os.environ.get("RAY_ADDRESS")
     if not address and "ray" not in sys.modules:
         # Whoever reaches a cluster's port runs code on it: ours asks for a token that nobody else knows. Ray
         # reads these when it is imported.

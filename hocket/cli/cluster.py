@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hocket.cli import options
+from hocket.cli import cluster_live, options
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.errors import HocketError, UnknownNameError
 
@@ -19,6 +19,13 @@ app = typer.Typer(
     help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.",
     no_args_is_help=True,
 )
+
+app.command()(cluster_live.run)
+app.command()(cluster_live.serve)
+app.command()(cluster_live.submit)
+app.command()(cluster_live.status)
+app.command()(cluster_live.cancel)
+app.command()(cluster_live.drain)
 
 _WORKLOADS = ("paper",)
 
@@ -77,7 +84,7 @@ def simulate(
 
     if timeline is not None:
         check_writable(timeline, *options.inputs(jobs, network_file))
-    cluster = _cluster(
+    cluster = make_cluster(
         servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
     )
     job_set = read_jobs(jobs)
@@ -180,7 +187,7 @@ def sweep(
 
     if (workload is None) == (not jobs):
         raise HocketError("a sweep takes either JOBS files or --workload paper; give one of them")
-    cluster = _cluster(
+    cluster = make_cluster(
         servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
     )
     if workload is not None:
@@ -213,7 +220,7 @@ def sweep(
         print_table(paired)
 
 
-def _cluster(
+def make_cluster(
     servers: int,
     gpus_per_server: int,
     memory: str,
@@ -223,6 +230,7 @@ def _cluster(
     *,
     network_file: Path | None,
 ) -> Cluster:
+    """The cluster that options describe."""
     from hocket.cluster.cluster import Cluster
     from hocket.network import load_network, parse_bytes
 

@@ -95,9 +95,9 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
 
 
 @kernel
-def _place(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now):
+def place_on(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now):
+    """Give job j the GPUs in ``sites.chosen``, ascending, and let it begin."""
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
-    choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory)
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
@@ -116,7 +116,9 @@ def place_queue(jobs, workers, gpus, ports, links, touched, queue, placed, count
     for i in range(counts[0].queued):
         j = queue[i]
         if sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
-            _place(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now)
+            memory = sites.class_memory[jobs[j].memory_class]
+            choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory)
+            place_on(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now)
             placed[num_placed] = j
             num_placed += 1
         else:

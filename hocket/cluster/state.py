@@ -67,9 +67,17 @@ class State(NamedTuple):
 
 
 def make_state(
-    jobs: JobSet, cluster: Cluster, policy: Policy, placement: Placement, seed: int, chunk_bytes: float
+    jobs: JobSet,
+    cluster: Cluster,
+    policy: Policy,
+    placement: Placement,
+    seed: int,
+    chunk_bytes: float,
+    tick_s: float | None = None,
 ) -> tuple[State, Rules, float]:
     """An empty cluster that jobs are about to come to, the rules, and the seconds of a tick.
+
+    ``tick_s``: for who does not know all jobs in advance; else the finest with which nothing overflows.
 
     Raises
     ------
@@ -78,7 +86,13 @@ def make_state(
     """
     _check_fits(jobs, cluster)
     chunk = float(chunk_bytes) if policy.preemptive else math.inf
-    tick_s = _tick_s(jobs, cluster, chunk)
+    finest_s = _tick_s(jobs, cluster, chunk)
+    if tick_s is None:
+        tick_s = finest_s
+    elif finest_s > tick_s:
+        raise HocketError(
+            f"the jobs take too long to count them in steps of {tick_s:g} s; give fewer iterations"
+        )
     rules = Rules(
         order=policy.order,
         admission=policy.admission,

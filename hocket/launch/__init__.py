@@ -1,4 +1,4 @@
-"""Starting the processes of a job with parameter servers, and what all of them know."""
+"""Starting the processes of a job, watching them, and what all of them know."""
 
 from hocket.launch.job import JOB_VARIABLE, Job, Rule, job_of_environment
 

@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket, Layout, State, Transfer
+from hocket.runtime.gate import toll_of_environment
 from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
@@ -75,6 +76,7 @@ class Channel:
     def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
         self._usual, self._urgent = _Lane(groups.transfers), _Lane(groups.urgent)
         self._choices = groups.choices
+        self._toll = toll_of_environment(leads=self._leads)
         self._timeout_s = timeout_s
         self._sent = sent
         self._changed = threading.Condition()
@@ -92,6 +94,7 @@ class Channel:
         """Send along ``layout``, over and over, until :meth:`stop`."""
         assert not self._threads
         self._stopping = False
+        self._toll.lay(layout)
         self._order, self._listed = layout.transfers, layout.plan.issue != "ready"
         self._places = {}
         for place, transfer in enumerate(self._order):
@@ -127,6 +130,7 @@ class Channel:
 
     def send(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""
+        self._toll.filled()
         with self._changed:
             bucket.state = State.SENT
             places = self._places.get(id(bucket), ())
@@ -158,6 +162,10 @@ class Channel:
         if not done:
             raise TransferError(f"'{bucket.names[0]}' did not arrive within {self._timeout_s:g} s")
 
+    def at_its_turn(self, work: Callable[[], object]) -> Callable[[], None]:
+        """``work``, once this rank may compute its next step."""
+        return functools.partial(self._toll.step, work)
+
     def arrived(self, bucket: Bucket) -> bool:
         """Whether a bucket that was sent could be used without waiting."""
         return bucket.missing == 0
@@ -175,6 +183,7 @@ class Channel:
             transfer, work, started = taken
             work.wait()
             self._sent(transfer.name, started, time.perf_counter())
+            self._toll.arrived()
             with self._changed:
                 transfer.bucket.missing -= 1
                 lane.under_way -= 1
@@ -194,6 +203,7 @@ class Channel:
                 del self._filled[place]
                 lane.under_way += 1
                 self._changed.notify_all()
+            self._toll.leaves(self._order[place])
             started = time.perf_counter()
             return self._order[place], lane.group.reduce(self._order[place].tensor), started
 

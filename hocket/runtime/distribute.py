@@ -101,7 +101,7 @@ def distribute(
         return measure_reductions(groups.transfers, control)
 
     course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
-    training.between_steps = lambda: next(course, None)
+    training.between_steps = rounds.channel.at_its_turn(lambda: next(course, None))
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if rank == 0 else None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from hocket.errors import HocketError
+from hocket.launch.control import Guest, connect
 from hocket.runtime.ps import messages
 from hocket.runtime.ps.connect import connected
-from hocket.runtime.ps.control import Guest, connect
 from hocket.runtime.ps.layout import Frame, laid_out
 from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.messages import Lay

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from hocket.errors import HocketError
+from hocket.launch.control import Connection
 from hocket.runtime.ps import messages
 from hocket.runtime.ps.connect import connected
-from hocket.runtime.ps.control import Connection
 from hocket.runtime.ps.layout import Frame, check_lay, laid_out
 from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.outbox import Outbox

@@ -14,8 +14,8 @@ from torch._C._distributed_c10d import TCPStore
 
 from hocket.errors import HocketError
 from hocket.launch import Job, job_of_environment
+from hocket.launch.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
 from hocket.launch.job import split_address
-from hocket.runtime.ps.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
 from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import torch
 
+from hocket.launch.control import TransportError as TransportError
+
 _HEADER = struct.Struct("<4sBxxxIIQQ")
 _MAGIC = b"HKT1"
 
@@ -20,10 +22,6 @@ HEADER_BYTES = _HEADER.size
 MOST_BYTES = 1 << 37
 HEADERS, BULK, STATE, FIRST_FRAME = 0, 1, 2, 3
 """Tags: of headers, of messages of any length, of the model's buffers; from the last on those of frames."""
-
-
-class TransportError(Exception):
-    """A peer that is gone, is late, or breaks the protocol."""
 
 
 class Kind(enum.IntEnum):

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from hocket.errors import HocketError
-from hocket.runtime.ps import control
-from hocket.runtime.ps.control import Connection, Guest, accept, connect, refuse, welcome
+from hocket.launch import control
+from hocket.launch.control import Connection, Guest, accept, connect, refuse, welcome
 from hocket.runtime.ps.transport import TransportError
 
 TOKEN = "a token of the test"
@@ -77,9 +77,9 @@ def test_who_does_not_know_the_token_is_refused_and_so_is_who_pretends_to_be_a_s
 
 def test_a_server_that_proves_nothing_is_left(listener: socket.socket) -> None:
     def impostor(connection: Connection) -> None:
-        connection.send(control._Challenge("x"))
+        connection.send(control.Challenge("x"))
         connection.receive(dict)
-        connection.send(control._Challenge("not a proof"))
+        connection.send(control.Challenge("not a proof"))
 
     host(listener, impostor)
     with pytest.raises(TransportError, match="does not know the token"):
@@ -121,7 +121,7 @@ def test_a_stranger_is_refused_whatever_it_sends(listener: socket.socket, sent: 
 def test_a_stranger_that_says_nothing_is_left_alone(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(control, "HANDSHAKE_S", 0.1)
     thread, found = host(listener, let_in)
     with socket.create_connection(listener.getsockname()):
         thread.join(5)
@@ -152,7 +152,7 @@ def test_a_proof_may_hold_any_text(listener: socket.socket) -> None:
     thread, found = host(listener, let_in)
     with socket.create_connection(listener.getsockname()) as stranger:
         hello = {"role": "worker", "index": 0, "address": "", "nonce": "\u00e9", "proof": "\u00e9"}
-        data = msgspec.json.encode(control._Hello(**hello))
+        data = msgspec.json.encode(control.Hello(**hello))
         stranger.sendall(struct.pack("<I", len(data)) + data)
         thread.join(5)
     assert found == ["it does not know the token"]

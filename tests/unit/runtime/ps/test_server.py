@@ -12,7 +12,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.launch import Rule
-from hocket.runtime.ps.control import Guest, connect
+from hocket.launch.control import Guest, connect
 from hocket.runtime.ps.messages import Lay, Piece
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.server import _listening

@@ -1,4 +1,6 @@
-"""The control connection of a worker-server pair: both sides prove that they know the token, then talk JSON.
+"""A control connection: both sides prove that they know the job's token, then talk JSON.
+
+A worker and its server have one, and so have a rank and the gate of a cluster's manager. Imports no torch.
 
 The proof is an HMAC over a number that the other side has just drawn, so that nothing said before helps a
 stranger, and the token itself never travels. It shows at once when the process at the other end has gone.
@@ -20,22 +22,32 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.job import split_address
-from hocket.runtime.ps.transport import TransportError
 
-_LENGTH = struct.Struct("<I")
+LENGTH = struct.Struct("<I")
 _LONGEST = 64 << 20
-_LONGEST_HELLO = 4096
-_HANDSHAKE_S = 5.0
+LONGEST_HELLO = 4096
+HANDSHAKE_S = 5.0
 _RETRY_S = 0.1
 
-Role = Literal["worker", "server"]
+UNIX = "unix:"
+"""What the address of a socket in the file system begins with; others are host:port."""
+
+Role = Literal["worker", "server", "rank", "client", "leader"]
 
 
-class _Challenge(msgspec.Struct, frozen=True):
+class TransportError(Exception):
+    """A peer that is gone, is late, or breaks the protocol."""
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """A number that the other side has to know the token for; then the proof that we know it."""
+
     nonce: str
 
 
-class _Hello(msgspec.Struct, frozen=True):
+class Hello(msgspec.Struct, frozen=True):
+    """Who comes, and the proof."""
+
     role: Role
     index: int
     address: str
@@ -43,8 +55,16 @@ class _Hello(msgspec.Struct, frozen=True):
     proof: str
 
 
-class _Welcome(msgspec.Struct, frozen=True):
+class Welcome(msgspec.Struct, frozen=True):
+    """Whether the guest may stay: "" where it may, else why not."""
+
     refused: str
+
+
+def framed(message: msgspec.Struct) -> bytes:
+    """A message as it travels: its length, then JSON."""
+    data = msgspec.json.encode(message)
+    return LENGTH.pack(len(data)) + data
 
 
 class Connection:
@@ -52,9 +72,12 @@ class Connection:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self.local_host = str(connected.getsockname()[0])
         self._lock = threading.Lock()
         self._deadline_s: float | None = None
+        self.local_host = ""
+        if connected.family == socket.AF_UNIX:
+            return
+        self.local_host = str(connected.getsockname()[0])
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A machine that vanishes says nothing; its silence ends the connection within half a minute.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -64,6 +87,10 @@ class Connection:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
+    def detach(self) -> socket.socket:
+        """The socket, for what is no message."""
+        return self._socket
+
     def set_timeout(self, seconds: float | None) -> None:
         """For how long from now on all messages may take; None: for as long as the other side lives."""
         self._deadline_s = None if seconds is None else time.monotonic() + seconds
@@ -71,17 +98,17 @@ class Connection:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send one message; raises TransportError when the other side is gone."""
-        data = msgspec.json.encode(message)
+        data = framed(message)
         try:
             with self._lock:
-                self._socket.sendall(_LENGTH.pack(len(data)) + data)
+                self._socket.sendall(data)
         except OSError as error:
             raise TransportError(f"its connection ended ({error.strerror or error})") from None
 
     def receive(self, type_: Any, longest: int = _LONGEST) -> Any:
         """The next message, of ``type_``; raises TransportError at the end, or where it is none."""
         try:
-            (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+            (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
             if length > longest:
                 raise TransportError(f"a message of {length} bytes; at most {longest} are taken")
             return msgspec.json.decode(self._exactly(length), type=type_)
@@ -125,26 +152,26 @@ def accept(connection: Connection, token: str) -> Guest:
 
     The guest is to be told :func:`welcome` or :func:`refuse`.
     """
-    connection.set_timeout(_HANDSHAKE_S)
+    connection.set_timeout(HANDSHAKE_S)
     nonce = secrets.token_hex(16)
-    connection.send(_Challenge(nonce))
-    hello: _Hello = connection.receive(_Hello, _LONGEST_HELLO)
-    proof = _proof(token, "guest", nonce, hello.nonce, _said(hello))
+    connection.send(Challenge(nonce))
+    hello: Hello = connection.receive(Hello, LONGEST_HELLO)
+    proof = proof_of(token, "guest", nonce, hello.nonce, said_by(hello))
     if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
         raise TransportError("it does not know the token")
-    connection.send(_Challenge(_proof(token, "host", hello.nonce, nonce, "")))
+    connection.send(Challenge(proof_of(token, "host", hello.nonce, nonce, "")))
     return Guest(hello.role, hello.index, hello.address)
 
 
 def welcome(connection: Connection) -> None:
     """Let the guest in."""
-    connection.send(_Welcome(""))
+    connection.send(Welcome(""))
     connection.set_timeout(None)
 
 
 def refuse(connection: Connection, why: str) -> None:
     """Send a guest away, and tell it why."""
-    connection.send(_Welcome(why))
+    connection.send(Welcome(why))
 
 
 def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connection:
@@ -159,7 +186,7 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
     while True:
         left_s = deadline_s - time.monotonic()
         try:
-            connected = socket.create_connection(split_address(address), timeout=max(0.1, min(left_s, 30.0)))
+            connected = _reached(address, max(0.1, min(left_s, 30.0)))
             break
         except OSError as error:
             if left_s < _RETRY_S:
@@ -167,18 +194,18 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
             time.sleep(_RETRY_S)
     connection = Connection(connected)
     try:
-        connection.set_timeout(_HANDSHAKE_S)
-        theirs: str = connection.receive(_Challenge, _LONGEST_HELLO).nonce
+        connection.set_timeout(HANDSHAKE_S)
+        theirs: str = connection.receive(Challenge, LONGEST_HELLO).nonce
         nonce = secrets.token_hex(16)
-        proof = _proof(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
-        connection.send(_Hello(guest.role, guest.index, guest.address, nonce, proof))
-        answer: str = connection.receive(_Challenge, _LONGEST_HELLO).nonce
-        proof = _proof(token, "host", nonce, theirs, "")
+        proof = proof_of(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
+        connection.send(Hello(guest.role, guest.index, guest.address, nonce, proof))
+        answer: str = connection.receive(Challenge, LONGEST_HELLO).nonce
+        proof = proof_of(token, "host", nonce, theirs, "")
         if not hmac.compare_digest(answer.encode(errors="replace"), proof.encode()):
             raise TransportError("it does not know the token")
         # It may still wait for other servers.
-        connection.set_timeout(max(_HANDSHAKE_S, deadline_s - time.monotonic()))
-        refused: str = connection.receive(_Welcome, _LONGEST_HELLO).refused
+        connection.set_timeout(max(HANDSHAKE_S, deadline_s - time.monotonic()))
+        refused: str = connection.receive(Welcome, LONGEST_HELLO).refused
         if refused:
             raise TransportError(refused)
     except TransportError:
@@ -188,11 +215,26 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
     return connection
 
 
-def _said(hello: _Hello) -> str:
+def _reached(address: str, timeout_s: float) -> socket.socket:
+    if not address.startswith(UNIX):
+        return socket.create_connection(split_address(address), timeout=timeout_s)
+    connected = socket.socket(socket.AF_UNIX)
+    try:
+        connected.settimeout(timeout_s)
+        connected.connect(address.removeprefix(UNIX))
+    except OSError:
+        connected.close()
+        raise
+    return connected
+
+
+def said_by(hello: Hello) -> str:
+    """What a guest's proof is about, beside the numbers."""
     return f"{hello.role} {hello.index} {hello.address}"
 
 
-def _proof(token: str, *parts: str) -> str:
+def proof_of(token: str, *parts: str) -> str:
+    """That whoever says ``parts`` knows the token."""
     said = "\n".join(parts).encode(errors="replace")
     return hmac.new(token.encode(), said, hashlib.sha256).hexdigest()
 

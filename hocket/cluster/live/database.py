@@ -1,0 +1,181 @@
+"""What a manager must not forget, in SQLite: its settings, every job, and what happened."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hocket.cluster.live.jobs import LiveJob
+from hocket.errors import HocketError
+
+JobState = Literal["queued", "running", "finished", "failed", "cancelled"]
+OVER: tuple[JobState, ...] = ("finished", "failed", "cancelled")
+
+_FORMAT = "hocket.cluster/1"
+_TABLES = """
+create table if not exists settings (name text primary key, value text not null) strict;
+create table if not exists jobs (
+    number integer primary key, id text not null unique, job text not null, state text not null,
+    arrival_s real not null, start_s real, finish_s real, attempt integer not null,
+    iteration integer not null, gpus text not null, parts text not null, why text not null
+) strict;
+create table if not exists events (time_s real not null, job text, what text not null) strict;
+"""
+_COLUMNS = "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration, gpus, parts, why"
+
+
+@dataclass(kw_only=True)
+class Record:
+    """A job as the database has it; times in seconds since the cluster's beginning.
+
+    ``attempt``: how often it was started; ``iteration``: how many are over; ``gpus``: of the last attempt;
+    ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
+    """
+
+    number: int
+    job: LiveJob
+    state: JobState = "queued"
+    arrival_s: float
+    start_s: float | None = None
+    finish_s: float | None = None
+    attempt: int = 0
+    iteration: int = 0
+    gpus: tuple[int, ...] = ()
+    parts: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is going to happen to it any more."""
+        return self.state in OVER
+
+
+class Database:
+    """A cluster's database in ``folder``, which one manager has at a time.
+
+    Raises
+    ------
+    HocketError
+        When another manager has it, or it is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(folder / "manager.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise HocketError(
+                f"{folder}: another manager runs this cluster; end it, or choose a folder"
+            ) from None
+        path = folder / "cluster.sqlite"
+        try:
+            # Used by one thread at a time, which need not be the one that opened it.
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            # What was answered is on disk.
+            self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
+        except sqlite3.DatabaseError as error:
+            os.close(self._lock)
+            raise HocketError(f"{path}: is no database of a cluster: {error}") from None
+
+    def close(self) -> None:
+        """Let another manager have it."""
+        self._connection.close()
+        os.close(self._lock)
+
+    def settle(self, settings: Mapping[str, str], epoch_s: float) -> float:
+        """Keep the settings of a new cluster; when the cluster began, on the machine's clock.
+
+        Raises
+        ------
+        HocketError
+            When the cluster is there and has other settings.
+        """
+        known = dict(self._connection.execute("select name, value from settings"))
+        wanted = {"format": _FORMAT, **settings}
+        if not known:
+            with self._connection:
+                self._connection.execute("begin")
+                rows = [*wanted.items(), ("epoch_s", repr(epoch_s))]
+                self._connection.executemany("insert into settings values (?, ?)", rows)
+            return epoch_s
+        for name, value in wanted.items():
+            if known.get(name) != value:
+                raise HocketError(
+                    f"this cluster has {name} {known.get(name)}, not {value}; give that, or another folder"
+                )
+        return float(known["epoch_s"])
+
+    def jobs(self) -> list[Record]:
+        """All jobs, in the order in which they were submitted."""
+        rows = self._connection.execute(f"select {_COLUMNS} from jobs order by number")
+        return [_record(row) for row in rows]
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Keep new jobs, all or none."""
+        with self._connection:
+            self._connection.execute("begin")
+            self._connection.executemany(
+                f"insert into jobs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_row(record) for record in records],
+            )
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Keep what has become of jobs."""
+        with self._connection:
+            self._connection.execute("begin")
+            self._connection.executemany(
+                "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
+                " parts = ?, why = ? where number = ?",
+                [(row[3], *row[5:], row[0]) for row in map(_row, records)],
+            )
+
+    def note(self, time_s: float, job: str | None, what: str) -> None:
+        """Write down what happened."""
+        self._connection.execute("insert into events values (?, ?, ?)", (time_s, job, what))
+
+    def events(self) -> list[tuple[float, str | None, str]]:
+        """What happened, in order."""
+        return list(self._connection.execute("select time_s, job, what from events order by rowid"))
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    return (
+        record.number,
+        record.job.id,
+        msgspec.json.encode(record.job).decode(),
+        record.state,
+        record.arrival_s,
+        record.start_s,
+        record.finish_s,
+        record.attempt,
+        record.iteration,
+        msgspec.json.encode(record.gpus).decode(),
+        msgspec.json.encode(record.parts).decode(),
+        record.why,
+    )
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration, gpus, parts, why = row
+    return Record(
+        number=number,
+        job=msgspec.json.decode(job, type=LiveJob),
+        state=state,
+        arrival_s=arrival_s,
+        start_s=start_s,
+        finish_s=finish_s,
+        attempt=attempt,
+        iteration=iteration,
+        gpus=msgspec.json.decode(gpus, type=tuple[int, ...]),
+        parts=msgspec.json.decode(parts, type=tuple[float, float, float, float]),
+        why=why,
+    )

@@ -1,0 +1,193 @@
+"""Jobs to be run, and what each of their ranks is started with.
+
+``hocket.jobs/1`` with more about each job where there is more: the ``command`` of a rank, or a ``step`` and a
+``plan`` to replay. Jobs without either are replayed from their times and sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import JOBS_FORMAT, Job, JobSet
+from hocket.document import decode, read_bytes
+from hocket.errors import FormatError
+from hocket.launch.gate import (
+    ATTEMPT_VARIABLE,
+    BEGIN_VARIABLE,
+    CHECKPOINT_VARIABLE,
+    GATE_VARIABLE,
+    TOKEN_VARIABLE,
+)
+from hocket.launch.job import split_address
+from hocket.launch.traffic import TRAFFIC_VARIABLE, Traffic
+
+
+class LiveJob(Job, frozen=True, kw_only=True):
+    """A job with what its ranks run. ``folder``: where."""
+
+    command: tuple[str, ...] | None = None
+    step: str | None = None
+    plan: str | None = None
+    folder: str | None = None
+
+    @property
+    def is_traffic(self) -> bool:
+        """Whether it is replayed from its times and sizes, and so asks before each of its tasks."""
+        return self.command is None and self.step is None
+
+
+class _LiveFile(msgspec.Struct, frozen=True, kw_only=True):
+    format: Literal["hocket.jobs/1"]
+    jobs: tuple[LiveJob, ...]
+
+
+def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
+    """Read a ``hocket.jobs/1`` file; files that it names are looked for beside it.
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the field and the rule.
+    """
+    file = decode(read_bytes(path), _LiveFile, JOBS_FORMAT, str(path))
+    JobSet(jobs=file.jobs, source=str(path))
+    beside = Path(path).resolve().parent
+    jobs = []
+    for place, job in enumerate(file.jobs):
+        check_program(job, f"{path}: jobs[{place}]")
+        named = {
+            key: str(beside / value) for key in ("step", "plan") if (value := getattr(job, key)) is not None
+        }
+        jobs.append(msgspec.structs.replace(job, **named, folder=str(beside / (job.folder or "."))))
+    return tuple(jobs)
+
+
+def check_program(job: LiveJob, source: str) -> None:
+    """Refuse a job with several programs or an empty one; raises FormatError."""
+    if job.command is not None and (job.step is not None or job.plan is not None):
+        raise FormatError(
+            source, "command", f"and a step or plan are two programs; give one (job '{job.id}')"
+        )
+    if job.command is not None and not (job.command and job.command[0]):
+        raise FormatError(source, "command", f"is empty; name a program (job '{job.id}')")
+    if (job.plan is None) != (job.step is None):
+        missing = "step" if job.step is None else "plan"
+        raise FormatError(source, missing, f"is missing; a step is replayed under a plan (job '{job.id}')")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a job: ``number`` is the job's, ``attempt`` counts; ``gpus``: of each rank."""
+
+    job: LiveJob
+    number: int
+    attempt: int
+    gpus: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """What ranks call it towards the gate."""
+        return f"{self.number}-{self.attempt}"
+
+    def key(self, rank: int) -> str:
+        """What a node calls one of its ranks."""
+        return f"{self.name}-{rank}"
+
+    def servers(self, cluster: Cluster) -> list[int]:
+        """The server of each rank."""
+        return [gpu // cluster.gpus_per_server for gpu in self.gpus]
+
+    def token(self, secret: str) -> str:
+        """What its ranks have to know; nobody learns the cluster's token, or another job's, from it."""
+        return attempt_token(secret, self.name)
+
+
+def attempt_token(secret: str, name: str) -> str:
+    """What the ranks of the attempt of that name have to know, where the cluster's token is ``secret``."""
+    return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
+
+
+def environments(
+    attempt: Attempt,
+    cluster: Cluster,
+    *,
+    leaders: Sequence[str],
+    gates: Sequence[str],
+    token: str,
+    checkpoint: str,
+    chunk_bytes: int,
+    begin: int,
+) -> list[dict[str, str]]:
+    """What each rank finds beside its node's environment: torchrun's variables, the gate, its traffic.
+
+    leaders: host:port of each of the job's servers, in order, where nothing listens yet; gates: of each rank
+    where the gate is; begin: iterations that earlier attempts have run.
+    """
+    servers = attempt.servers(cluster)
+    different = list(dict.fromkeys(servers))
+    host, port = split_address(leaders[0])
+    found = []
+    for rank, (server, gate) in enumerate(zip(servers, gates, strict=True)):
+        mine = [other for other, at in enumerate(servers) if at == server]
+        group, local = different.index(server), mine.index(rank)
+        told = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(len(servers)),
+            "LOCAL_WORLD_SIZE": str(len(mine)),
+            "GROUP_RANK": str(group),
+            "GROUP_WORLD_SIZE": str(len(different)),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": str(len(servers)),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_RUN_ID": attempt.name,
+            "TORCHELASTIC_RESTART_COUNT": str(attempt.attempt - 1),
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "CUDA_VISIBLE_DEVICES": ",".join(
+                str(attempt.gpus[each] % cluster.gpus_per_server) for each in mine
+            ),
+            GATE_VARIABLE: gate,
+            ATTEMPT_VARIABLE: attempt.name,
+            TOKEN_VARIABLE: token,
+            CHECKPOINT_VARIABLE: checkpoint,
+            BEGIN_VARIABLE: str(begin),
+        }
+        if attempt.job.is_traffic:
+            told[TRAFFIC_VARIABLE] = msgspec.json.encode(
+                Traffic(
+                    iterations=attempt.job.iterations,
+                    forward_s=attempt.job.forward_s,
+                    backward_s=attempt.job.backward_s,
+                    size_bytes=int(attempt.job.size_bytes),
+                    chunk_bytes=chunk_bytes,
+                    leaders=list(leaders) if len(different) > 1 else [],
+                    place=group if local == 0 and len(different) > 1 else None,
+                )
+            ).decode()
+        found.append(told)
+    return found
+
+
+def command_of(job: LiveJob) -> list[str]:
+    """What each rank executes."""
+    if job.command is not None:
+        return list(job.command)
+    if job.step is not None:
+        assert job.plan is not None
+        program = [sys.executable, "-P", "-m", "hocket.runtime.replay.rank"]
+        return [*program, job.step, job.plan, str(job.iterations)]
+    return [sys.executable, "-P", "-m", "hocket.launch.traffic"]

@@ -1,0 +1,124 @@
+"""Where ranks run: processes of this machine, of a lab's nodes, or of a Ray cluster's (in ray_nodes.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hocket.errors import HocketError
+from hocket.lab import Lab
+from hocket.lab.links import Node as LabNode
+from hocket.lab.links import free_port
+from hocket.launch.ranks import Ranks, Wrap
+
+
+class NodeError(Exception):
+    """A node that is gone, or cannot do what it was asked."""
+
+
+class Node(Protocol):
+    """One server of the cluster; every method raises NodeError where it cannot be reached.
+
+    ``name`` as users call it; ``address`` where its ranks are reached; ``shares_files``: whether it has this
+    machine's files, sockets among them.
+    """
+
+    name: str
+    address: str
+    shares_files: bool
+
+    async def free_port(self) -> int:
+        """A port that nobody listens at."""
+        ...
+
+    async def start(
+        self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
+    ) -> None:
+        """Start a rank; nothing happens where it was started before."""
+        ...
+
+    async def conditions(self) -> dict[str, int | None]:
+        """Of every rank that was started here its status, None while it runs."""
+        ...
+
+    async def stop(self, key: str) -> None:
+        """Ask a rank to end, and make it some seconds later."""
+        ...
+
+    async def output(self, key: str) -> str:
+        """The end of what a rank printed."""
+        ...
+
+    async def forget(self, key: str) -> None:
+        """A rank that has ended is not asked about any more."""
+        ...
+
+
+class LocalNode:
+    """A node on this machine, its ranks kept track of in ``folder``; in ``place``, a lab's, where given."""
+
+    shares_files = True
+
+    def __init__(self, name: str, folder: Path, lab: Lab | None = None, place: LabNode | None = None) -> None:
+        self.name = name
+        self._place = place
+        self.address = "127.0.0.1" if place is None else place.address
+        wrap: Wrap | None = None
+        if lab is not None and place is not None:
+            wrap = functools.partial(_inside, lab, place)
+        self._ranks = Ranks(folder, wrap)
+
+    async def free_port(self) -> int:
+        """A port that nobody listens at."""
+        if self._place is not None:
+            return await asyncio.to_thread(free_port, self._place)
+        with socket.create_server((self.address, 0)) as unused:
+            return int(unused.getsockname()[1])
+
+    async def start(
+        self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
+    ) -> None:
+        """Start a rank; nothing happens where it was started before."""
+        if self._place is None:
+            environment = {"GLOO_SOCKET_IFNAME": "lo", **environment}
+        try:
+            self._ranks.start(key, command, environment, folder)
+        except (OSError, HocketError) as error:
+            raise NodeError(f"{self.name}: {error}") from None
+
+    async def conditions(self) -> dict[str, int | None]:
+        """Of every rank that was started here its status, None while it runs."""
+        return self._ranks.conditions()
+
+    async def stop(self, key: str) -> None:
+        """Ask a rank to end, and make it some seconds later."""
+        self._ranks.stop(key)
+
+    async def output(self, key: str) -> str:
+        """The end of what a rank printed."""
+        return self._ranks.output(key)
+
+    async def forget(self, key: str) -> None:
+        """A rank that has ended is not asked about any more."""
+        self._ranks.forget(key)
+
+
+def _inside(
+    lab: Lab, place: LabNode, argv: list[str], environment: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    command, told = lab.command(place, argv, environment)
+    return command, told
+
+
+def local_nodes(folder: Path, count: int) -> list[Node]:
+    """So many nodes on this machine, which share it."""
+    return [LocalNode(f"node{k}", folder / f"node{k}") for k in range(count)]
+
+
+def lab_nodes(folder: Path, lab: Lab) -> list[Node]:
+    """The nodes of a lab."""
+    return [LocalNode(place.name, folder / place.name, lab, place) for place in lab.nodes]

@@ -1,0 +1,227 @@
+"""Where ranks and commands reach the manager: one loop, messages of bounded size, nobody makes others wait.
+
+Whoever connects has some seconds to prove that it knows a token: the cluster's for commands, its attempt's
+for a rank. After that a message that has begun has to end as soon, and whoever does not take our answers is
+let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from hocket.cluster.live.messages import MOST_BYTES as MOST_OF_CLIENT
+from hocket.cluster.live.messages import Answer, FromClient
+from hocket.errors import HocketError
+from hocket.launch.control import (
+    HANDSHAKE_S,
+    LENGTH,
+    LONGEST_HELLO,
+    Challenge,
+    Guest,
+    Hello,
+    Welcome,
+    framed,
+    proof_of,
+    said_by,
+)
+from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, Join
+
+_MOST_STRANGERS = 256
+_MOST_UNREAD = 1 << 20
+_BACKLOG = 1024
+
+
+class RefusedError(Exception):
+    """Why somebody is sent away."""
+
+
+class RankLink:
+    """A connection with a rank."""
+
+    def __init__(
+        self, attempt: str, rank: int, writer: asyncio.StreamWriter, refuse: Callable[[str], None]
+    ) -> None:
+        self.attempt, self.rank = attempt, rank
+        self._writer, self._refuse = writer, refuse
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send one message; a rank that does not take them is let go."""
+        if self._writer.is_closing():
+            return
+        self._writer.write(framed(message))
+        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self._refuse("does not take what it is told")
+            self.close()
+
+    def close(self) -> None:
+        """Let it go."""
+        self._writer.transport.abort()
+
+
+class Handler(Protocol):
+    """What the server calls; never from two places at once."""
+
+    def token_of(self, guest: Guest) -> str:
+        """What the guest has to know."""
+        ...
+
+    def is_current(self, attempt: str, rank: int) -> bool:
+        """Whether the rank takes part."""
+        ...
+
+    def joined(self, link: RankLink, message: Join) -> None:
+        """A rank has come."""
+        ...
+
+    def heard(self, link: RankLink, message: FromRank) -> None:
+        """A rank says something."""
+        ...
+
+    def left(self, link: RankLink) -> None:
+        """A rank has gone."""
+        ...
+
+    async def serve(self, request: FromClient) -> Answer:
+        """A command's request; raises HocketError for one that cannot be served."""
+        ...
+
+    def note(self, what: str) -> None:
+        """Something for the log."""
+        ...
+
+
+class Server:
+    """Serves ``handler`` at a TCP address, and at a socket in the file system for this machine's ranks."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._servers: list[asyncio.Server] = []
+        self._strangers = 0
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int, path: str) -> str:
+        """Listen; the TCP address. Raises HocketError where that is not possible."""
+        try:
+            tcp = await asyncio.start_server(self._connected, host, port, backlog=_BACKLOG)
+            local = await asyncio.start_unix_server(self._connected, path)
+        except OSError as error:
+            raise HocketError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+        self._servers = [tcp, local]
+        bound = tcp.sockets[0].getsockname()
+        return f"{bound[0]}:{bound[1]}"
+
+    async def close(self) -> None:
+        """Listen no longer, and let everybody go."""
+        for server in self._servers:
+            server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername") or "this machine"
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        try:
+            guest = await self._admitted(reader, writer)
+            if guest.role == "client":
+                await self._serve_client(reader, writer)
+            else:
+                await self._serve_rank(guest, reader, writer, peer)
+        except RefusedError as error:
+            self._handler.note(f"{peer} was refused: {error}")
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass  # it has gone, or we do
+        finally:
+            writer.transport.abort()
+
+    async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
+        if self._strangers >= _MOST_STRANGERS:
+            raise RefusedError(f"{_MOST_STRANGERS} others are about to say who they are")
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                return await self._met(reader, writer)
+        except TimeoutError:
+            raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
+        finally:
+            self._strangers -= 1
+
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
+        """The handshake of :func:`hocket.launch.control.accept`."""
+        nonce = secrets.token_hex(16)
+        writer.write(framed(Challenge(nonce)))
+        hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
+        guest = Guest(hello.role, hello.index, hello.address)
+        token = self._handler.token_of(guest)
+        proof = proof_of(token, "guest", nonce, hello.nonce, said_by(hello))
+        if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
+            raise RefusedError("it does not know the token")
+        writer.write(framed(Challenge(proof_of(token, "host", hello.nonce, nonce, ""))))
+        if guest.role == "rank" and not self._handler.is_current(guest.address, guest.index):
+            writer.write(framed(Welcome(GIVEN_UP)))
+            with contextlib.suppress(OSError):
+                await writer.drain()
+                await reader.read(1)  # it leaves when it has read that
+            raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
+        writer.write(framed(Welcome("")))
+        return guest
+
+    async def _serve_rank(
+        self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Any
+    ) -> None:
+        link = RankLink(
+            guest.address, guest.index, writer, lambda why: self._handler.note(f"{peer} was refused: {why}")
+        )
+        join: Join = await _message(reader, Join, MOST_BYTES, HANDSHAKE_S)
+        if not self._handler.is_current(link.attempt, link.rank):
+            return
+        self._handler.joined(link, join)
+        try:
+            while True:
+                self._handler.heard(link, await _message(reader, FromRank, MOST_BYTES))
+        finally:
+            self._handler.left(link)
+
+    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request: FromClient = await _message(reader, FromClient, MOST_OF_CLIENT, 4 * HANDSHAKE_S)
+            try:
+                answer = await self._handler.serve(request)
+            except HocketError as error:
+                answer = Answer(refused=str(error))
+            writer.write(framed(answer))
+            async with asyncio.timeout(4 * HANDSHAKE_S):
+                await writer.drain()
+
+
+async def _message(
+    reader: asyncio.StreamReader, type_: Any, longest: int, begins_within_s: float | None = None
+) -> Any:
+    """The next message; whoever has begun one has to end it soon. RefusedError for what is none."""
+    try:
+        async with asyncio.timeout(begins_within_s):
+            head = await reader.readexactly(1)
+        async with asyncio.timeout(HANDSHAKE_S):
+            head += await reader.readexactly(LENGTH.size - 1)
+            (length,) = LENGTH.unpack(head)
+            if length > longest:
+                raise RefusedError(f"a message of {length} bytes; at most {longest} are taken")
+            data = await reader.readexactly(length)
+    except TimeoutError:
+        raise RefusedError("it is too slow") from None
+    except asyncio.IncompleteReadError as error:
+        raise EOFError from error
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RefusedError(f"what came is no message of Hocket's ({error})") from None

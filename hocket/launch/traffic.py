@@ -1,0 +1,168 @@
+"""A job without a program: computing is slept, transfers are those of a ring AllReduce, bytes and all.
+
+One process a GPU, started by a cluster's manager. On several servers one of each server's processes, its
+leader, takes part in a ring (Patarasu and Yuan 2009): 2 (n - 1) rounds of an n-th of the bytes, so each
+sends 2 (n - 1) / n of them. Nothing is summed up. What the servers' other processes would add travels inside
+of them, which is free here as it is in the contention paper.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Queue, SimpleQueue
+
+import msgspec
+
+from hocket.errors import HocketError
+from hocket.launch.control import Connection, Guest, TransportError, accept, connect, welcome
+from hocket.launch.gate import CHECKPOINT_VARIABLE, TOKEN_VARIABLE, Gate, gate_of_environment
+from hocket.launch.guard import write
+from hocket.launch.job import split_address
+
+TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"
+
+_MEET_S = 60.0
+_WAIT_S = 600.0
+_PART_BYTES = 1 << 18
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank replays. ``leaders``: host:port of each server's, none on one; ``place``: among them.
+
+    ``chunk_bytes``: after how many bytes it asks again whether it may transfer.
+    """
+
+    iterations: int
+    forward_s: float
+    backward_s: float
+    size_bytes: int
+    chunk_bytes: int
+    leaders: list[str]
+    place: int | None
+
+
+class Ring:
+    """The leaders of a job, each connected to the next."""
+
+    def __init__(self, leaders: list[str], place: int, token: str) -> None:
+        self.size = len(leaders)
+        self._first = place == 0
+        with socket.create_server(split_address(leaders[place])) as listener:
+            guest = Guest("leader", place, "")
+            made: SimpleQueue[Connection | TransportError] = SimpleQueue()
+
+            def reach() -> None:
+                try:
+                    made.put(connect(leaders[(place + 1) % self.size], token, guest, _MEET_S))
+                except TransportError as error:
+                    made.put(error)
+
+            threading.Thread(target=reach, daemon=True).start()
+            listener.settimeout(_MEET_S)
+            while True:
+                previous = Connection(listener.accept()[0])
+                try:
+                    if accept(previous, token).index == (place - 1) % self.size:
+                        break
+                except TransportError:
+                    pass
+                previous.close()
+            welcome(previous)
+            following = made.get()
+        if isinstance(following, TransportError):
+            raise following
+        self._previous, self._next = previous.detach(), following.detach()
+        for connected in (self._previous, self._next):
+            connected.settimeout(_WAIT_S)
+        self._zeros = memoryview(bytes(_PART_BYTES))
+        self._buffer = bytearray(_PART_BYTES)
+        self._to_send: Queue[int] = Queue()
+        threading.Thread(target=self._send, name="hocket-ring", daemon=True).start()
+
+    def reduce(self, size_bytes: int) -> None:
+        """Send and take what an AllReduce of so many bytes does; the first leader begins."""
+        # A byte goes round first: nobody sends before the first leader was allowed to.
+        if self._first:
+            self._pass_on(1)
+            self._take(1)
+        else:
+            self._take(1)
+            self._pass_on(1)
+        share = -(-size_bytes // self.size)
+        for _ in range(2 * (self.size - 1)):
+            self._pass_on(share)
+            self._take(share)
+        self._to_send.join()  # who ends now takes nothing along that others wait for
+
+    def _pass_on(self, count: int) -> None:
+        self._to_send.put(count)
+
+    def _take(self, count: int) -> None:
+        while count:
+            got = self._previous.recv_into(self._buffer, min(count, _PART_BYTES))
+            if not got:
+                raise TransportError("the leader before this one is gone")
+            count -= got
+
+    def _send(self) -> None:
+        try:
+            while True:
+                count = self._to_send.get()
+                while count:
+                    count -= self._next.send(self._zeros[: min(count, _PART_BYTES)])
+                self._to_send.task_done()
+        except OSError:
+            self._previous.close()  # whoever waits there sees it
+
+
+def replay(
+    traffic: Traffic, gate: Gate | None, ring: Ring | None, begin: int, checkpoint: str | None
+) -> None:
+    """Run the iterations from ``begin`` on; after each the number of those that are over is kept."""
+    for iteration in range(begin, traffic.iterations):
+        for part, duration_s in enumerate((traffic.forward_s, traffic.backward_s)):
+            if gate is not None:
+                gate.compute(iteration, part)
+            time.sleep(duration_s)
+            if gate is not None:
+                gate.computed(iteration, part)
+        if ring is not None:
+            left = traffic.size_bytes
+            while left > 0:
+                if gate is not None and traffic.place == 0:
+                    gate.transfer(iteration, left, traffic.size_bytes)
+                ring.reduce(min(left, traffic.chunk_bytes))
+                left -= traffic.chunk_bytes
+        if gate is not None and traffic.place == 0:
+            gate.transferred(iteration)
+        if checkpoint is not None:
+            write(checkpoint, iteration + 1)
+
+
+def main() -> None:
+    """Replay what the environment says."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
+    kept = Path(os.environ[CHECKPOINT_VARIABLE], "iterations")
+    begin = int(kept.read_text()) if kept.exists() else 0
+    gate = gate_of_environment(begin)
+    ring = None
+    if traffic.leaders and traffic.place is not None:
+        ring = Ring(traffic.leaders, traffic.place, os.environ[TOKEN_VARIABLE])
+    replay(traffic, gate, ring, begin, str(kept) if os.environ["RANK"] == "0" else None)
+    if gate is not None:
+        gate.close()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (HocketError, TransportError, OSError) as error:
+        print(f"hocket: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)

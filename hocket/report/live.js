@@ -1,0 +1,114 @@
+// A live cluster: the manager's state, asked for once a second, as a table and two pictures.
+{
+  const everyMs = 1000;
+  const mostOver = 20;
+  const mostTransfers = 1500;
+  const headings = ["Job", "Doing", "Iteration", "GPUs", "Waited [s]", "JCT [s]", "Tries", ""];
+  let state = null;
+
+  function put(id, text) {
+    document.getElementById(id).textContent = text;
+  }
+
+  function colourOf(index) {
+    return colour("series-" + (index % 8 + 1));
+  }
+
+  function cellsOf(job) {
+    const places = job.gpus.map(([server, gpu]) => state.nodes[server] + ":" + gpu).join(", ");
+    const waited = Math.max(0, (job.start_s ?? state.now_s) - job.arrival_s);
+    return [job.id, job.stage, `${job.iteration}/${job.iterations}`, places || `(${job.wanted} wanted)`, waited.toFixed(1),
+      job.jct_s === null ? "" : job.jct_s.toFixed(2), String(job.attempt), job.why];
+  }
+
+  function fillTable() {
+    const over = state.jobs.filter((job) => job.state !== "running" && job.state !== "queued").sort((a, b) => a.finish_s - b.finish_s);
+    const shown = [...state.jobs.filter((job) => job.state === "running"), ...state.jobs.filter((job) => job.state === "queued"), ...over.slice(-mostOver)];
+    const body = document.querySelector("#jobs tbody");
+    body.replaceChildren(...shown.map((job) => {
+      const row = document.createElement("tr");
+      row.append(...cellsOf(job).map((text) => {
+        const cell = document.createElement("td");
+        cell.textContent = text;
+        return cell;
+      }));
+      return row;
+    }));
+  }
+
+  /** Bars on lanes: `spans` of [lane, start, end, job's index, text]. */
+  function drawBars(id, lanes, spans) {
+    const plot = document.getElementById(id);
+    const width = plot.clientWidth;
+    const left = Math.min(24 + 7 * Math.max(1, ...lanes.map((lane) => lane.length)), width * 0.4);
+    const trace = {
+      type: "bar", orientation: "h", y: spans.map((span) => span[0]), base: spans.map((span) => span[1]), x: spans.map((span) => span[2] - span[1]),
+      width: 0.8, marker: {color: spans.map((span) => colourOf(span[3])), line: {width: 0}}, textposition: "none",
+      text: spans.map((span) => plain(span[4])), hovertemplate: "%{text}<extra></extra>",
+    };
+    Plotly.react(plot, [trace], {
+      ...baseLayout(), width, height: 26 * Math.max(1, lanes.length) + 60, margin: {l: left, r: 18, t: 10, b: 50, autoexpand: false},
+      showlegend: false, barmode: "overlay", hovermode: "closest", uirevision: id,
+      xaxis: {...baseAxis("time since the cluster began [s]"), ticks: "outside", ticklen: 4, tickcolor: colour("rule")},
+      yaxis: {...baseAxis(""), fixedrange: true, showgrid: false, range: [lanes.length - 0.5, -0.5], tickvals: lanes.map((_, k) => k), ticktext: lanes.map(plain)},
+    }, plotOptions);
+  }
+
+  function draw() {
+    if (state === null) return;
+    const indexOf = new Map(state.jobs.map((job, k) => [job.id, k]));
+    const gpus = state.nodes.flatMap((node) => Array.from({length: state.gpus_per_server}, (_, gpu) => `${node} GPU ${gpu}`));
+    const residence = state.jobs.filter((job) => job.start_s !== null).flatMap((job) => job.gpus.map(([server, gpu]) => {
+      const end = job.finish_s ?? state.now_s;
+      return [server * state.gpus_per_server + gpu, job.start_s, end, indexOf.get(job.id), `${job.id}: ${timeText(end - job.start_s)}`];
+    }));
+    drawBars("gpu-plot", gpus, residence);
+    const transfers = state.transfers.slice(-mostTransfers).flatMap(([job, servers, start, end]) =>
+      servers.map((server) => [server, start, end ?? state.now_s, indexOf.get(job), `${job}: ${timeText((end ?? state.now_s) - start)}`]));
+    drawBars("network-plot", state.nodes.map((node) => `${node} link`), transfers);
+  }
+
+  function show() {
+    const counts = {running: 0, queued: 0, over: 0, failed: 0};
+    let used = 0;
+    for (const job of state.jobs) {
+      counts[job.state === "running" || job.state === "queued" ? job.state : "over"] += 1;
+      counts.failed += job.state === "failed";
+      if (job.state === "running") used += job.gpus.length;
+    }
+    put("setup", `${state.placement} / ${state.policy} · ${state.nodes.length} nodes of ${state.gpus_per_server} GPUs · ${state.now_s.toFixed(0)} s`
+      + (state.drained.length ? ` · drained: ${state.drained.join(", ")}` : ""));
+    put("running", counts.running);
+    put("gpus", `on ${used} of ${state.nodes.length * state.gpus_per_server} GPUs`);
+    put("queued", counts.queued);
+    put("over", counts.over);
+    put("failed", counts.failed ? `${counts.failed} of them failed` : "finished, failed or cancelled");
+    put("jct", state.average_jct_s === null ? "none yet" : timeText(state.average_jct_s));
+    fillTable();
+    draw();
+  }
+
+  async function ask() {
+    try {
+      const answer = await fetch("state", {cache: "no-store"});
+      const found = await answer.json();
+      if (found.jobs) {
+        state = found;
+        show();
+      }
+    } catch {
+      put("setup", "the manager does not answer; jobs go on without it");
+    }
+    setTimeout(ask, everyMs);
+  }
+
+  document.querySelector("#jobs thead tr").append(...headings.map((heading) => {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.style.padding = "8px 12px";
+    cell.textContent = heading;
+    return cell;
+  }));
+  redraws.push(draw);
+  ask();
+}

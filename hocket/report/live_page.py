@@ -1,0 +1,10 @@
+"""The page of a live cluster: it asks the manager that serves it, and nobody else."""
+
+from __future__ import annotations
+
+from hocket.report.page import rendered
+
+
+def render_live() -> str:
+    """The page; what it shows comes from /state beside it."""
+    return rendered("live.html", {"unit": {"symbol": "s", "per_second": 1}}, title="Hocket: a live cluster")

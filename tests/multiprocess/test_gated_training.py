@@ -1,0 +1,61 @@
+"""``hocket.distribute`` and replayed steps under a cluster's manager: their transfers pass its gate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.graph import save_plan, save_step
+from hocket.network import Network
+from hocket.planner.registry import plan
+from tests.strategies import operation, parameter, step
+from tests.unit.cluster.live.clusters import live_job, running
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_training_passes_the_gate(tmp_path: Path) -> None:
+    steps = 30
+    command = (sys.executable, "-m", "tests.multiprocess.gated_case", str(steps))
+    jobs = [
+        live_job(name, 2, iterations=steps, command=command, folder=str(ROOT), memory_bytes=6.0)
+        for name in ("a", "b")
+    ]
+    with running(tmp_path, jobs, servers=2, gpus=1, memory=10.0, restarts=0) as cluster:
+        records = cluster.join()
+        transfers = cluster.manager.status().transfers
+    ended = [
+        (tmp_path / f"node{k}" / "ended" / f"{job}-1-{k}.out").read_text() for job in (1, 2) for k in (0, 1)
+    ]
+    assert {r.state for r in records.values()} == {"finished"}, ended
+    # One after the other: their memory does not fit together. Every round was seen.
+    assert all(sum(span.job == name for span in transfers) == steps for name in ("a", "b"))
+    assert len({text.splitlines()[-1] for text in ended}) == 1
+    assert "weights" in ended[0]
+
+
+@pytest.mark.slow
+def test_steps_are_replayed_through_the_gate(tmp_path: Path) -> None:
+    graph = step(
+        [parameter("p", 4000), parameter("q", 80000)],
+        [
+            operation("forward p", 0.01, reads=["p"]),
+            operation("forward q", 0.01, inputs=["forward p"], reads=["q"]),
+            operation("backward q", 0.01, inputs=["forward q"], produces=["q"], phase="backward"),
+            operation("backward p", 0.01, inputs=["backward q"], produces=["p"], phase="backward"),
+        ],
+    )
+    save_step(graph, tmp_path / "step.json")
+    save_plan(plan(graph, Network(num_workers=2), "caramel"), tmp_path / "plan.json")
+    files = {key: str(tmp_path / f"{key}.json") for key in ("step", "plan")}
+    job = live_job("a", 2, iterations=5, **files)
+    with running(tmp_path, [job], servers=2, gpus=1, restarts=0) as cluster:
+        record = cluster.join()["a"]
+        transfers = cluster.manager.status().transfers
+    said = (tmp_path / "node0" / "ended" / "1-1-0.out").read_text()
+    assert (record.state, record.why) == ("finished", ""), said
+    assert len(transfers) == 5
+    assert "goes on" not in said

@@ -1,0 +1,132 @@
+"""``hocket cluster run`` and its companions: the simulator's document of real jobs; one line for errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.jobs import JobSet, write_jobs
+from tests.unit.cli.test_cluster import JOB_KEYS, KEYS, job
+from tests.unit.cli.test_commands import hocket, in_tmp, refused
+
+__all__ = ["in_tmp"]
+
+SETTING = ("--placement", "ls", "--policy", "srsf-1")
+QUICK = {"iterations": 3, "forward_s": 0.02, "backward_s": 0.02, "size_bytes": 1e5}
+
+
+@pytest.fixture
+def jobs(in_tmp: Path) -> str:
+    write_jobs(JobSet(jobs=(job("wide", 2, **QUICK), job("late", 1, 0.2, **QUICK))), "jobs.json")
+    return "jobs.json"
+
+
+def test_run_prints_what_simulate_does(jobs: str) -> None:
+    # In a process of its own: signals are for the main thread of one.
+    command = [sys.executable, "-m", "hocket", "cluster", "run", jobs, *SETTING, "--servers", "2", "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    row = json.loads(ran.stdout)
+    assert set(row) >= KEYS
+    assert (row["placement"], row["policy"], row["servers"], row["gpus_per_server"]) == ("ls", "srsf-1", 2, 1)
+    assert [each["id"] for each in row["jobs"]] == ["wide", "late"]
+    for each in row["jobs"]:
+        assert set(each) >= JOB_KEYS
+        assert each["arrival_s"] <= each["start_s"] < each["finish_s"]
+    wide, late = row["jobs"]
+    assert sorted(wide["gpus"]) == [[0, 0], [1, 0]]
+    assert wide["transferring_s"] > 0
+    assert late["arrival_s"] - wide["arrival_s"] == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--servers", "1"), "needs 2 GPUs and the cluster has 1"),
+        (("--lab", "l", "--engine", "ray"), "--lab runs processes"),
+        (("--address", "10.0.0.1:6379"), "give --engine ray with it"),
+        (("--listen", "nowhere"), "'nowhere' is not host:port"),
+        (("--listen", "203.0.113.1:1", "--servers", "2"), "cannot listen at 203.0.113.1:1"),
+        (("--policy", "best"), "policy 'best' is unknown"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(jobs: str, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(hocket("cluster", "run", jobs, *SETTING, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"command": []}, "jobs[0]: command: is empty"),
+        ({"command": ["a"], "step": "s", "plan": "p"}, "two programs"),
+        ({"step": "s"}, "plan: is missing"),
+        ({"command": "train.py"}, "jobs[0].command: expected `array | null`, got `str`"),
+    ],
+)
+def test_programs_are_checked(jobs: str, changes: dict[str, object], said: str) -> None:
+    document = json.loads(Path(jobs).read_text())
+    document["jobs"][0] |= changes
+    Path(jobs).write_text(json.dumps(document))
+    assert said in refused(hocket("cluster", "run", jobs, *SETTING))
+
+
+def test_commands_say_which_cluster_they_lack(jobs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOCKET_CLUSTER", raising=False)
+    assert "which cluster?" in refused(hocket("cluster", "status"))
+    assert "no manager was started there" in refused(hocket("cluster", "submit", jobs, "--state", "."))
+
+
+@pytest.mark.slow
+def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
+    command = [sys.executable, "-m", "hocket", "cluster", "serve", *SETTING, "--servers", "2", "--state", "c"]
+    long = job("long", 2, **QUICK | {"iterations": 400})
+    write_jobs(JobSet(jobs=(long, job("next", 1, **QUICK))), "more.json")
+
+    def served() -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert "page at http://127.0.0.1:" in process.stderr.readline()
+        return process
+
+    def status() -> dict[str, dict[str, object]]:
+        return {
+            each["id"]: each
+            for each in json.loads(hocket("cluster", "status", "--state", "c", "--json").out)["jobs"]
+        }
+
+    def until(name: str, state: str) -> None:
+        deadline = time.monotonic() + 60
+        while status()[name]["state"] != state:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    manager = served()
+    try:
+        assert "wide: queued" in hocket("cluster", "submit", jobs, "--state", "c").err
+        until("late", "finished")
+        assert hocket("cluster", "submit", "more.json", "--state", "c").status == 0
+        until("long", "running")
+        for file in ("token", "contact.json"):
+            assert stat.S_IMODE(os.stat(f"c/{file}").st_mode) == 0o600
+        assert "long" in hocket("cluster", "status", "--state", "c").out
+        manager.send_signal(signal.SIGKILL)
+        manager.wait(20)
+        manager = served()
+        assert status()["long"]["attempt"] == 1
+        assert "node1: no job is placed" in hocket("cluster", "drain", "node1", "--state", "c").err
+        assert "long: cancelled" in hocket("cluster", "cancel", "long", "--state", "c").err
+        until("next", "finished")
+        assert status()["next"]["gpus"] == [[0, 0]]
+        manager.send_signal(signal.SIGTERM)
+        assert manager.wait(20) == 128 + signal.SIGTERM
+    finally:
+        manager.kill()
+        manager.wait(20)

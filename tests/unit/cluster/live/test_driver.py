@@ -1,0 +1,298 @@
+"""The engine driven by what ranks say: in an emulated world it decides as the simulator does."""
+
+from __future__ import annotations
+
+import ast
+import heapq
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hocket.cluster.clock as clock
+import hocket.cluster.live.driver as live
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.live.driver import Driver
+from hocket.cluster.simulate import simulate
+
+CLUSTER = Cluster(
+    num_servers=3, gpus_per_server=2, startup_s=0.01, per_byte_s=1e-7, contention_per_byte_s=2e-8,
+    gpu_memory_bytes=10.0,
+)  # fmt: skip
+CHUNK = 2e6
+
+
+def job(name: str, gpus: int = 1, arrival_s: float = 0.0, **changes: Any) -> Job:
+    fields: dict[str, Any] = {
+        **{"id": name, "model": "m", "gpus": gpus, "iterations": 3, "arrival_s": arrival_s},
+        **{"forward_s": 1.0, "backward_s": 2.0, "size_bytes": 8e6, "memory_bytes": 4.0},
+    }
+    return Job(**fields | changes)
+
+
+class World:
+    """Ranks that compute for exactly as long as their jobs say, and links that follow Eq. 5 exactly."""
+
+    def __init__(self, jobs: list[Job], policy: str, placement: str = "ls") -> None:
+        self.driver = Driver(CLUSTER, placement=placement, policy=policy, chunk_bytes=CHUNK)
+        self.jobs = {each.id: each for each in jobs}
+        self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs))
+        self.due: list[tuple[float, int, Any]] = []
+        self.number = 0
+        self.finish_s: dict[str, float] = {}
+        self.gpus: dict[str, list[int]] = {}
+        # Of transfers under way: bytes of the chunk left, startup left, bytes after the chunk.
+        self.moving: dict[str, list[float]] = {}
+        self.since_s = 0.0
+        self.leaving: list[str] = []
+        self.waiting: dict[str, float] = {}
+        self.left: dict[str, int] = {}
+        self.begun: set[tuple[str, int, int]] = set()
+        for each in jobs:
+            self.at(each.arrival_s, ("arrive", each.id))
+
+    def at(self, time_s: float, what: Any) -> None:
+        self.number += 1
+        heapq.heappush(self.due, (time_s, self.number, what))
+
+    def servers(self, name: str) -> set[int]:
+        return {g // CLUSTER.gpus_per_server for g in self.gpus[name]}
+
+    def per_byte(self, name: str) -> float:
+        shared = max(sum(s in self.servers(other) for other in self.moving) for s in self.servers(name))
+        return shared * CLUSTER.per_byte_s + (shared - 1) * CLUSTER.eta_s
+
+    def next_transfer(self) -> tuple[float, str] | None:
+        ends = [
+            (self.since_s + left[1] + left[0] * self.per_byte(name), name)
+            for name, left in self.moving.items()
+        ]
+        return min(ends, default=None)
+
+    def move(self, now_s: float) -> None:
+        rates = {name: self.per_byte(name) for name in self.moving}
+        for name, left in self.moving.items():
+            elapsed = now_s - self.since_s
+            begun = min(elapsed, left[1])
+            left[1] -= begun
+            left[0] -= (elapsed - begun) / rates[name]
+        self.since_s = now_s
+
+    def run(self) -> dict[str, float]:
+        iteration = dict.fromkeys(self.jobs, 0)
+        while len(self.finish_s) < len(self.jobs):
+            times = [self.due[0][0]] if self.due else []
+            chunk = self.next_transfer()
+            now_s = min([*times, *([chunk[0]] if chunk else [])])
+            self.move(now_s)
+            for name in [name for name, left in self.moving.items() if left[1] <= 1e-12 and left[0] <= 1e-2]:
+                self.chunk_over(name, iteration, now_s)
+            while self.due and self.due[0][0] <= now_s + 1e-9:
+                self.happen(heapq.heappop(self.due)[2], iteration, now_s)
+            self.decide(iteration, now_s)
+            for name in self.leaving:
+                self.driver.withdraw(name, now_s)
+                self.finish_s[name] = now_s
+            if self.leaving:
+                self.leaving = []
+                self.decide(iteration, now_s)
+        return self.finish_s
+
+    def chunk_over(self, name: str, iteration: dict[str, int], now_s: float) -> None:
+        left = self.moving.pop(name)
+        if left[2] > 0:
+            self.driver.ask_transfer(
+                name, iteration[name], round(left[2]), round(self.jobs[name].size_bytes), now_s
+            )
+            self.waiting[name] = left[2]
+        else:
+            self.driver.ended_transfer(name, iteration[name])
+            self.over(name, iteration, now_s)
+
+    def over(self, name: str, iteration: dict[str, int], now_s: float) -> None:
+        iteration[name] += 1
+        if iteration[name] == self.jobs[name].iterations:
+            self.leaving.append(name)
+            return
+        for rank in range(self.jobs[name].gpus):
+            self.driver.ask_compute(name, rank, iteration[name], 0)
+
+    def happen(self, what: Any, iteration: dict[str, int], now_s: float) -> None:
+        match what:
+            case ("arrive", name):
+                self.driver.arrive(name)
+            case ("computed", name, rank, part):
+                self.driver.computed(name, rank, iteration[name], part)
+                if part == 0:
+                    self.driver.ask_compute(name, rank, iteration[name], 1)
+                    return
+                self.left[name] -= 1
+                if self.left[name]:
+                    return
+                if len(self.servers(name)) > 1:
+                    size = self.jobs[name].size_bytes
+                    self.driver.ask_transfer(name, iteration[name], round(size), round(size), now_s)
+                    self.waiting[name] = size
+                else:
+                    self.over(name, iteration, now_s)
+
+    def decide(self, iteration: dict[str, int], now_s: float) -> None:
+        actions = self.driver.decide(now_s)
+        for name, gpus in actions.placed.items():
+            self.gpus[name] = gpus
+            for rank in range(self.jobs[name].gpus):
+                self.driver.joined(name, rank, 0)
+                self.driver.ask_compute(name, rank, 0, 0)
+        if actions.placed:
+            more = self.driver.decide(now_s)
+            actions.compute += more.compute
+            actions.transfer += more.transfer
+        for name, rank in actions.compute:
+            each = self.jobs[name]
+            key = (name, rank, iteration[name])
+            part = 1 if key in self.begun else 0
+            self.begun.add(key)
+            if part == 0 and rank == 0:
+                self.left[name] = each.gpus
+            self.at(now_s + (each.backward_s if part else each.forward_s), ("computed", name, rank, part))
+        for name in actions.transfer:
+            size = self.waiting.pop(name)
+            chunk = min(size, CHUNK) if self.driver.preemptive else size
+            self.moving[name] = [chunk, CLUSTER.startup_s, size - chunk]
+
+
+@pytest.mark.parametrize("policy", ["srsf-1", "srsf-2", "ada-srsf", "srpt", "psrsf", "fifo"])
+def test_exact_ranks_end_when_the_simulator_says(policy: str) -> None:
+    jobs = [
+        job("wide", 6, iterations=4),
+        job("pair", 2, 0.5, size_bytes=2e7, forward_s=0.3),
+        job("second pair", 2, 0.7, size_bytes=5e6),
+        job("alone", 1, 1.1, iterations=5),
+        job("late", 4, 6.0, size_bytes=1.2e7, memory_bytes=7.0),
+    ]
+    world = World(jobs, policy)
+    finish_s = world.run()
+    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, placement="ls", policy=policy, chunk_bytes=CHUNK)
+    assert [finish_s[each.id] for each in jobs] == pytest.approx(predicted.finish_s.tolist(), rel=2e-3)
+    for each, gpus in zip(jobs, predicted.gpus, strict=True):
+        assert [divmod(g, CLUSTER.gpus_per_server) for g in world.gpus[each.id]] == list(gpus)
+
+
+def test_the_simulator_and_the_manager_call_the_same_functions() -> None:
+    ends = ("end_task", "end_transfer", "stop_transfer", "finish_jobs")
+    for name in (*ends, "submit", "place_queue", "decide_transfers", "start_tasks"):
+        assert getattr(live, name) is getattr(clock, name)
+
+
+def test_no_policy_is_decided_outside_of_the_engine() -> None:
+    folder = Path(live.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and ".policies" in node.module:
+                assert node.module == "hocket.cluster.policies.registry", path
+            if isinstance(node, ast.ImportFrom) and node.module and ".placement" in node.module:
+                assert node.module == "hocket.cluster.placement.registry", path
+            # Nobody here looks at what a policy orders by, or names one to treat it in another way.
+            assert not (isinstance(node, ast.Constant) and node.value == "key"), path
+
+
+def driven(jobs: list[Job], policy: str = "srsf-1", free_running: bool = False, **done: int) -> Driver:
+    driver = Driver(CLUSTER, placement="ls", policy=policy, chunk_bytes=CHUNK)
+    driver.add(jobs, [done.get(each.id, 0) for each in jobs], [free_running] * len(jobs))
+    for each in jobs:
+        driver.arrive(each.id)
+    return driver
+
+
+def test_jobs_that_come_later_change_nothing_of_those_that_are_there() -> None:
+    driver = driven([job("a", 4), job("b", 6, memory_bytes=3.0)])
+    driver.decide(0.0)
+    before = {name: driver.stage(name) for name in driver.courses}
+    state, _ = driver.state
+    gpus = [state.workers["gpu"][state.jobs[driver.courses[n].row]["first_worker"]] for n in ("a", "b")]
+    driver.withdraw("a", 1.0)
+    driver.add([job("c", 2, 2.0), job("d", 2, 2.0, memory_bytes=1.0)], [0, 0], [False, False])
+    driver.arrive("c")
+    assert driver.decide(2.0).placed.keys() == {"c"}
+    driver.arrive("d")
+    assert driver.decide(2.5).placed.keys() == {"d"}
+    state, _ = driver.state
+    assert driver.stage("b") == before["b"] == "computing"
+    assert state.workers["gpu"][state.jobs[driver.courses["b"].row]["first_worker"]] == gpus[1]
+    for name in ("b", "c", "d"):
+        driver.withdraw(name, 3.0)
+    state, _ = driver.state
+    assert set(state.gpus["free"].tolist()) == {10}
+    assert state.links["count"].tolist() == [0, 0, 0]
+    assert (state.gpus["resident"] == -1).all()
+
+
+def test_a_rank_that_went_ahead_is_caught_up_with() -> None:
+    driver = driven([job("a", 4, iterations=10)])
+    driver.decide(0.0)
+    for rank in range(4):
+        driver.joined("a", rank, 7)
+    driver.decide(1.0)
+    assert driver.done("a") == 7
+    for rank in range(4):
+        driver.ask_compute("a", rank, 7, 0)
+    assert sorted(driver.decide(1.1).compute) == [("a", rank) for rank in range(4)]
+
+
+def test_a_job_that_begins_anew_is_not_held() -> None:
+    driver = driven([job("a", 2, iterations=10, size_bytes=0.0)], a=8)
+    driver.decide(0.0)
+    for rank in range(2):
+        driver.joined("a", rank, 0)
+        driver.ask_compute("a", rank, 0, 0)
+    assert len(driver.decide(0.1).compute) == 2
+
+
+def test_a_drained_server_gets_nobody() -> None:
+    driver = Driver(CLUSTER, placement="ls", policy="srsf-1")
+    driver.drain(0, on=True)
+    driver.add([job("a", 1), job("b", 6, memory_bytes=1.0)], [0, 0], [False, False])
+    driver.arrive("a")
+    driver.arrive("b")
+    placed = driver.decide(0.0).placed
+    assert placed.keys() == {"a"}
+    assert min(placed["a"]) >= 2
+    driver.drain(0, on=False)
+    assert driver.decide(1.0).placed.keys() == {"b"}
+
+
+def test_programs_compute_while_they_transfer() -> None:
+    driver = driven([job("a", 4)], free_running=True)
+    driver.decide(0.0)
+    for rank in range(4):
+        driver.joined("a", rank, 0)
+        driver.computed("a", rank, 0, 1)
+        driver.ask_compute("a", rank, 1, 0)
+    driver.ask_transfer("a", 0, 8, 8, 0.1)
+    actions = driver.decide(0.1)
+    assert actions.transfer == ["a"]
+    assert len(actions.compute) == 4
+    driver.ended_transfer("a", 0)
+    driver.decide(0.2)
+    assert driver.done("a") == 1
+
+
+def test_programs_that_share_a_gpu_take_turns() -> None:
+    driver = driven([job("a", 1), job("b", 6)], free_running=True)
+    assert len(driver.decide(0.0).placed) == 2
+    where = driver.state[0].workers["gpu"][driver.state[0].jobs[driver.courses["a"].row]["first_worker"]]
+    driver.joined("a", 0, 0)
+    driver.ask_compute("a", 0, 0, 0)
+    for rank in range(6):
+        driver.joined("b", rank, 0)
+        driver.ask_compute("b", rank, 0, 0)
+    allowed = driver.decide(0.1).compute
+    mates = [("b", rank) for rank in range(6) if rank == where]
+    assert ("a", 0) in allowed
+    assert mates[0] not in allowed
+    assert len(allowed) == 6
+    driver.computed("a", 0, 1, 1)
+    assert driver.decide(0.2).compute == []  # what is left of "a" goes first
+    driver.computed("a", 0, 2, 1)
+    assert driver.decide(0.3).compute == mates

@@ -1,0 +1,248 @@
+"""Real ranks under a manager: jobs end once, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.clients import Contact, asked
+from hocket.cluster.live.database import Database
+from hocket.cluster.live.messages import AskStatus, Cancel, Drain, Submit
+from hocket.errors import HocketError
+from hocket.launch import control
+from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.gate import GIVEN_UP
+from tests.unit.cluster.live.clusters import TOKEN, live_job, running
+
+# Leaves a line in a file of its own; nothing of Hocket's, so it starts at once.
+NOTE = """import os, sys, time
+open(sys.argv[1], 'a').write(os.environ['RANK'] + '\\n')
+time.sleep(float(sys.argv[2]))"""
+
+
+def noting(name: str, folder: Path, seconds: float = 0.0, gpus: int = 1, **changes: object):
+    command = (sys.executable, "-c", NOTE, str(folder / f"{name}.ran"), str(seconds))
+    return live_job(name, gpus, command=command, **changes)
+
+
+@pytest.mark.parametrize("policy", ["srsf-1", "srpt"])
+def test_jobs_run_to_their_end(tmp_path: Path, policy: str) -> None:
+    jobs = [live_job("wide", 4), live_job("pair", 2, arrival_s=0.1), live_job("alone", 1, size_bytes=0.0)]
+    with running(tmp_path, jobs, policy=policy) as cluster:
+        records = cluster.join()
+    assert {r.state for r in records.values()} == {"finished"}
+    for job in jobs:
+        record = records[job.id]
+        assert record.attempt == 1
+        assert record.finish_s - record.start_s >= job.iterations * (job.forward_s + job.backward_s)
+        assert record.parts[0] == pytest.approx(job.iterations * (job.forward_s + job.backward_s), rel=0.2)
+    assert records["wide"].parts[2] > 0
+    assert (tmp_path / "jobs" / "1" / "iterations").read_text() == "4"
+
+
+def test_a_rank_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
+    failing = live_job("bad", command=(sys.executable, "-c", "print('no such data'); raise SystemExit(3)"))
+    with running(tmp_path, [failing, live_job("good")]) as cluster:
+        records = cluster.join()
+    assert records["good"].state == "finished"
+    assert (records["bad"].state, records["bad"].attempt) == ("failed", 2)
+    assert "status 3: no such data" in records["bad"].why
+
+
+def test_a_killed_rank_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    with running(tmp_path, [live_job("a", 4, iterations=40)]) as cluster:
+        cluster.until(lambda status: status.jobs[0].iteration >= 5)
+        kept = int((tmp_path / "jobs" / "1" / "iterations").read_text())
+        os.kill(rank_of(tmp_path / "node1" / "1-1-3"), signal.SIGKILL)
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 2)
+    assert kept >= 4
+    again = [e for _, job, e in events(tmp_path) if job == "a"]
+    assert any("rank 3 on node1 ended with signal 9" in line for line in again)
+
+
+def rank_of(place: Path) -> int:
+    """The process that a guard watches."""
+    guard = int(place.with_name(place.name + ".pid").read_text())
+    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+
+
+def events(folder: Path) -> list[tuple[float, str | None, str]]:
+    database = Database(folder)
+    try:
+        return database.events()
+    finally:
+        database.close()
+
+
+def test_another_manager_goes_on_with_what_runs(tmp_path: Path) -> None:
+    jobs = [
+        live_job("a", 4, iterations=60),
+        noting("b", tmp_path, 1.0),
+        noting("queued", tmp_path, gpus=4, memory_bytes=9.5),
+    ]
+    with running(tmp_path, jobs, until_idle=False, keep=True) as cluster:
+        before = cluster.until(lambda s: s.jobs[0].iteration >= 5 and s.jobs[1].state == "running")
+        assert before.jobs[2].state == "queued"
+        iteration = before.jobs[0].iteration
+    with running(tmp_path) as cluster:
+        records = cluster.join()
+    assert {r.state for r in records.values()} == {"finished"}
+    assert [r.attempt for r in records.values()] == [1, 1, 1]
+    assert iteration >= 5
+    assert (tmp_path / "b.ran").read_text() == "0\n"
+    assert sorted((tmp_path / "queued.ran").read_text().split()) == ["0", "1", "2", "3"]
+
+
+def test_an_attempt_that_was_written_down_and_not_started_is_started_once(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, arrival_s=1000.0)], until_idle=False):
+        pass
+    database = Database(tmp_path)
+    (record,) = database.jobs()
+    record.state, record.attempt, record.gpus, record.start_s = "running", 1, (0,), 0.5
+    database.put([record])
+    database.close()
+    with running(tmp_path) as cluster:
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 2)
+    assert (tmp_path / "a.ran").read_text() == "0\n"
+
+
+def test_two_managers_do_not_share_a_cluster(tmp_path: Path) -> None:
+    with (
+        running(tmp_path, until_idle=False),
+        pytest.raises(HocketError, match="another manager runs"),
+        running(tmp_path),
+    ):
+        pass
+
+
+def test_many_submissions_at_once_are_all_kept(tmp_path: Path) -> None:
+    refused: list[Exception] = []
+
+    def submit(k: int) -> None:
+        try:
+            contact = Contact(address=cluster.manager.address, token=TOKEN)
+            notes = asked(contact, Submit((live_job(f"j{k}", arrival_s=1e6),))).notes
+            assert notes == (f"j{k}: queued",)
+        except Exception as error:
+            refused.append(error)
+
+    with running(tmp_path, until_idle=False) as cluster:
+        threads = [threading.Thread(target=submit, args=[k]) for k in range(200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert refused == []
+        again = cluster.ask(Submit((live_job("j7", arrival_s=3.0),))).notes
+        assert again == ("j7: queued, it was submitted before",)
+        with pytest.raises(HocketError, match="'j8' is known and another one"):
+            cluster.ask(Submit((live_job("j8", iterations=5),)))
+        with pytest.raises(HocketError, match="can never be placed"):
+            cluster.ask(Submit((live_job("huge", gpus=5),)))
+    database = Database(tmp_path)
+    assert sorted(r.job.id for r in database.jobs()) == sorted(f"j{k}" for k in range(200))
+    database.close()
+
+
+def test_jobs_are_cancelled_wherever_they_are(tmp_path: Path) -> None:
+    jobs = [
+        noting("runs", tmp_path, 100.0),
+        live_job("to arrive", arrival_s=1e6),
+        live_job("wide", 4, iterations=10**6),
+    ]
+    with running(tmp_path, jobs) as cluster:
+        cluster.until(lambda s: (tmp_path / "runs.ran").exists() and s.jobs[2].iteration > 1)
+        for job in jobs:
+            assert cluster.ask(Cancel(job.id)).notes == (f"{job.id}: cancelled",)
+        with pytest.raises(HocketError, match="job 'nobody' is unknown"):
+            cluster.ask(Cancel("nobody"))
+        records = cluster.join()
+    assert {r.state for r in records.values()} == {"cancelled"}
+
+
+def test_a_drained_node_gets_no_job(tmp_path: Path) -> None:
+    with running(tmp_path, until_idle=False) as cluster:
+        assert cluster.ask(Drain("node0", True)).notes == (
+            "node0: no job is placed there any more, 0 jobs are there",
+        )
+        cluster.ask(Submit((noting("a", tmp_path),)))
+        status = cluster.until(lambda s: s.jobs[0].state == "finished")
+        assert status.drained == ("node0",)
+        assert status.jobs[0].gpus[0][0] == 1
+        with pytest.raises(HocketError, match="node 'node7' is unknown"):
+            cluster.ask(Drain("node7", True))
+
+
+def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.5)
+    with running(tmp_path, [live_job("a", 4, iterations=50)]) as cluster:
+        address = cluster.manager.address
+        cluster.until(lambda s: s.jobs[0].iteration >= 1)
+        with pytest.raises(HocketError, match="connection"):
+            asked(Contact(address=address, token="not the cluster's token"), AskStatus())
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as slow:  # says nothing
+            slow.settimeout(5)
+            while slow.recv(1000):
+                pass
+        friend = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
+        friend.detach().sendall(struct.pack("<I", 1 << 31))  # more than anybody may say
+        with pytest.raises(TransportError):
+            friend.receive(control.Challenge)
+        drip = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
+        drip.detach().sendall(struct.pack("<I", 100) + b"{")  # begins, and does not go on
+        with pytest.raises(TransportError):
+            drip.receive(control.Challenge)
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 1)
+    said = " ".join(what for _, _, what in events(tmp_path))
+    for why in ("does not know the token", "did not say who it is", "at most", "it is too slow"):
+        assert why in said
+
+
+def test_a_rank_of_an_attempt_that_was_given_up_is_sent_away(tmp_path: Path) -> None:
+    from hocket.cluster.live.jobs import attempt_token
+
+    with running(tmp_path, until_idle=False) as cluster:
+        token = attempt_token(TOKEN, "7-1")
+        with pytest.raises(TransportError, match=GIVEN_UP):
+            connect(cluster.manager.address, token, Guest("rank", 0, "7-1"), 5.0)
+        with pytest.raises(TransportError):  # a rank's token is no command's
+            connect(cluster.manager.address, token, Guest("client", 0, ""), 5.0)
+
+
+def test_shared_gpus_are_used_in_turn(tmp_path: Path) -> None:
+    # Two jobs that compute 0.2 s on one GPU: together they cannot be faster than one after the other.
+    jobs = [live_job(name, iterations=5, size_bytes=0.0) for name in ("a", "b")]
+    with running(tmp_path, jobs, servers=1, gpus=1) as cluster:
+        records = cluster.join()
+    ends = [record.finish_s - record.start_s for record in records.values()]
+    assert max(ends) >= 2 * 5 * 0.04
+    assert sum(record.parts[1] for record in records.values()) >= 0.1
+
+
+def test_ranks_go_on_without_a_gate(tmp_path: Path) -> None:
+    with running(tmp_path, [live_job("a", 4, iterations=30)], until_idle=False, keep=True) as cluster:
+        cluster.until(lambda s: s.jobs[0].iteration >= 3)
+        nodes = cluster.nodes
+    kept = tmp_path / "jobs" / "1" / "iterations"
+    deadline = time.monotonic() + 20
+    while int(kept.read_text()) < 30:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    said = (tmp_path / "node0" / "1-1-0.out").read_text()
+    assert said.count("training goes on") == 1
+    with running(tmp_path) as cluster:
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt, record.iteration) == ("finished", 1, 30)
+    assert nodes
