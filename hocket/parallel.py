@@ -90,7 +90,7 @@ def on_ray(
     Raises
     ------
     HocketError
-        As ``function`` raises it, and when there is no Ray or no cluster.
+        As ``function`` raises it, when there is no Ray or no cluster, and when one of its processes dies.
     """
     with _ray_cluster() as ray:
         sent: dict[int, Any] = {}
@@ -139,6 +139,10 @@ def _ray_cluster() -> Iterator[Any]:
             raise HocketError(f"Ray cluster '{address or 'local'}' cannot be reached: {error}") from None
     try:
         yield ray
+    except ray.exceptions.RayTaskError:
+        raise  # what went wrong is in our function
+    except ray.exceptions.RayError as error:
+        raise HocketError(f"a Ray process died, perhaps for want of memory: {error}") from None
     finally:
         if ours:
             ray.shutdown()
