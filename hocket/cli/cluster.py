@@ -40,7 +40,8 @@ Sizes = Annotated[
     Literal["paper", "wide"], typer.Option(help="Of models: Table III's, or log-uniform from 5 to 1500 MB.")
 ]
 Overlap = Annotated[
-    bool, typer.Option("--overlap", help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel.")
+    bool,
+    typer.Option("--overlap", help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."),
 ]
 NumJobs = Annotated[int, typer.Option("--jobs", help="How many jobs; the mix of GPUs stays.")]
 Period = Annotated[str, typer.Option(help="Jobs arrive evenly over this: 1200s.")]
@@ -210,10 +211,18 @@ def sweep(
             costs = {"startup_s": cluster.startup_s, "per_byte_s": cluster.per_byte_s}
             job_sets = [overlapped(each, **costs) for each in job_sets]
     else:
-        of_workloads = {"seeds": seeds, "jobs": num_jobs, "sizes": sizes, "period": period, "overlap": overlap}
+        of_workloads = {
+            "seeds": seeds,
+            "jobs": num_jobs,
+            "sizes": sizes,
+            "period": period,
+            "overlap": overlap,
+        }
         given = [f"--{name}" for name, value in of_workloads.items() if value not in (None, False)]
         if given:
-            raise HocketError(f"{', '.join(given)}: JOBS files say so themselves; leave it out, or give --workload")
+            raise HocketError(
+                f"{', '.join(given)}: JOBS files say so themselves; leave it out, or give --workload"
+            )
         job_sets = [read_jobs(path) for path in jobs or ()]
         drawn = range(seed, seed + len(job_sets))
     with progress("simulating") as report:

@@ -107,7 +107,6 @@ def _unwritten(log, hands, jobs, j, now):
     return jobs[j].num_servers == 0 and (hands[0].spans == len(log.spans) or end <= log.from_tick)
 
 
-
 @kernel
 def _write_transfer(log, hands, jobs, ports, j, end):
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):

@@ -6,8 +6,8 @@ has happened at an instant, in this order, and then asks for decisions:
     event in                    what it does
     end_task(worker)            a segment of a task is over; at the end of the task the GPU is idle. After the
                                 last segment of all its workers a job inside one server has completed an
-                                iteration, one on several is ready to transfer; with batches it begins the next
-                                iteration, and is ready to transfer whenever the next batch is complete
+                                iteration, one on several is ready to transfer; with batches one begins anew
+                                and is ready to transfer whenever its next batch is complete
     end_transfer(job)           an iteration is complete, or a batch has arrived for which workers may wait
     stop_transfer(job)          a chunk is over of a transfer that has lost its claim (psrsf, srpt)
     finish_jobs()               the memory of jobs with no iteration left is free
@@ -16,8 +16,8 @@ has happened at an instant, in this order, and then asks for decisions:
     decision                    action out
     place_queue()               ``placed``: jobs that have GPUs now, in order; who does not fit is passed over
     decide_transfers()          ``moved``: jobs whose transfer started or stopped, or has another rate
-    start_tasks()               ``started``: workers that compute their next segment now: those that are in the
-                                middle of a task and need not wait; then each idle GPU takes its first ready one
+    start_tasks()               ``started``: workers that compute their next segment: those in the middle of
+                                a task that need not wait; then each idle GPU takes its first ready one
 
 Placing is in :mod:`hocket.cluster.placing`, transfers are in :mod:`hocket.cluster.transfers`, segments are in
 :mod:`hocket.cluster.segments`. Jobs queue, transfer and compute in the order of ``key``, then ``rank``. Every
@@ -151,7 +151,7 @@ def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, co
 
 @kernel
 def _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, now):
-    """Let a worker of job j, which overlaps, have passed a segment: the last one to do so completes batches."""
+    """Let a worker of job j, which overlaps, have passed a segment; the last one completes batches."""
     segments[segment].passed += 1
     if segments[segment].passed < jobs[j].gpus:
         return

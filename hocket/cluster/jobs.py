@@ -102,7 +102,6 @@ def _check(job: Job, place: int, source: str) -> None:
     if job.forward_s + job.backward_s == 0:
         refuse("backward_s", "is 0 and so is forward_s; an iteration computes for some time")
 
-
     if job.batches:
         _check_batches(job, refuse)
 

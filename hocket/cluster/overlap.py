@@ -18,11 +18,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from hocket.cluster.jobs import Batch
-from hocket.document import convert_document, decode, read_bytes
+from hocket.document import convert_document
 from hocket.errors import FormatError
 from hocket.graph import Phase, Plan, Reduction, StepGraph, StepRows, check_plan, load_plan, load_step
 from hocket.graph.csr import Indices
@@ -102,8 +101,6 @@ def lower_step(graph: StepGraph, plan: Plan, source: str = "plan") -> dict[str, 
         "size_bytes": sum(batch.size_bytes for batch in batches),
         "batches": tuple(batches),
     }
-
-
 
 
 def _computing_order(graph: StepGraph, plan: Plan) -> Indices:

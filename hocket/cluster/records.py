@@ -20,9 +20,9 @@ NONE = -1
 NEVER = np.iinfo(np.int64).max
 # Stages of a job; one that is placed and neither ready to transfer nor transferring computes, or waits to.
 SUBMITTED, QUEUED, COMPUTING, READY, TRANSFERRING, FINISHED = range(6)
-# Phases of a worker, a job's part on one of its GPUs: 2k while it waits for the GPU to compute segment k, 2k + 1
-# while it computes that, HELD - k while it may not, because batches have yet to arrive. The named ones are those
-# of a job without batches, whose segments are its forward and its backward task.
+# Phases of a worker, a job's part on one of its GPUs: 2k while it waits for the GPU to compute segment k,
+# 2k + 1 while it computes that, HELD - k while it may not, because batches have yet to arrive. Named: those
+# of a job without batches: its segments are its forward and its backward task.
 FORWARD, IN_FORWARD, BACKWARD, IN_BACKWARD = range(4)
 WAITING = -1  # it has computed what there is of the iteration
 HELD = -2
@@ -43,7 +43,10 @@ JOB = np.dtype(
         ("gpus", np.int64),
         ("forward", np.int64),
         ("backward", np.int64),
-        ("remaining", np.int64),  # iterations that are not complete: computed, and all that they send has arrived
+        (
+            "remaining",
+            np.int64,
+        ),  # iterations that are not complete: computed, and all that they send has arrived
         ("per_iteration", np.int64),  # service of one, on one GPU; with the transfer once that is known to be
         ("pending", np.int64),  # workers that have yet to compute all of the iteration under way
         ("begun", np.int64),  # when the iteration under way began
@@ -69,7 +72,10 @@ JOB = np.dtype(
         ("first_batch", np.int64),
         ("num_batches", np.int64),
         ("overlapped_segments", np.int64),  # they follow its forward and its backward task
-        ("complete", np.int64),  # batches whose gradients are, from the first of the iteration before this one
+        (
+            "complete",
+            np.int64,
+        ),  # batches whose gradients are, from the first of the iteration before this one
         ("arrived", np.int64),  # of these
         ("held", np.int64),  # workers that may not compute before more have arrived
         # Figures.
@@ -79,7 +85,10 @@ JOB = np.dtype(
         ("network_wait", np.int64),  # of that, too
         ("gpu_wait", np.int64),
         ("iterations", np.int64),
-        ("reduce", np.int64),  # what its transfers alone add to computing, as keys count it: a + b * size, or less
+        (
+            "reduce",
+            np.int64,
+        ),  # what its transfers alone add to computing, as keys count it: a + b * size, or less
         ("memory_class", np.int64),
         ("arrival", np.int64),
         ("started", np.int64),

@@ -1,8 +1,8 @@
 """A job's iteration as the engine runs it: segments of computing, between which batches of gradients matter.
 
-A job without batches has two, its forward and its backward task. One whose transfers overlap its computing has
+A job without batches has two, its forward and its backward task. One whose transfers overlap computing has
 them cut where a batch's gradients are complete and where the next iteration needs one. Its batches travel one
-after the other, in their order, so whether the first m are complete, or have arrived, is all there is to know.
+after the other, in their order, so how many are complete, and have arrived, is all there is to know.
 """
 
 from __future__ import annotations
@@ -56,12 +56,15 @@ def _cut(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tup
         return next((b for b, time in enumerate(ready) if time > at), len(ready))
 
     def needs(at: int) -> int:
-        """How many of the iteration before have to have arrived: the last one that is due, and all before it."""
+        """How many of the iteration before must have arrived: the last one that is due, and all before it."""
         return max((b + 1 for b, time in enumerate(due) if time <= at), default=0)
+
+    def matters(at: int) -> bool:
+        return (gives(at), needs(at)) != (gives(at - 1), needs(at - 1))
 
     segments = []
     for begin, end, is_backward in ((0, forward, False), (forward, computing, True)):
-        marks = sorted({time for time in (*ready, *due) if begin < time < end})
+        marks = sorted({time for time in (*ready, *due) if begin < time < end and matters(time)})
         for start, stop in pairwise((begin, *marks, end)):
             segments.append(Segment(stop - start, is_backward, needs(start), gives(stop)))
     return tuple(segments)
@@ -76,7 +79,8 @@ def settled_ticks(segments: tuple[Segment, ...], transfers: tuple[int, ...]) -> 
     arrivals = [0] * len(transfers)
     begun = now = free = 0
     for _ in range(_SETTLED):
-        begun, ready = now, []
+        begun = now
+        ready: list[int] = []
         for segment in segments:
             if segment.needs:
                 now = max(now, arrivals[segment.needs - 1])

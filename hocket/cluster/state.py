@@ -171,7 +171,6 @@ def _segment_rows(jobs: JobSet, tick_s: float) -> Records:
     return rows
 
 
-
 def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
     rows = np.zeros(len(jobs.jobs), JOB)
     for i, job in enumerate(jobs.jobs):

@@ -72,7 +72,7 @@ def _check_links(state: State) -> None:
 
 
 def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
-    """Bytes sent are bytes owed: those of complete iterations, of batches after them, and of what is sent now."""
+    """Bytes sent are bytes owed: of complete iterations, of batches after them, and of what is sent now."""
     job = state.jobs[j]
     if job["num_servers"] == 0:
         assert job["sent"] == 0.0, f"job {j} sends inside a server"
@@ -109,7 +109,9 @@ def _check_batches(state: State, j: int) -> None:
         return
     num, arrived, complete = job["num_batches"], job["arrived"], job["complete"]
     assert 0 <= arrived <= complete <= 2 * num, f"job {j} has sent what is not complete"
-    assert (job["stage"] == COMPUTING) == (arrived == complete), f"job {j} forgot a batch, or sends one too many"
+    assert (job["stage"] == COMPUTING) == (arrived == complete), (
+        f"job {j} forgot a batch, or sends one too many"
+    )
     workers = state.workers[job["first_worker"] : job["first_worker"] + job["gpus"]]
     segments = state.segments[job["first_segment"] : job["first_segment"] + job["num_segments"]]
     held = workers["phase"] <= HELD

@@ -63,7 +63,8 @@ class Residence(NamedTuple):
 def residence_figure(panels: Iterable[Residence], unit: TimeUnit) -> dict[str, Any]:
     """Which job is on which GPU and when, as what draws timelines takes it; jobs that share one lie in lanes.
 
-    Times begin at 0 with the first arrival. Of very many jobs the first ones are drawn, and the caption says so.
+    Times begin at 0 with the first arrival. Of very many jobs the first ones are drawn, as the
+    caption says.
     """
     names: dict[str, int] = {}
     drawn = [_panel(panel.caption, panel.row, names, unit) for panel in panels]

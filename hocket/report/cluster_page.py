@@ -78,13 +78,13 @@ def _setup(rows: Sequence[ClusterRow]) -> str:
     settings = {row.setting for row in rows}
     if len(settings) == 1 and (setting := settings.pop()) is not None:
         parts.append(_setting_text(setting))
+        seeds = {row.seed for row in rows}
+        parts.append(f"seed {seeds.pop()}" if len(seeds) == 1 else f"{len(seeds)} seeds")
     elif len(settings) > 1:
         parts.append("several settings")
     overlapping = {row.overlapping for row in rows}
     if overlapping != {0}:
         parts.append(f"{max(overlapping)} jobs overlap" if len(overlapping) == 1 else "some with overlap")
-    seeds = {row.seed for row in rows}
-    parts.append(f"seed {seeds.pop()}" if len(seeds) == 1 else f"{len(seeds)} seeds")
     return " · ".join(parts)
 
 
@@ -96,7 +96,9 @@ def _setting_text(setting: Setting) -> str:
         shared = f"{setting.sharing}, {network}"
     if setting.racks > 1:
         shared += f", {setting.racks} racks, oversubscribed {setting.oversubscription:g} times"
-    return f"{setting.gpu_memory_bytes / 1e9:g} GB a GPU, chunks of {setting.chunk_bytes / 1e6:g} MB, {shared}"
+    return (
+        f"{setting.gpu_memory_bytes / 1e9:g} GB a GPU, chunks of {setting.chunk_bytes / 1e6:g} MB, {shared}"
+    )
 
 
 def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:

@@ -40,7 +40,9 @@ def job_set(rng: random.Random, num_gpus: int, *, ties: bool, overlapping: float
             ready_s = round(rng.randint(1, 4) / 4 * end_s if ties else rng.uniform(1e-3, end_s), 6)
             due_s = rng.choice([0.0, rng.randint(0, 3) / 4 * end_s, rng.uniform(0.0, 0.99) * end_s])
             due_s = min(ready_s, round(due_s, 6))
-            found.append(Batch(size_bytes=size, ready_s=ready_s if ties else min(ready_s, end_s), due_s=due_s))
+            found.append(
+                Batch(size_bytes=size, ready_s=ready_s if ties else min(ready_s, end_s), due_s=due_s)
+            )
         return tuple(found)
 
     def job(i: int) -> Job:

@@ -58,9 +58,7 @@ BUCKETS: dict[str, tuple[Bucket, ...]] = {
 }
 
 
-def overlapped(
-    jobs: JobSet, *, startup_s: float = STARTUP_S, per_byte_s: float = PER_BYTE_S
-) -> JobSet:
+def overlapped(jobs: JobSet, *, startup_s: float = STARTUP_S, per_byte_s: float = PER_BYTE_S) -> JobSet:
     """``jobs``, of Table III's models, with batches; a transfer takes startup_s + per_byte_s a byte.
 
     Raises
@@ -68,7 +66,9 @@ def overlapped(
     UnknownNameError
         When a job's model is none whose layers are known.
     """
-    cut = tuple(msgspec.structs.replace(job, batches=_batches_of(job, startup_s, per_byte_s)) for job in jobs.jobs)
+    cut = tuple(
+        msgspec.structs.replace(job, batches=_batches_of(job, startup_s, per_byte_s)) for job in jobs.jobs
+    )
     return JobSet(jobs=cut, source=f"{jobs.source}, overlapping")
 
 

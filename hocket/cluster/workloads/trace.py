@@ -96,7 +96,7 @@ def read_rows(
     header: bool | None = True,
     needed: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """The rows of delimited text that has at least ``columns``, or at least ``needed`` where a line names them.
+    """The rows of delimited text that has at least ``columns``; at least ``needed`` where a line names them.
 
     header : True: the first line names the columns, False: there is none and ``columns`` are all of them,
         None: there is one if its first cell is the first column's name.

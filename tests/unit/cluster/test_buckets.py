@@ -17,7 +17,7 @@ BUCKET_BYTES = 25 * 2**20
 
 
 def layers_of(name: str) -> list[tuple[int, int]]:
-    """Bytes and multiply-adds of a sample of each layer of a model of the zoo, as they run; nothing computes."""
+    """Bytes and multiply-adds of a sample of each layer of a zoo model, as they run; nothing computes."""
     torch = pytest.importorskip("torch")
     nn = torch.nn
     spec = models.spec(name)
@@ -34,7 +34,8 @@ def layers_of(name: str) -> list[tuple[int, int]]:
             positions = output.shape[2] * output.shape[3]  # type: ignore[attr-defined]
             found.append((4 * sum(own), module.weight.numel() * positions))
         elif isinstance(module, nn.Linear):
-            found.append((4 * sum(own), module.weight.numel() * output[0].numel() // output.shape[-1]))  # type: ignore[index,attr-defined]
+            tokens = output[0].numel() // output.shape[-1]  # type: ignore[index,attr-defined]
+            found.append((4 * sum(own), module.weight.numel() * tokens))
         elif own:
             found.append((4 * sum(own), 0))
 
@@ -95,7 +96,7 @@ def test_a_model_without_known_layers_is_refused() -> None:
         size_bytes=1e6,
         memory_bytes=0.0,
     )
-    with pytest.raises(HocketError, match="'alexnet'.*choose one of: vgg16"):
+    with pytest.raises(HocketError, match=r"'alexnet'.*choose one of: vgg16"):
         overlapped(JobSet(jobs=(job,)), startup_s=STARTUP_S)
 
 

@@ -80,7 +80,7 @@ def test_whoever_waits_in_the_middle_of_a_task_leaves_the_gpu() -> None:
         **{"forward_s": 1.7, "backward_s": 0.3, "size_bytes": 0.0},
     )
     both = run(overlapping("a", (2.0, 3.0, 0.5), iterations=2), short, policy="fifo")
-    assert both.start_s[1] == 3.2
+    assert both.start_s[1] == pytest.approx(3.2)
     # b: forward 3.5 to 5.2 s; a has been ready since 5 s and goes on then, b's backward waits for a's task.
     assert both.finish_s.tolist() == pytest.approx([5.2 + 2.5 + 2.0, 5.2 + 2.5 + 0.3])
     assert both.gpu_wait_s[0] == pytest.approx(0.2)
