@@ -6,8 +6,8 @@ has happened at an instant, in this order, and then asks for decisions:
     event in                    what it does
     end_task(worker)            a segment of a task is over; at the end of the task the GPU is idle. After the
                                 last segment of all its workers a job inside one server has completed an
-                                iteration, one on several is ready to transfer; with batches one begins anew
-                                and is ready to transfer whenever its next batch is complete
+                                iteration, one on several is ready to transfer. With batches it begins the
+                                next iteration, and is ready to transfer whenever the next batch is complete
     end_transfer(job)           an iteration is complete, or a batch has arrived for which workers may wait
     stop_transfer(job)          a chunk is over of a transfer that has lost its claim (psrsf, srpt)
     finish_jobs()               the memory of jobs with no iteration left is free

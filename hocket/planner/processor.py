@@ -32,7 +32,7 @@ class SerialTimes:
 
 
 def serial_times(graph: StepGraph, order: Indices, durations_s: Seconds | None = None) -> SerialTimes:
-    """Run the operations ``order`` (indices), which hold every producer; durations: by default the oracle's."""
+    """Run the operations ``order`` (indices), all producers among them; durations: else the oracle's."""
     each_s = graph.oracle_s if durations_s is None else durations_s
     ends = np.cumsum(each_s[order])
     start_s, end_s = np.full(graph.num_operations, np.inf), np.full(graph.num_operations, -np.inf)
