@@ -68,6 +68,8 @@ class Simulation:
         self.now = Fraction(0)
         self.per_server = cluster.gpus_per_server
         self.rack = cluster.rack_of().tolist()
+        self.times = {run: self.times_of(run) for run in self.runs}
+        self.pieces = {run: self.pieces_of(run) for run in self.runs}
         self.alone = {run: self.settled(run) for run in self.runs if run.job.batches}
 
     # What orders jobs.
@@ -279,14 +281,14 @@ class Simulation:
 
     # Jobs that overlap: an iteration in pieces, cut wherever a batch is complete or due.
 
-    def times(self, run: Run) -> list[tuple[Fraction, Fraction]]:
+    def times_of(self, run: Run) -> list[tuple[Fraction, Fraction]]:
         """When each batch is complete, and when it is due."""
         end = self.computing(run)
         return [(min(exact(batch.ready_s), end), exact(batch.due_s)) for batch in run.job.batches]
 
-    def pieces(self, run: Run) -> list[tuple[Fraction, Fraction, str]]:
+    def pieces_of(self, run: Run) -> list[tuple[Fraction, Fraction, str]]:
         forward, end = exact(run.job.forward_s), self.computing(run)
-        marks = sorted({mark for times in self.times(run) for mark in times})
+        marks = sorted({mark for times in self.times[run] for mark in times})
         pieces = []
         for first, last, task in ((Fraction(0), forward, "forward"), (forward, end, "backward")):
             cuts = [first, *(mark for mark in marks if first < mark < last), last]
@@ -295,13 +297,13 @@ class Simulation:
 
     def settled(self, run: Run) -> Fraction:
         """What the sixteenth iteration takes alone."""
-        times = self.times(run)
+        times = self.times[run]
         now = free = begun = Fraction(0)
         arrivals = [Fraction(0) for _ in times]
         for _ in range(16):
             begun = now
             ready: dict[int, Fraction] = {}
-            for first, last, _ in self.pieces(run):
+            for first, last, _ in self.pieces[run]:
                 now = max([now, *(arrivals[i] for i, (_, due) in enumerate(times) if due <= first)])
                 now += last - first
                 for i, (complete, _) in enumerate(times):
@@ -314,7 +316,7 @@ class Simulation:
 
     def reached(self, run: Run, g: int) -> Fraction:
         """How far the job has computed its iteration on a GPU."""
-        pieces = self.pieces(run)
+        pieces = self.pieces[run]
         return pieces[run.piece[g]][0] if run.piece[g] < len(pieces) else self.computing(run)
 
     def complete(self, run: Run, number: int) -> bool:
@@ -322,20 +324,20 @@ class Simulation:
         iteration, batch = divmod(number, len(run.job.batches))
         if iteration != run.iteration:
             return iteration < run.iteration
-        return all(self.reached(run, g) >= self.times(run)[batch][0] for g in run.gpus)
+        return all(self.reached(run, g) >= self.times[run][batch][0] for g in run.gpus)
 
     def may_compute(self, run: Run, g: int) -> bool:
         if not run.overlaps:
             return run.phase.get(g) in ("forward", "backward")
         before = (run.iteration - 1) * len(run.job.batches)
-        due = [i for i, (_, due) in enumerate(self.times(run)) if due <= self.reached(run, g)]
+        due = [i for i, (_, due) in enumerate(self.times[run]) if due <= self.reached(run, g)]
         return run.phase[g] == "waits" and all(before + i < run.arrived for i in due)
 
     def stalled(self, run: Run) -> bool:
         return not run.ends and not any(self.may_compute(run, g) for g in run.gpus)
 
     def end_piece(self, run: Run, g: int) -> None:
-        pieces = self.pieces(run)
+        pieces = self.pieces[run]
         task = pieces[run.piece[g]][2]
         run.piece[g] += 1
         if run.piece[g] == len(pieces):
@@ -447,7 +449,7 @@ class Simulation:
             if waiting and not any(g in run.ends for run in here):
                 first = min(waiting, key=self.key)
                 if first.overlaps:
-                    begin, end, _ = self.pieces(first)[first.piece[g]]
+                    begin, end, _ = self.pieces[first][first.piece[g]]
                     first.phase[g], first.ends[g] = "computes", self.now + end - begin
                 else:
                     forward = first.phase[g] == "forward"
