@@ -90,7 +90,7 @@ def on_ray(
     Raises
     ------
     HocketError
-        As ``function`` raises it, and when there is no Ray or no cluster.
+        As ``function`` raises it, when there is no Ray or no cluster, and when one of its processes dies.
     """
     with ray_cluster() as ray:
         sent: dict[int, Any] = {}
@@ -145,6 +145,10 @@ def ray_cluster(address: str | None = None) -> Iterator[Any]:
             raise HocketError(f"Ray cluster '{address or 'local'}' cannot be reached: {error}") from None
     try:
         yield ray
+    except ray.exceptions.RayTaskError:
+        raise  # what went wrong is in our function
+    except ray.exceptions.RayError as error:
+        raise HocketError(f"a Ray process died, perhaps for want of memory: {error}") from None
     finally:
         if ours:
             ray.shutdown()

@@ -46,6 +46,10 @@ NetworkPath = Annotated[
 Sizes = Annotated[
     Literal["paper", "wide"], typer.Option(help="Of models: Table III's, or log-uniform from 5 to 1500 MB.")
 ]
+Overlap = Annotated[
+    bool,
+    typer.Option("--overlap", help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."),
+]
 NumJobs = Annotated[int, typer.Option("--jobs", help="How many jobs; the mix of GPUs stays.")]
 Period = Annotated[str, typer.Option(help="Jobs arrive evenly over this: 1200s.")]
 Output = Annotated[
@@ -117,14 +121,17 @@ def generate(
     jobs: NumJobs = 160,
     sizes: Sizes = "paper",
     period: Period = "1200s",
+    overlap: Overlap = False,
     seed: options.Seed = 0,
 ) -> None:
     """Draw a job set."""
+    from hocket.cluster.workloads import overlapped
     from hocket.document import check_writable
 
     if output is not None:
         check_writable(output)
-    _put(_drawn(workload, seed, jobs, sizes, period), output)
+    drawn = _drawn(workload, seed, jobs, sizes, period)
+    _put(overlapped(drawn) if overlap else drawn, output)
 
 
 @app.command("import")
@@ -157,10 +164,19 @@ def sweep(
         list[Path] | None, typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload.")
     ] = None,
     workload: Annotated[str | None, typer.Option(help="Draw job sets instead: paper.")] = None,
-    seeds: Annotated[int, typer.Option(help="How many job sets to draw, from --seed on.")] = 20,
-    num_jobs: NumJobs = 160,
-    sizes: Sizes = "paper",
-    period: Period = "1200s",
+    seeds: Annotated[
+        int | None, typer.Option(help="How many job sets to draw, from --seed on; else 20.")
+    ] = None,
+    num_jobs: Annotated[
+        int | None, typer.Option("--jobs", help="How many jobs of a workload; else 160.")
+    ] = None,
+    sizes: Annotated[
+        Literal["paper", "wide"] | None, typer.Option(help="Of a workload's models; else paper.")
+    ] = None,
+    period: Annotated[
+        str | None, typer.Option(help="Over which a workload's jobs arrive; else 1200s.")
+    ] = None,
+    overlap: Overlap = False,
     placements: Annotated[str, typer.Option(help="Several by commas.")] = "lwf-1",
     policies: Annotated[str, typer.Option(help="Several by commas; others are compared with the first.")] = (
         "srsf-1,ada-srsf,psrsf"
@@ -182,6 +198,7 @@ def sweep(
     """Compare placements and policies over many job sets, each on the same ones."""
     from hocket.cluster.jobs import read_jobs
     from hocket.cluster.sweep import sweep as run
+    from hocket.cluster.workloads import overlapped
     from hocket.network import parse_bytes
     from hocket.report.cluster_table import paired_table, sweep_table
 
@@ -191,11 +208,28 @@ def sweep(
         servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
     )
     if workload is not None:
+        seeds = 20 if seeds is None else seeds
         if seeds < 1:
             raise HocketError(f"{seeds} seeds are no job set; give at least 1")
         drawn = range(seed, seed + seeds)
-        job_sets = [_drawn(workload, each, num_jobs, sizes, period) for each in drawn]
+        num_jobs = 160 if num_jobs is None else num_jobs
+        job_sets = [_drawn(workload, each, num_jobs, sizes or "paper", period or "1200s") for each in drawn]
+        if overlap:
+            costs = {"startup_s": cluster.startup_s, "per_byte_s": cluster.per_byte_s}
+            job_sets = [overlapped(each, **costs) for each in job_sets]
     else:
+        of_workloads = {
+            "seeds": seeds,
+            "jobs": num_jobs,
+            "sizes": sizes,
+            "period": period,
+            "overlap": overlap,
+        }
+        given = [f"--{name}" for name, value in of_workloads.items() if value not in (None, False)]
+        if given:
+            raise HocketError(
+                f"{', '.join(given)}: JOBS files say so themselves; leave it out, or give --workload"
+            )
         job_sets = [read_jobs(path) for path in jobs or ()]
         drawn = range(seed, seed + len(job_sets))
     with progress("simulating") as report:

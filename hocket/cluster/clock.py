@@ -14,7 +14,7 @@ import numpy as np
 from hocket.cluster.engine import end_task, end_transfer, start_tasks, submit
 from hocket.cluster.placing import finish_jobs, place_queue
 from hocket.cluster.progress import chunk_end, transfer_end
-from hocket.cluster.records import IN_BACKWARD, NEVER, NONE, TRANSFERRING, Ints, Records
+from hocket.cluster.records import IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
 from hocket.cluster.state import State
 from hocket.cluster.stretches import (
     STRETCH,
@@ -45,7 +45,7 @@ class Clock(NamedTuple):
     tree: Ints  # minima over lanes, GPUs and then jobs
     mate: Ints  # (G,) the next GPU whose task started with this one's
     group_size: Ints  # (G,) of the first of them
-    leader: Ints  # (J, 2) where a forward or backward task started first, at the latest such instant
+    leader: Ints  # (J, 2) where a forward or backward segment started first, at the latest such instant
     stamp: Ints  # (J, 2) that instant's number
     groups: Ints  # (G,) room to work in
     arrivals: Ints  # (J,) jobs by arrival
@@ -98,6 +98,16 @@ def _write(log, hands, shown, where, j, start, end):
 
 
 @kernel
+def _unwritten(log, hands, jobs, j, now):
+    """Whether nothing of the iterations that job j has left is to be written down."""
+    if not log.wanted:
+        return True
+    # Transfers are, to the end: how many there are at a time is.
+    end = now + jobs[j].remaining * (jobs[j].forward + jobs[j].backward)
+    return jobs[j].num_servers == 0 and (hands[0].spans == len(log.spans) or end <= log.from_tick)
+
+
+@kernel
 def _write_transfer(log, hands, jobs, ports, j, end):
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         _write(log, hands, SHOWN_REDUCE, ports[p].link, j, log.opened[j], end)
@@ -120,9 +130,9 @@ def run(state, rules, clock, log, most_instants):
     )
     flows, moved, placed, started = state.flows, state.moved, state.placed, state.started
     candidates, altered, left, queue = state.candidates, state.altered, state.bytes_left, state.queue
-    sites = state.sites
+    segments, batch_bytes, sites = state.segments, state.batch_bytes, state.sites
     fair = (sites.capacity, sites.route, state.rate, state.room, state.load)
-    lists = (jobs, workers, gpus, ports, links, touched, changed, flows, moved, ready, counts)
+    lists = (jobs, workers, gpus, ports, links, batch_bytes, touched, changed, flows, moved, ready, counts)
     tree, mate, group_size, leader, stamp = (
         clock.tree,
         clock.mate,
@@ -158,23 +168,63 @@ def run(state, rules, clock, log, most_instants):
                 while g != NONE:
                     w = gpus[g].running
                     if log.wanted:
-                        j, shown, duration = workers[w].job, SHOWN_FORWARD, jobs[workers[w].job].forward
-                        if workers[w].phase == IN_BACKWARD:
-                            shown, duration = SHOWN_BACKWARD, jobs[j].backward
-                        _write(log, hands, shown, g, j, now - duration, now)
-                    end_task(jobs, workers, gpus, touched, ready, over, counts, rules, w, now)
+                        j = workers[w].job
+                        segment = segments[jobs[j].first_segment + workers[w].phase // 2]
+                        shown = SHOWN_BACKWARD if segment.backward == 1 else SHOWN_FORWARD
+                        _write(log, hands, shown, g, j, now - segment.ticks, now)
+                    end_task(
+                        jobs,
+                        workers,
+                        gpus,
+                        segments,
+                        batch_bytes,
+                        touched,
+                        ready,
+                        over,
+                        counts,
+                        rules,
+                        w,
+                        now,
+                    )
                     g = mate[g]
                 continue
             j = lane - num_gpus
             if stretches[j].passing == 1:
                 end_stretch(
-                    jobs, workers, gpus, touched, over, counts, rules, stretches, passing, hands, j, now
+                    jobs,
+                    workers,
+                    gpus,
+                    segments,
+                    touched,
+                    over,
+                    counts,
+                    rules,
+                    stretches,
+                    passing,
+                    hands,
+                    j,
+                    now,
                 )
             elif jobs[j].claims == 1 or now == transfer_end(jobs, rules, j):
                 if log.wanted:
                     _write_transfer(log, hands, jobs, ports, j, now)
                 end_transfer(
-                    jobs, workers, gpus, touched, ports, links, changed, flows, over, counts, rules, j, now
+                    jobs,
+                    workers,
+                    gpus,
+                    segments,
+                    batch_bytes,
+                    touched,
+                    ports,
+                    links,
+                    changed,
+                    flows,
+                    ready,
+                    over,
+                    counts,
+                    rules,
+                    j,
+                    now,
                 )
             else:
                 stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
@@ -189,7 +239,9 @@ def run(state, rules, clock, log, most_instants):
         if counts[0].queued > 0 and (memory_freed or arrived > hands[0].arrived):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
-            place_queue(jobs, workers, gpus, ports, links, touched, queue, placed, counts, sites, rules, now)
+            place_queue(
+                jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
+            )
         hands[0].events += arrived - hands[0].arrived
         hands[0].arrived = arrived
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
@@ -227,19 +279,21 @@ def run(state, rules, clock, log, most_instants):
             set_time(tree, num_gpus + j, end)
             if log.wanted:
                 if jobs[j].stage == TRANSFERRING and log.opened[j] == NONE:
-                    log.opened[j] = jobs[j].since
+                    log.opened[j] = now
                 elif jobs[j].stage != TRANSFERRING and log.opened[j] != NONE:
                     _write_transfer(log, hands, jobs, ports, j, now)
         counts[0].moved = 0
 
-        # Idle GPUs start to compute.
+        # GPUs start to compute, or go on.
         start_tasks(jobs, workers, gpus, touched, started, counts)
         num_groups = 0
         for i in range(counts[0].started):
             w = started[i]
-            g, j, part = workers[w].gpu, workers[w].job, np.int64(workers[w].phase == IN_BACKWARD)
-            if stamp[j, part] == instant:
-                first = leader[j, part]
+            g, j, k = workers[w].gpu, workers[w].job, workers[w].phase // 2
+            part = segments[jobs[j].first_segment + k].backward
+            first = leader[j, part]
+            # Workers that have waited for others' tasks may be in different segments of one task.
+            if stamp[j, part] == instant and workers[gpus[first].running].phase == workers[w].phase:
                 mate[g], mate[first] = mate[first], g
                 group_size[first] += 1
             else:
@@ -251,16 +305,16 @@ def run(state, rules, clock, log, most_instants):
             g = groups[i]
             w = gpus[g].running
             j = workers[w].job
-            if workers[w].phase == IN_BACKWARD:
-                set_time(tree, g, now + jobs[j].backward)
-            elif (
-                group_size[g] == jobs[j].gpus
-                and not log.wanted
+            if (
+                workers[w].phase == IN_FORWARD
+                and group_size[g] == jobs[j].gpus
+                and _unwritten(log, hands, jobs, j, now)
                 and may_pass(jobs, workers, gpus, ports, links, rules, j)
             ):
                 set_time(tree, num_gpus + j, begin_stretch(jobs, rules, stretches, passing, hands, j, now))
             else:
-                set_time(tree, g, now + jobs[j].forward)
+                k = workers[w].phase // 2
+                set_time(tree, g, now + segments[jobs[j].first_segment + k].ticks)
 
         if log.wanted:
             level = 0

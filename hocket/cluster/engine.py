@@ -4,9 +4,11 @@ Whoever drives it (the virtual clock of :mod:`hocket.cluster.clock`, or a manage
 has happened at an instant, in this order, and then asks for decisions:
 
     event in                    what it does
-    end_task(worker)            the GPU is idle; after its last backward task a job inside one server has
-                                completed an iteration, one on several is ready to transfer
-    end_transfer(job)           an iteration is complete
+    end_task(worker)            a segment of a task is over; at the end of the task the GPU is idle. After the
+                                last segment of all its workers a job inside one server has completed an
+                                iteration, one on several is ready to transfer. With batches it begins the
+                                next iteration, and is ready to transfer whenever the next batch is complete
+    end_transfer(job)           an iteration is complete, or a batch has arrived for which workers may wait
     stop_transfer(job)          a chunk is over of a transfer that has lost its claim (psrsf, srpt)
     finish_jobs()               the memory of jobs with no iteration left is free
     submit(job)                 it queues
@@ -14,26 +16,27 @@ has happened at an instant, in this order, and then asks for decisions:
     decision                    action out
     place_queue()               ``placed``: jobs that have GPUs now, in order; who does not fit is passed over
     decide_transfers()          ``moved``: jobs whose transfer started or stopped, or has another rate
-    start_tasks()               ``started``: workers that compute now; each idle GPU takes its first ready one
+    start_tasks()               ``started``: workers that compute their next segment: those in the middle of
+                                a task that need not wait; then each idle GPU takes its first ready one
 
-Placing is in :mod:`hocket.cluster.placing`, transfers are in :mod:`hocket.cluster.transfers`. Jobs queue,
-transfer and compute in the order of ``key``, then ``rank``. Every function changes the state in place and
-costs what it decides about, not what there is: nobody looks at all jobs. Functions take the arrays they need,
-because passing the whole state counts references to all of it.
+Placing is in :mod:`hocket.cluster.placing`, transfers are in :mod:`hocket.cluster.transfers`, segments are in
+:mod:`hocket.cluster.segments`. Jobs queue, transfer and compute in the order of ``key``, then ``rank``. Every
+function changes the state in place and costs what it decides about, not what there is: nobody looks at all
+jobs. Functions take the arrays they need, because passing the whole state counts references to all of it.
 """
 
 from __future__ import annotations
 
 from hocket.cluster.policies.dispatch import before, key_of
 from hocket.cluster.records import (
-    BACKWARD,
     COMPUTING,
     FORWARD,
+    HELD,
     NONE,
     QUEUED,
     WAITING,
 )
-from hocket.cluster.transfers import leave, want_transfer
+from hocket.cluster.transfers import account, leave, want_transfer
 from hocket.kernel import kernel
 
 
@@ -61,53 +64,167 @@ def submit(jobs, queue, counts, rules, j):
 
 
 @kernel
-def begin_iteration(jobs, workers, gpus, touched, counts, j, now):
-    """Let every worker of job j wait for its GPU."""
-    jobs[j].stage, jobs[j].since, jobs[j].pending = COMPUTING, now, jobs[j].gpus
-    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-        workers[w].phase = FORWARD
-        touch(gpus, touched, counts, workers[w].gpu)
+def _note_stall(jobs, j, now):
+    """Note whether all that is left of job j's iteration waits for batches."""
+    stalled = 1 if jobs[j].held == jobs[j].pending else 0
+    if stalled != jobs[j].stalled:
+        account(jobs, j, now)
+        jobs[j].stalled = stalled
 
 
 @kernel
-def end_iterations(jobs, workers, gpus, touched, over, counts, rules, j, done, now):
+def begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now):
+    """Let every worker of job j wait for its GPU, or for batches if the first segment needs some."""
+    jobs[j].begun, jobs[j].pending = now, jobs[j].gpus
+    phase = FORWARD
+    if jobs[j].overlaps == 1 and segments[jobs[j].first_segment].needs > jobs[j].arrived:
+        phase = HELD
+        jobs[j].held = jobs[j].gpus
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        workers[w].phase = phase
+        touch(gpus, touched, counts, workers[w].gpu)
+    _note_stall(jobs, j, now)
+    jobs[j].stalls = 0
+
+
+@kernel
+def end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, done, now):
     """Let job j have completed that many iterations, the last one now; it begins the next, or is over."""
     jobs[j].remaining -= done
     if jobs[j].remaining > 0:
         jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
-        begin_iteration(jobs, workers, gpus, touched, counts, j, now)
+        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
     else:
         over[counts[0].over] = j
         counts[0].over += 1
 
 
 @kernel
-def end_task(jobs, workers, gpus, touched, ready, over, counts, rules, w, now):
-    """Let a worker's task end."""
-    j, g = workers[w].job, workers[w].gpu
-    gpus[g].running = NONE
-    touch(gpus, touched, counts, g)
-    workers[w].phase += 1
-    if workers[w].phase < WAITING:
+def _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j):
+    """Let job j, which overlaps, have one iteration less; who goes first on its GPUs may change with that."""
+    jobs[j].remaining -= 1
+    if jobs[j].remaining == 0:
+        over[counts[0].over] = j
+        counts[0].over += 1
         return
-    jobs[j].pending -= 1
-    if jobs[j].pending > 0:
-        return
-    jobs[j].gpu_wait += now - jobs[j].since - jobs[j].forward - jobs[j].backward
-    if jobs[j].num_servers > 0:
-        want_transfer(jobs, ready, counts, rules, j, now)
-    else:
-        end_iterations(jobs, workers, gpus, touched, over, counts, rules, j, 1, now)
+    jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        touch(gpus, touched, counts, workers[w].gpu)
 
 
 @kernel
-def end_transfer(jobs, workers, gpus, touched, ports, links, changed, flows, over, counts, rules, j, now):
-    """Let job j's transfer, and with it an iteration, end."""
+def _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now):
+    """Let job j, which overlaps, have computed an iteration: the next begins beside what this one sends.
+
+    What the iteration before sends has arrived: a batch is needed before its gradients are computed anew.
+    """
+    jobs[j].arrived -= jobs[j].num_batches
+    jobs[j].complete -= jobs[j].num_batches
+    sent = jobs[j].arrived == jobs[j].num_batches
+    if sent:
+        _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j)
+    if jobs[j].remaining > (0 if sent else 1):
+        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+    else:
+        _note_stall(jobs, j, now)
+
+
+@kernel
+def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, j, now):
+    """Let a batch of job j have arrived: workers that it kept waiting may compute, the next may be sent."""
+    jobs[j].arrived += 1
+    if jobs[j].arrived == jobs[j].num_batches:
+        _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j)
+    if jobs[j].held > 0:
+        for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+            if workers[w].phase > HELD:
+                continue
+            k = HELD - workers[w].phase
+            if segments[jobs[j].first_segment + k].needs <= jobs[j].arrived:
+                workers[w].phase = 2 * k
+                jobs[j].held -= 1
+                touch(gpus, touched, counts, workers[w].gpu)
+        _note_stall(jobs, j, now)
+    if jobs[j].arrived < jobs[j].complete:
+        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+
+
+@kernel
+def _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, now):
+    """Let a worker of job j, which overlaps, have passed a segment; the last one completes batches."""
+    segments[segment].passed += 1
+    if segments[segment].passed < jobs[j].gpus:
+        return
+    segments[segment].passed = 0
+    jobs[j].complete = jobs[j].num_batches + segments[segment].gives
+    if jobs[j].stage == COMPUTING and jobs[j].arrived < jobs[j].complete:
+        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+
+
+@kernel
+def end_task(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, w, now):
+    """Let the segment end that a worker computes, and its task, if that is the last one of it."""
+    j, g = workers[w].job, workers[w].gpu
+    touch(gpus, touched, counts, g)
+    k = (workers[w].phase + 1) // 2  # the next segment
+    segment = jobs[j].first_segment + k - 1
+    if jobs[j].overlaps == 1:
+        _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, now)
+    if k < jobs[j].num_segments:
+        workers[w].phase = 2 * k
+        if segments[segment + 1].backward != segments[segment].backward:
+            gpus[g].running = NONE
+        if jobs[j].overlaps == 1 and segments[segment + 1].needs > jobs[j].arrived:
+            workers[w].phase = HELD - k
+            jobs[j].held += 1
+            _note_stall(jobs, j, now)
+        return
+    gpus[g].running = NONE
+    workers[w].phase = WAITING
+    jobs[j].pending -= 1
+    if jobs[j].pending > 0:
+        if jobs[j].overlaps == 1:
+            _note_stall(jobs, j, now)
+        return
+    jobs[j].gpu_wait += now - jobs[j].begun - jobs[j].stalls - jobs[j].forward - jobs[j].backward
+    if jobs[j].overlaps == 1:
+        _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now)
+    elif jobs[j].num_servers > 0:
+        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+        jobs[j].stalled = 1
+    else:
+        end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
+
+
+@kernel
+def end_transfer(
+    jobs,
+    workers,
+    gpus,
+    segments,
+    batch_bytes,
+    touched,
+    ports,
+    links,
+    changed,
+    flows,
+    ready,
+    over,
+    counts,
+    rules,
+    j,
+    now,
+):
+    """Let job j's transfer end: of a batch, or of an iteration, which is complete with it."""
     jobs[j].sent += jobs[j].chunk_left + jobs[j].later
     jobs[j].chunk_left = jobs[j].later = 0.0
     jobs[j].claims = 0
     leave(jobs, ports, links, changed, flows, counts, j, now)
-    end_iterations(jobs, workers, gpus, touched, over, counts, rules, j, 1, now)
+    jobs[j].stage = COMPUTING
+    if jobs[j].overlaps == 1:
+        _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, j, now)
+    else:
+        end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
 
 
 @kernel
@@ -116,7 +233,7 @@ def first_ready(jobs, workers, gpus, g):
     first = NONE
     w = gpus[g].resident
     while w != NONE:
-        ready = workers[w].phase == FORWARD or workers[w].phase == BACKWARD
+        ready = workers[w].phase >= 0 and workers[w].phase % 2 == 0
         if ready and (first == NONE or before(jobs, workers[w].job, workers[first].job)):
             first = w
         w = workers[w].next
@@ -125,16 +242,22 @@ def first_ready(jobs, workers, gpus, g):
 
 @kernel
 def start_tasks(jobs, workers, gpus, touched, started, counts):
-    """Let each touched GPU that is idle take its first ready worker; fills ``started``."""
+    """Let workers in the middle of a task go on, and each touched GPU that is idle take its first ready one.
+
+    Fills ``started``. Who is in the middle of a task and has to wait for a batch leaves its GPU to others.
+    """
     num_started = 0
     for i in range(counts[0].touched):
         g = touched[i]
         gpus[g].touched = 0
-        if gpus[g].running != NONE:
-            continue
-        w = first_ready(jobs, workers, gpus, g)
-        if w != NONE:
+        w = gpus[g].running
+        if w != NONE and workers[w].phase >= 0:
+            if workers[w].phase % 2 == 1:
+                continue
+        else:
+            w = first_ready(jobs, workers, gpus, g)
             gpus[g].running = w
+        if w != NONE:
             workers[w].phase += 1
             started[num_started] = w
             num_started += 1

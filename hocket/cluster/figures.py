@@ -63,6 +63,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     average_network_wait_s: float | None = None
 
 
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt."""
+
+    gpu_memory_bytes: float
+    chunk_bytes: float
+    sharing: str
+    racks: int
+    oversubscription: float
+    startup_s: float
+    per_byte_s: float
+    contention_per_byte_s: float
+
+
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
     """Completion times that so many percent of the jobs do not exceed."""
 
@@ -86,7 +99,10 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterRow(Figures, frozen=True, kw_only=True):
-    """One placement and policy on one job set: the keys of ``cluster simulate --json``."""
+    """One placement and policy on one job set: the keys of ``cluster simulate --json``.
+
+    ``overlapping``: jobs whose transfers overlap their computing.
+    """
 
     placement: str
     policy: str
@@ -97,6 +113,8 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     seed: int = 0
     servers: int | None = None
     gpus_per_server: int | None = None
+    setting: Setting | None = None
+    overlapping: int = 0
     percentiles: Percentiles | None = None
     contention: Contention | None = None
 
@@ -104,6 +122,20 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     def name(self) -> str:
         """What tells it from others on the same job set."""
         return f"{self.placement} / {self.policy}"
+
+
+def setting_of(cluster: Cluster, chunk_bytes: float) -> Setting:
+    """What a run on ``cluster`` is repeated with."""
+    return Setting(
+        gpu_memory_bytes=cluster.gpu_memory_bytes,
+        chunk_bytes=chunk_bytes,
+        sharing=cluster.sharing,
+        racks=cluster.racks,
+        oversubscription=cluster.oversubscription,
+        startup_s=cluster.startup_s,
+        per_byte_s=cluster.per_byte_s,
+        contention_per_byte_s=cluster.eta_s,
+    )
 
 
 def figures_of(run: ClusterRun) -> Figures:
@@ -153,6 +185,8 @@ def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster, seed: int) -> C
         seed=seed,
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
+        setting=setting_of(cluster, run.chunk_bytes),
+        overlapping=sum(bool(job.batches) for job in jobs.jobs),
         events=run.events,
         wall_s=run.wall_s,
     )
@@ -197,6 +231,9 @@ def check_cluster_row(row: ClusterRow, source: str, field: str = "") -> None:
     for key, value in _numbers(row):
         if value < 0:
             raise FormatError(source, prefix + key, f"{value} is negative; it must be 0 or more")
+    for key, value in _numbers(row.setting) if row.setting is not None else ():
+        if value < 0:
+            raise FormatError(source, f"{prefix}setting.{key}", f"{value} is negative; it must be 0 or more")
     for i, job in enumerate(row.jobs):
         for key, value in _numbers(job):
             if value < 0:

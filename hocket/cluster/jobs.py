@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from hocket.document import decode, read_bytes, write_json
 from hocket.errors import FormatError
@@ -17,13 +19,30 @@ _MOST_GPUS = 1_000_000
 _MOST_ITERATIONS = 10**12
 _LONGEST_S = 1e9
 _LARGEST_BYTES = 2.0**53  # sizes take part in float arithmetic: past this they would not be exact
+_MOST_BATCHES = 10_000
+_SAME = 1 + 1e-9  # what differs by less is the same but for rounding
+_FROM_STEP = ("model", "forward_s", "backward_s", "size_bytes", "batches")
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradients that travel together beside computing.
+
+    ``ready_s``: they are complete when an iteration has computed for so long; ``due_s``: the next iteration
+    computes no further than this before they have arrived.
+    """
+
+    size_bytes: float
+    ready_s: float
+    due_s: float
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One training job: every iteration, each of its GPUs computes, then all of them AllReduce.
 
     ``arrival_s``: when it is submitted; ``forward_s``, ``backward_s``: what each GPU computes an iteration;
-    ``size_bytes``: what one AllReduce sums up; ``memory_bytes``: what it needs of each of its GPUs.
+    ``size_bytes``: what its AllReduces sum up in one; ``memory_bytes``: what it needs of each of its GPUs.
+    ``batches``: in the order in which they travel, one at a time; with them transfers overlap computing, and
+    the next iteration begins when this one is computed. Without any there is one transfer after each.
     """
 
     id: str
@@ -35,6 +54,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: float
     size_bytes: float
     memory_bytes: float
+    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +102,116 @@ def _check(job: Job, place: int, source: str) -> None:
     if job.forward_s + job.backward_s == 0:
         refuse("backward_s", "is 0 and so is forward_s; an iteration computes for some time")
 
+    if job.batches:
+        _check_batches(job, refuse)
+
+
+def _check_batches(job: Job, refuse: Callable[[str, str], NoReturn]) -> None:
+    computing_s = job.forward_s + job.backward_s
+    if len(job.batches) > _MOST_BATCHES:
+        refuse("batches", f"{len(job.batches)} of them are more than {_MOST_BATCHES}; send more at once")
+    for i, batch in enumerate(job.batches):
+        field = f"batches[{i}]"
+        if not 0 <= batch.size_bytes <= _LARGEST_BYTES:
+            refuse(f"{field}.size_bytes", f"{batch.size_bytes} is not a number of bytes between 0 and 2^53")
+        if not 0 < batch.ready_s <= computing_s * _SAME:
+            rule = f"{batch.ready_s} is not above 0 and up to forward_s + backward_s = {computing_s:.15g}"
+            refuse(f"{field}.ready_s", rule)
+        if not 0 <= batch.due_s < computing_s:
+            rule = f"{batch.due_s} is not from 0 to below forward_s + backward_s = {computing_s:.15g}"
+            refuse(f"{field}.due_s", rule)
+        if batch.due_s > batch.ready_s:
+            rule = f"{batch.due_s} is after ready_s {batch.ready_s}, when its gradients are computed anew"
+            refuse(f"{field}.due_s", rule)
+    total = sum(batch.size_bytes for batch in job.batches)
+    if abs(total - job.size_bytes) > (_SAME - 1) * job.size_bytes:
+        refuse("batches", f"have {total:.15g} bytes and size_bytes is {job.size_bytes:.15g}; make them agree")
+
+
+class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a file has it; ``step`` and ``plan``, if given, say what it leaves out."""
+
+    id: str
+    gpus: int
+    iterations: int
+    arrival_s: float
+    memory_bytes: float
+    model: str | UnsetType = UNSET
+    forward_s: float | UnsetType = UNSET
+    backward_s: float | UnsetType = UNSET
+    size_bytes: float | UnsetType = UNSET
+    batches: tuple[Batch, ...] = ()
+    step: str | dict[str, Any] | UnsetType = UNSET
+    plan: str | dict[str, Any] | UnsetType = UNSET
+
 
 class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal["hocket.jobs/1"]
-    jobs: tuple[Job, ...]
+    jobs: tuple[_JobRow, ...]
 
 
 def read_jobs(path: str | Path) -> JobSet:
     """Read a ``hocket.jobs/1`` file (``.json``, ``.json.gz`` or ``.json.zst``).
+
+    The steps and plans that it names are read, too, from where they are as seen from the file's folder.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
     """
-    file = decode(read_bytes(path), _JobsFile, JOBS_FORMAT, str(path))
-    return JobSet(jobs=file.jobs, source=str(path))
+    source = str(path)
+    file = decode(read_bytes(path), _JobsFile, JOBS_FORMAT, source)
+    steps = _Steps(Path(path).parent)
+    jobs = tuple(_job(row, steps, source, f"jobs[{i}]") for i, row in enumerate(file.jobs))
+    return JobSet(jobs=jobs, source=source)
+
+
+def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
+    if row.step is UNSET and row.plan is UNSET:
+        from_step: dict[str, Any] = {}
+        for key in _FROM_STEP[:-1]:
+            if getattr(row, key) is UNSET:
+                raise FormatError(source, field, f"object missing required field `{key}`")
+            from_step[key] = getattr(row, key)
+        from_step["batches"] = row.batches
+    else:
+        if row.step is UNSET or row.plan is UNSET:
+            given, other = ("step", "plan") if row.plan is UNSET else ("plan", "step")
+            raise FormatError(source, f"{field}.{other}", f"is missing beside {given}; give both, or neither")
+        for key in _FROM_STEP[1:]:
+            if getattr(row, key) not in (UNSET, ()):
+                rule = "is what the step and the plan say; leave it out, or leave them out"
+                raise FormatError(source, f"{field}.{key}", rule)
+        from_step = steps.lowered(row.step, row.plan, f"{source}: {field}")
+        if row.model is not UNSET:
+            from_step = from_step | {"model": row.model}
+    return Job(
+        id=row.id,
+        gpus=row.gpus,
+        iterations=row.iterations,
+        arrival_s=row.arrival_s,
+        memory_bytes=row.memory_bytes,
+        **from_step,
+    )
+
+
+class _Steps:
+    """Steps and plans that jobs carry or name, each file read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def lowered(self, step: str | dict[str, Any], plan: str | dict[str, Any], where: str) -> dict[str, Any]:
+        """What of a job a step and its plan say."""
+        from hocket.cluster.overlap import read_overlapped
+
+        if not isinstance(step, str) or not isinstance(plan, str):
+            return read_overlapped(step, plan, self._folder, where)
+        if (step, plan) not in self._found:
+            self._found[step, plan] = read_overlapped(step, plan, self._folder, where)
+        return self._found[step, plan]
 
 
 def write_jobs(jobs: JobSet, path: str | Path) -> None:
@@ -106,5 +220,5 @@ def write_jobs(jobs: JobSet, path: str | Path) -> None:
 
 
 def jobs_document(jobs: JobSet) -> dict[str, Any]:
-    """The ``hocket.jobs/1`` document of ``jobs`` as plain data."""
-    return {"format": JOBS_FORMAT, "jobs": [msgspec.structs.asdict(job) for job in jobs.jobs]}
+    """The ``hocket.jobs/1`` document of ``jobs`` as plain data; steps and plans are batches in it."""
+    return {"format": JOBS_FORMAT, "jobs": [msgspec.to_builtins(job) for job in jobs.jobs]}

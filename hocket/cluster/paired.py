@@ -8,7 +8,7 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from hocket.cluster.figures import Figures, Floats
+from hocket.cluster.figures import Figures, Floats, Setting
 from hocket.intervals import interval_95
 
 
@@ -62,7 +62,15 @@ class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows in the order asked for, and each pair of them, the later one against the earlier."""
+    """All rows in the order asked for, and each pair of them, the later one against the earlier.
+
+    ``overlapping``: jobs of all job sets whose transfers overlap their computing.
+    """
+
+    servers: int
+    gpus_per_server: int
+    setting: Setting
+    overlapping: int
 
     job_sets: int
     rows: tuple[SweepRow, ...]

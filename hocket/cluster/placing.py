@@ -5,7 +5,7 @@ from __future__ import annotations
 from hocket.cluster.engine import begin_iteration
 from hocket.cluster.placement.dispatch import choose_gpus
 from hocket.cluster.policies.dispatch import key_of
-from hocket.cluster.records import FINISHED, NONE
+from hocket.cluster.records import COMPUTING, FINISHED, NONE
 from hocket.kernel import kernel
 
 
@@ -81,6 +81,11 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
             _add_port(jobs, ports, links, route, rules, j, at)
     jobs[j].num_servers = jobs[j].num_hops
     jobs[j].per_iteration += jobs[j].reduce
+    if jobs[j].num_batches > 0:
+        jobs[j].overlaps = 1
+        jobs[j].first_segment += jobs[j].num_segments
+        jobs[j].num_segments = jobs[j].overlapped_segments
+        jobs[j].arrived = jobs[j].complete = jobs[j].num_batches
     first, last = rack[chosen[0] // rules.gpus_per_server], rack[chosen[-1] // rules.gpus_per_server]
     if len(capacity) > num_servers and first != last:
         at = NONE
@@ -95,7 +100,7 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
 
 
 @kernel
-def place_on(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now):
+def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now):
     """Give job j the GPUs in ``sites.chosen``, ascending, and let it begin."""
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
     for i in range(jobs[j].gpus):
@@ -106,11 +111,14 @@ def place_on(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j
     _connect(jobs, ports, links, sites.rack, sites.capacity, sites.route, rules, j, chosen[: jobs[j].gpus])
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     jobs[j].started = now
-    begin_iteration(jobs, workers, gpus, touched, counts, j, now)
+    jobs[j].stage = COMPUTING
+    begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
 
 
 @kernel
-def place_queue(jobs, workers, gpus, ports, links, touched, queue, placed, counts, sites, rules, now):
+def place_queue(
+    jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
+):
     """Place whoever fits, in order; fills ``placed``."""
     kept = num_placed = 0
     for i in range(counts[0].queued):
@@ -118,7 +126,7 @@ def place_queue(jobs, workers, gpus, ports, links, touched, queue, placed, count
         if sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
             memory = sites.class_memory[jobs[j].memory_class]
             choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory)
-            place_on(jobs, workers, gpus, ports, links, touched, counts, sites, rules, j, now)
+            place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now)
             placed[num_placed] = j
             num_placed += 1
         else:

@@ -18,10 +18,14 @@ Records = npt.NDArray[Any]
 
 NONE = -1
 NEVER = np.iinfo(np.int64).max
-# Stages of a job.
+# Stages of a job; one that is placed and neither ready to transfer nor transferring computes, or waits to.
 SUBMITTED, QUEUED, COMPUTING, READY, TRANSFERRING, FINISHED = range(6)
-# Phases of a worker, a job's part on one of its GPUs: waiting for its GPU in the even ones before the last.
-FORWARD, IN_FORWARD, BACKWARD, IN_BACKWARD, WAITING = range(5)
+# Phases of a worker, a job's part on one of its GPUs: 2k while it waits for the GPU to compute segment k,
+# 2k + 1 while it computes that, HELD - k while it may not, because batches have yet to arrive. Named: those
+# of a job without batches: its segments are its forward and its backward task.
+FORWARD, IN_FORWARD, BACKWARD, IN_BACKWARD = range(4)
+WAITING = -1  # it has computed what there is of the iteration
+HELD = -2
 
 JOB = np.dtype(
     [
@@ -39,10 +43,16 @@ JOB = np.dtype(
         ("gpus", np.int64),
         ("forward", np.int64),
         ("backward", np.int64),
-        ("remaining", np.int64),  # iterations
+        (
+            "remaining",
+            np.int64,
+        ),  # iterations that are not complete: computed, and all that they send has arrived
         ("per_iteration", np.int64),  # service of one, on one GPU; with the transfer once that is known to be
-        ("pending", np.int64),  # workers that have yet to end their backward task
-        ("since", np.int64),  # when it began to compute, was ready to transfer, or its transfer started
+        ("pending", np.int64),  # workers that have yet to compute all of the iteration under way
+        ("begun", np.int64),  # when the iteration under way began
+        ("since", np.int64),  # when its stage changed, or ``stalled`` did
+        ("stalled", np.int64),  # whether nothing of it goes on but transfers
+        ("stalls", np.int64),  # for how long that has been so since ``begun``
         # Its transfer, as of ``moving_since``.
         ("chunk_left", np.float64),  # bytes left of the chunk under way
         ("later", np.float64),  # bytes left in later chunks
@@ -55,18 +65,44 @@ JOB = np.dtype(
         ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
         ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("alone_per_byte", np.float64),  # with all its links for itself
+        # Its segments, and its batches if its transfers overlap its computing.
+        ("first_segment", np.int64),  # of those in use
+        ("num_segments", np.int64),
+        ("overlaps", np.int64),  # whether its batches are in use: it has some, and is on several servers
+        ("first_batch", np.int64),
+        ("num_batches", np.int64),
+        ("overlapped_segments", np.int64),  # they follow its forward and its backward task
+        (
+            "complete",
+            np.int64,
+        ),  # batches whose gradients are, from the first of the iteration before this one
+        ("arrived", np.int64),  # of these
+        ("held", np.int64),  # workers that may not compute before more have arrived
         # Figures.
-        ("size", np.float64),  # bytes of a transfer
+        ("size", np.float64),  # bytes of its transfer; with batches, of the last one that was ready
         ("sent", np.float64),  # bytes
-        ("transferring", np.int64),
-        ("network_wait", np.int64),
+        ("transferring", np.int64),  # of the time that it was stalled
+        ("network_wait", np.int64),  # of that, too
         ("gpu_wait", np.int64),
         ("iterations", np.int64),
-        ("reduce", np.int64),  # a + b * size: its transfer alone, as keys count it
+        (
+            "reduce",
+            np.int64,
+        ),  # what its transfers alone add to computing, as keys count it: a + b * size, or less
         ("memory_class", np.int64),
         ("arrival", np.int64),
         ("started", np.int64),
         ("finished", np.int64),
+    ],
+    align=True,
+)
+SEGMENT = np.dtype(
+    [
+        ("ticks", np.int64),
+        ("backward", np.int64),  # whether it belongs to the backward task
+        ("needs", np.int64),  # batches of the iteration before that must have arrived
+        ("gives", np.int64),  # batches of this iteration that are complete when all workers have passed it
+        ("passed", np.int64),  # workers that have
     ],
     align=True,
 )
@@ -76,7 +112,7 @@ PORT = np.dtype([("job", np.int64), ("link", np.int64), ("next", np.int64)], ali
 GPU = np.dtype(
     [
         ("resident", np.int64),  # the first worker placed here, WORKER.next the others
-        ("running", np.int64),  # a worker, or NONE
+        ("running", np.int64),  # a worker that computes, or is between two segments of a task; or NONE
         ("free", np.int64),  # bytes
         ("touched", np.int64),  # whether it is listed in ``touched``
     ],

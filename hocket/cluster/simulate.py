@@ -40,13 +40,15 @@ class ClusterRun:
     gpus : of each job (server, GPU of that server) of all its GPUs.
     queueing_s, gpu_wait_s, computing_s, network_wait_s, transferring_s : (J,) what its time went into, and
         add up to it: until it had GPUs; what its iterations' computing took longer because others used its
-        GPUs; computing; ready to transfer and not admitted; transferring.
+        GPUs; computing; ready to transfer and not admitted; transferring. Where transfers overlap the job's
+        own computing the last two are the time in which nothing else of it went on.
     busy_gpu_s : seconds that all GPUs computed, added up.
     makespan_s : from the first arrival to the last end.
     gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.
-    events, wall_s : what the simulation looked at, and took.
+    events, wall_s : what the simulation looked at, and took, compiling left out.
     levels : (n, 2) if recorded: from when on the busiest server has carried how many transfers.
     timeline : if recorded.
+    chunk_bytes : where "psrsf" and "srpt" could preempt a transfer.
     """
 
     placement: str
@@ -67,6 +69,7 @@ class ClusterRun:
     wall_s: float
     levels: Floats | None = None
     timeline: Timeline | None = None
+    chunk_bytes: float = CHUNK_BYTES
 
 
 def simulate(
@@ -104,6 +107,9 @@ def simulate(
     clock = clocks.make_clock(state)
     from_tick = round(min(record_from_s / tick_s, _NO_TICK)) if record else 0
     log = _make_log(record, from_tick, record_spans, len(state.jobs))
+    prepared = time.perf_counter()
+    clocks.run(state, rules, clock, log, 0)  # what has to be compiled or loaded is, before the clock goes on
+    began += time.perf_counter() - prepared
     levels = _run(state, rules, clock, log)
     return _outcome(
         state,
@@ -114,6 +120,7 @@ def simulate(
         events=int(clock.hands[0]["events"]),
         levels=levels * (tick_s, 1.0) if record else None,
         timeline=timeline_of(jobs, cluster, log.spans[: clock.hands[0]["spans"]], tick_s) if record else None,
+        chunk_bytes=float(chunk_bytes),
         began=began,
     )
 

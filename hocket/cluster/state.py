@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.jobs import JobSet
+from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.placement.base import Placement
 from hocket.cluster.policies.base import Policy
 from hocket.cluster.records import (
@@ -18,6 +18,7 @@ from hocket.cluster.records import (
     LINK,
     NONE,
     PORT,
+    SEGMENT,
     WAITING,
     WORKER,
     Floats,
@@ -26,11 +27,13 @@ from hocket.cluster.records import (
     Rules,
     Sites,
 )
+from hocket.cluster.segments import overlapped_segments, settled_ticks, task_segments
 from hocket.errors import HocketError
 
 # Sums of services stay below, and so do times: contention and chunks have their share in the estimate.
 _MOST_TICKS = 2.0**61
 _FEWEST_TICKS = 1000  # of an iteration: durations are rounded by less than a thousandth
+_NUM_TASKS = 2
 
 
 class State(NamedTuple):
@@ -47,6 +50,7 @@ class State(NamedTuple):
     gpus: Records  # (G,) GPU
     ports: Records
     links: Records  # (links,) LINK
+    segments: Records  # SEGMENT: of each job its two tasks, then, if it has batches, those that these cut
     counts: Records  # (1,) COUNTS
     sites: Sites
     queue: Ints  # (J,)
@@ -60,6 +64,7 @@ class State(NamedTuple):
     moved: Ints  # (J,)
     candidates: Ints  # (J,) room to work in, as are those below
     altered: Ints  # (J,)
+    batch_bytes: Floats  # of each job's batches, in their order
     bytes_left: Floats  # (J,)
     rate: Floats  # (J,) bytes a tick
     room: Floats  # (links,)
@@ -136,6 +141,7 @@ def make_state(
         gpus=gpus,
         ports=ports,
         links=links,
+        segments=_segment_rows(jobs, tick_s),
         counts=np.zeros(1, COUNTS),
         sites=Sites(
             class_memory=class_memory,
@@ -159,6 +165,7 @@ def make_state(
         moved=room(num_jobs),
         candidates=room(num_jobs),
         altered=room(num_jobs),
+        batch_bytes=np.array([batch.size_bytes for job in jobs.jobs for batch in job.batches], np.float64),
         bytes_left=np.zeros(num_jobs),
         rate=np.zeros(num_jobs),
         room=np.zeros(num_links),
@@ -167,13 +174,26 @@ def make_state(
     return state, rules, tick_s
 
 
+def _segment_rows(jobs: JobSet, tick_s: float) -> Records:
+    segments = [
+        segment
+        for job in jobs.jobs
+        for segment in (*task_segments(job, tick_s), *overlapped_segments(job, tick_s))
+    ]
+    rows = np.zeros(len(segments), SEGMENT)
+    rows["ticks"], rows["backward"], rows["needs"], rows["gives"] = np.array(segments, np.int64).T
+    return rows
+
+
 def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
     rows = np.zeros(len(jobs.jobs), JOB)
     for i, job in enumerate(jobs.jobs):
         row = rows[i]
         row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
         row["forward"], row["backward"] = round(job.forward_s / tick_s), round(job.backward_s / tick_s)
-        row["reduce"] = round((cluster.startup_s + cluster.per_byte_s * job.size_bytes) / tick_s)
+        row["reduce"] = _exposed_ticks(job, cluster, tick_s)
+        row["num_segments"], row["num_batches"] = _NUM_TASKS, len(job.batches)
+        row["overlapped_segments"] = len(overlapped_segments(job, tick_s))
         row["size"], row["arrival"] = job.size_bytes, round(job.arrival_s / tick_s)
         if row["forward"] + row["backward"] < _FEWEST_TICKS:
             raise HocketError(
@@ -183,7 +203,23 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))
     rows["first_worker"] = np.cumsum(rows["gpus"]) - rows["gpus"]
+    rows["first_batch"] = np.cumsum(rows["num_batches"]) - rows["num_batches"]
+    num_segments = rows["num_segments"] + rows["overlapped_segments"]
+    rows["first_segment"] = np.cumsum(num_segments) - num_segments
     return rows
+
+
+def _exposed_ticks(job: Job, cluster: Cluster, tick_s: float) -> int:
+    """What its transfers alone add to an iteration's computing: all of them, unless they overlap."""
+
+    def alone(size_bytes: float) -> int:
+        return round((cluster.startup_s + cluster.per_byte_s * size_bytes) / tick_s)
+
+    if not job.batches:
+        return alone(job.size_bytes)
+    segments = overlapped_segments(job, tick_s)
+    settled = settled_ticks(segments, tuple(alone(batch.size_bytes) for batch in job.batches))
+    return settled - sum(segment.ticks for segment in segments)
 
 
 def _check_fits(jobs: JobSet, cluster: Cluster) -> None:
@@ -209,7 +245,8 @@ def _tick_s(jobs: JobSet, cluster: Cluster, chunk: float) -> float:
     # max-min fairly fill some link, at least the narrowest.
     total_s = 0.0
     for job in jobs.jobs:
-        chunks = 1.0 if math.isinf(chunk) else job.size_bytes / chunk + 1.0
+        transfers = max(1, len(job.batches))
+        chunks = transfers + (0.0 if math.isinf(chunk) else job.size_bytes / chunk)
         per_byte_s = (cluster.per_byte_s + cluster.eta_s) * cluster.oversubscription
         transfer_s = chunks * cluster.startup_s + per_byte_s * job.size_bytes
         service_s = job.iterations * (job.forward_s + job.backward_s + transfer_s)

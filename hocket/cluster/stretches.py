@@ -35,7 +35,7 @@ STRETCH = np.dtype(
 @kernel
 def may_pass(jobs, workers, gpus, ports, links, rules, j):
     """Whether job j, which starts to compute on all its GPUs, can pass iterations as one."""
-    if jobs[j].remaining < 2:
+    if jobs[j].remaining < 2 or jobs[j].overlaps == 1:
         return False
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         if links[ports[p].link].user != p or ports[p].next != NONE:
@@ -56,7 +56,7 @@ def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     period = jobs[j].forward + jobs[j].backward
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
-    jobs[j].gpu_wait += now - jobs[j].since
+    jobs[j].gpu_wait += now - jobs[j].begun
     stretches[j].passing, stretches[j].began = 1, now
     stretches[j].since, stretches[j].period = now, period
     stretches[j].place = hands[0].passing
@@ -98,7 +98,9 @@ def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
 
 
 @kernel
-def end_stretch(jobs, workers, gpus, touched, over, counts, rules, stretches, passing, hands, j, now):
+def end_stretch(
+    jobs, workers, gpus, segments, touched, over, counts, rules, stretches, passing, hands, j, now
+):
     """Let job j be over: nothing has interrupted it."""
     catch_up(jobs, rules, stretches, j, now)
     close_stretch(stretches, passing, hands, j)
@@ -106,18 +108,18 @@ def end_stretch(jobs, workers, gpus, touched, over, counts, rules, stretches, pa
         workers[w].phase = WAITING
         gpus[workers[w].gpu].running = NONE
         touch(gpus, touched, counts, workers[w].gpu)
-    end_iterations(jobs, workers, gpus, touched, over, counts, rules, j, 0, now)
+    end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 0, now)
 
 
 @kernel
 def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     """Let job j, in the middle of a stretch, go on event by event, as if it had come here so."""
-    jobs, workers, gpus, ports, links, touched, changed, flows, moved, ready, counts = lists
+    jobs, workers, gpus, ports, links, batch_bytes, touched, changed, flows, moved, ready, counts = lists
     catch_up(jobs, rules, stretches, j, now)
     close_stretch(stretches, passing, hands, j)
     set_time(tree, len(gpus) + j, NEVER)
     begun = stretches[j].since
-    jobs[j].since, jobs[j].pending = begun, jobs[j].gpus
+    jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
     if offset == 0 and now > stretches[j].began:
         phase, end = FORWARD, NEVER
@@ -142,18 +144,19 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     if phase == WAITING:
         jobs[j].pending = 0
         if offset == computing:
-            want_transfer(jobs, ready, counts, rules, j, now)
+            want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
         else:
             jobs[j].startup_left, jobs[j].claims = rules.startup, 1
             jobs[j].per_byte = jobs[j].alone_per_byte
             reset(jobs, j, jobs[j].size, rules.chunk)
             occupy(jobs, ports, links, changed, flows, moved, counts, j, begun + computing)
+        jobs[j].stalled = 1
 
 
 @kernel
 def resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now):
     """Let stretches go on event by event into which somebody comes at this instant."""
-    jobs, workers, gpus, ports, links, touched, _, _, _, _, counts = lists
+    jobs, workers, gpus, ports, links, _, touched, _, _, _, _, counts = lists
     for i in range(counts[0].touched):
         g = touched[i]
         w = gpus[g].running

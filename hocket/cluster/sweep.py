@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.figures import figures_of
+from hocket.cluster.figures import figures_of, setting_of
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.paired import Sweep, SweepRun, paired_rows, sweep_row
 from hocket.cluster.placement.registry import placement_of
@@ -65,7 +65,16 @@ def sweep(
         sweep_row(placement, policy, runs[k * count : (k + 1) * count])
         for k, (placement, policy) in enumerate(settings)
     )
-    return Sweep(job_sets=count, rows=rows, pairs=paired_rows(rows), wall_s=time.perf_counter() - began)
+    return Sweep(
+        servers=cluster.num_servers,
+        gpus_per_server=cluster.gpus_per_server,
+        setting=setting_of(cluster, float(chunk_bytes)),
+        overlapping=sum(bool(job.batches) for jobs in job_sets for job in jobs.jobs),
+        job_sets=count,
+        rows=rows,
+        pairs=paired_rows(rows),
+        wall_s=time.perf_counter() - began,
+    )
 
 
 def _run(

@@ -17,10 +17,25 @@ _SAME_RATE = 1e-12
 
 
 @kernel
-def want_transfer(jobs, ready, counts, rules, j, now):
-    """Let job j, whose gradients are complete, wait for its links."""
-    jobs[j].stage, jobs[j].since, jobs[j].claims = READY, now, 0
+def account(jobs, j, now):
+    """Add what job j's stage has lasted to what its time went to, if nothing else of it went on."""
+    if jobs[j].stalled == 1:
+        if jobs[j].stage == TRANSFERRING:
+            jobs[j].transferring += now - jobs[j].since
+        else:
+            jobs[j].network_wait += now - jobs[j].since
+        jobs[j].stalls += now - jobs[j].since
+    jobs[j].since = now
+
+
+@kernel
+def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
+    """Let job j, whose gradients (those of its next batch) are complete, wait for its links."""
+    account(jobs, j, now)
+    jobs[j].stage, jobs[j].claims = READY, 0
     jobs[j].startup_left, jobs[j].ranked_at, jobs[j].blocker = rules.startup, NONE, NONE
+    if jobs[j].overlaps == 1:
+        jobs[j].size = batch_bytes[jobs[j].first_batch + jobs[j].arrived % jobs[j].num_batches]
     reset(jobs, j, jobs[j].size, rules.chunk)
     ready[counts[0].ready] = j
     counts[0].ready += 1
@@ -68,8 +83,7 @@ def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
 def leave(jobs, ports, links, changed, flows, counts, j, now):
     """Let job j's transfer be under way no longer: it is over, or preempted."""
     jobs[j].ranked_at = NONE
-    jobs[j].transferring += now - jobs[j].since
-    jobs[j].since = now
+    account(jobs, j, now)
     counts[0].flows -= 1
     last = flows[counts[0].flows]
     flows[jobs[j].flow], jobs[last].flow = last, jobs[j].flow
@@ -87,7 +101,7 @@ def stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, n
 
 @kernel
 def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
-    jobs[j].network_wait += now - jobs[j].since
+    account(jobs, j, now)
     occupy(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 

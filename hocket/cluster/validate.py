@@ -6,11 +6,12 @@ from hocket.cluster.progress import progress
 from hocket.cluster.records import (
     COMPUTING,
     FINISHED,
-    IN_BACKWARD,
-    IN_FORWARD,
+    HELD,
     NONE,
     READY,
     TRANSFERRING,
+    WAITING,
+    Floats,
     Rules,
 )
 from hocket.cluster.state import State
@@ -28,6 +29,7 @@ def validate(state: State, rules: Rules, now: int) -> None:
         assert residents.get(j, 0) == (job["gpus"] if placed else 0), f"job {j} is where it should not be"
         assert (job["stage"] == FINISHED) == (job["remaining"] == 0), f"job {j} is over too early or too late"
         _check_bytes(state, rules, j, now)
+        _check_batches(state, j)
     assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
 
 
@@ -45,7 +47,7 @@ def _check_gpus(state: State) -> dict[int, int]:
             here.add(worker["job"])
             residents[worker["job"]] = residents.get(worker["job"], 0) + 1
             used += memory[worker["job"]]
-            computes = worker["phase"] in (IN_FORWARD, IN_BACKWARD)
+            computes = worker["phase"] > 0 and worker["phase"] % 2 == 1
             assert computes == (gpu["running"] == w), f"GPU {g} runs two tasks, or none that it should"
             w = worker["next"]
         assert gpu["free"] >= 0, f"GPU {g} has given more memory than it has"
@@ -70,19 +72,52 @@ def _check_links(state: State) -> None:
 
 
 def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
-    """Bytes sent are bytes owed: those of complete iterations, and of the transfer under way."""
+    """Bytes sent are bytes owed: of complete iterations, of batches after them, and of what is sent now."""
     job = state.jobs[j]
     if job["num_servers"] == 0:
         assert job["sent"] == 0.0, f"job {j} sends inside a server"
         return
-    owed = (job["iterations"] - job["remaining"]) * job["size"]
+    owed = (job["iterations"] - job["remaining"]) * _iteration_bytes(state, j)
+    if job["overlaps"]:
+        arrived = job["arrived"] - (job["num_batches"] if job["arrived"] >= job["num_batches"] else 0)
+        owed += _batch_bytes(state, j)[:arrived].sum()
     if job["stage"] in (READY, TRANSFERRING):
         owed += job["size"] - job["chunk_left"] - job["later"]
-    assert abs(job["sent"] - owed) <= _ROUNDING * (job["iterations"] * job["size"] + 1.0), (
-        f"job {j} lost bytes"
-    )
+    most = job["iterations"] * _iteration_bytes(state, j) + 1.0
+    assert abs(job["sent"] - owed) <= _ROUNDING * most, f"job {j} lost bytes"
     if job["stage"] == TRANSFERRING:
         chunk_left, later, startup_left = progress(state.jobs, rules, j, now)
         assert 0.0 <= chunk_left <= min(rules.chunk, job["size"])
         assert later >= 0.0
         assert startup_left >= 0
+
+
+def _batch_bytes(state: State, j: int) -> Floats:
+    job = state.jobs[j]
+    return state.batch_bytes[job["first_batch"] : job["first_batch"] + job["num_batches"]]
+
+
+def _iteration_bytes(state: State, j: int) -> float:
+    job = state.jobs[j]
+    return float(_batch_bytes(state, j).sum() if job["overlaps"] else job["size"])
+
+
+def _check_batches(state: State, j: int) -> None:
+    """A job sends what is complete, in order, and nobody computes what needs more than has arrived."""
+    job = state.jobs[j]
+    if not job["overlaps"] or job["stage"] == FINISHED:
+        return
+    num, arrived, complete = job["num_batches"], job["arrived"], job["complete"]
+    assert 0 <= arrived <= complete <= 2 * num, f"job {j} has sent what is not complete"
+    assert (job["stage"] == COMPUTING) == (arrived == complete), (
+        f"job {j} forgot a batch, or sends one too many"
+    )
+    workers = state.workers[job["first_worker"] : job["first_worker"] + job["gpus"]]
+    segments = state.segments[job["first_segment"] : job["first_segment"] + job["num_segments"]]
+    held = workers["phase"] <= HELD
+    assert held.sum() == job["held"]
+    assert (segments["needs"][HELD - workers["phase"][held]] > arrived).all(), f"job {j} waits for nothing"
+    may = workers["phase"] >= 0
+    assert (segments["needs"][workers["phase"][may] // 2] <= arrived).all(), f"job {j} computes too early"
+    assert job["pending"] == (workers["phase"] != WAITING).sum()
+    assert job["stalled"] == (job["held"] == job["pending"])

@@ -31,11 +31,12 @@ class SerialTimes:
     total_s: float
 
 
-def serial_times(graph: StepGraph, order: Indices) -> SerialTimes:
-    """Run the operations ``order`` (indices), which hold every producer, with the oracle's durations."""
-    ends = np.cumsum(graph.oracle_s[order])
+def serial_times(graph: StepGraph, order: Indices, durations_s: Seconds | None = None) -> SerialTimes:
+    """Run the operations ``order`` (indices), all producers among them; durations: else the oracle's."""
+    each_s = graph.oracle_s if durations_s is None else durations_s
+    ends = np.cumsum(each_s[order])
     start_s, end_s = np.full(graph.num_operations, np.inf), np.full(graph.num_operations, -np.inf)
-    start_s[order], end_s[order] = ends - graph.oracle_s[order], ends
+    start_s[order], end_s[order] = ends - each_s[order], ends
     ready_s, used_s = np.full(graph.num_parameters, -np.inf), np.full(graph.num_parameters, np.inf)
     maker = graph.produces.row_of_entry()
     np.maximum.at(ready_s, graph.produces.indices, end_s[maker])

@@ -11,6 +11,7 @@ from hocket.cluster.figures import PARTS, ClusterRow, JobRow
 from hocket.report.table import TimeUnit
 
 _MOST_POINTS = 2000
+_MOST_SPANS = 20_000  # on GPUs; a page of more is slow to open
 # The kinds of spans that say which GPUs a job has, by whether its transfers cross the network.
 _KINDS = ("local", "networked")
 
@@ -62,7 +63,8 @@ class Residence(NamedTuple):
 def residence_figure(panels: Iterable[Residence], unit: TimeUnit) -> dict[str, Any]:
     """Which job is on which GPU and when, as what draws timelines takes it; jobs that share one lie in lanes.
 
-    Times begin at 0 with the first arrival.
+    Times begin at 0 with the first arrival. Of very many jobs the first ones are drawn, as the
+    caption says.
     """
     names: dict[str, int] = {}
     drawn = [_panel(panel.caption, panel.row, names, unit) for panel in panels]
@@ -74,7 +76,8 @@ def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit)
     # The end of the last job in each lane of each GPU.
     ends_s: dict[tuple[int, int], list[float]] = {}
     spans = []
-    for job in sorted(row.jobs, key=lambda job: job.start_s):
+    ordered = _first_jobs(row)
+    for job in ordered:
         kind = int(len({server for server, _ in job.gpus}) > 1)
         name = names.setdefault(_name(job), len(names))
         for gpu in job.gpus:
@@ -85,7 +88,7 @@ def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit)
     stacked = [(gpu, lane) for gpu in sorted(ends_s) for lane in range(len(ends_s[gpu]))]
     places = {place: i for i, place in enumerate(stacked)}
     return {
-        "caption": caption,
+        "caption": caption + ("" if len(ordered) == len(row.jobs) else f", the first {len(ordered)} jobs"),
         "policy": row.policy,
         "title": "",
         "end": max(span[5] for span in spans) * unit.per_second if spans else 0.0,
@@ -104,3 +107,10 @@ def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit)
 def _name(job: JobRow) -> str:
     model = f", {job.model}" if job.model else ""
     return f"{job.id}{model}, {len(job.gpus)} GPU{'' if len(job.gpus) == 1 else 's'}"
+
+
+def _first_jobs(row: ClusterRow) -> list[JobRow]:
+    """The jobs by start, as many as can be drawn."""
+    ordered = sorted(row.jobs, key=lambda job: job.start_s)
+    drawn = np.cumsum([len(job.gpus) for job in ordered])
+    return ordered[: max(1, int(np.searchsorted(drawn, _MOST_SPANS, side="right")))]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket.cluster.figures import PARTS, ClusterRow
+from hocket.cluster.figures import PARTS, ClusterRow, Setting
 from hocket.errors import HocketError
 from hocket.report.cluster_figure import Residence, cluster_figure, residence_figure
-from hocket.report.cluster_table import PART_NAMES, cluster_columns
+from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.figures import Panel, timeline_figure
 from hocket.report.load import ClusterEntry
 from hocket.report.page import Tile, rendered
@@ -56,8 +56,11 @@ def _job_set(row: ClusterRow) -> tuple[tuple[str, float], ...]:
 
 def _names(rows: Sequence[ClusterRow]) -> list[str]:
     """What each row is called in pictures: its setting, and its job set where there are several."""
-    sources = {row.source for row in rows}
-    return [row.name if len(sources) == 1 else f"{row.name}, {row.source}" for row in rows]
+    sources, chunks = {row.source for row in rows}, {chunk_text(row) for row in rows}
+    names = [row.name if len(chunks) == 1 else f"{row.name}, {chunk_text(row)}" for row in rows]
+    return [
+        name if len(sources) == 1 else f"{name}, {row.source}" for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def _setup(rows: Sequence[ClusterRow]) -> str:
@@ -72,7 +75,30 @@ def _setup(rows: Sequence[ClusterRow]) -> str:
     sources = {row.source for row in rows}
     if len(sources) == 1 and (source := sources.pop()):
         parts.append(source)
+    settings = {row.setting for row in rows}
+    if len(settings) == 1 and (setting := settings.pop()) is not None:
+        parts.append(_setting_text(setting))
+        seeds = {row.seed for row in rows}
+        parts.append(f"seed {seeds.pop()}" if len(seeds) == 1 else f"{len(seeds)} seeds")
+    elif len(settings) > 1:
+        parts.append("several settings")
+    overlapping = {row.overlapping for row in rows}
+    if overlapping != {0}:
+        parts.append(f"{max(overlapping)} jobs overlap" if len(overlapping) == 1 else "some with overlap")
     return " · ".join(parts)
+
+
+def _setting_text(setting: Setting) -> str:
+    network = f"a {setting.startup_s:.3g} s, b {setting.per_byte_s:.3g} s/B"
+    if setting.sharing == "equation5":
+        shared = f"Eq. 5, {network}, eta {setting.contention_per_byte_s:.3g} s/B"
+    else:
+        shared = f"{setting.sharing}, {network}"
+    if setting.racks > 1:
+        shared += f", {setting.racks} racks, oversubscribed {setting.oversubscription:g} times"
+    return (
+        f"{setting.gpu_memory_bytes / 1e9:g} GB a GPU, chunks of {setting.chunk_bytes / 1e6:g} MB, {shared}"
+    )
 
 
 def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:

@@ -53,7 +53,15 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
     ]
     if len(set(sources)) > 1:
         columns.insert(0, text_column("Jobs", "Jobs", "Which job set.", sources))
+    chunks = [chunk_text(row) for row in rows]
+    if len(set(chunks)) > 1:
+        columns.insert(2, text_column("Chunk", "Chunk", "At whose end transfers may be preempted.", chunks))
     return [column for column in columns if any(cell.value is not None for cell in column.cells)]
+
+
+def chunk_text(row: ClusterRow) -> str:
+    """At the end of which chunks a row's policy may preempt transfers; empty where that is not known."""
+    return "" if row.setting is None else f"{row.setting.chunk_bytes / 1e6:g} MB"
 
 
 def cluster_table(rows: Sequence[ClusterRow]) -> Table:

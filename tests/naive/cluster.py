@@ -42,6 +42,12 @@ class Run:
     finish: Fraction | None = None
     transferring: Fraction = Fraction(0)
     network_wait: Fraction = Fraction(0)
+    # Of a job on several servers that has batches.
+    overlaps: bool = False
+    iteration: int = 0  # the one that it computes
+    arrived: int = 0  # batches, of all iterations
+    piece: dict[int, int] = field(default_factory=dict)  # of each GPU, which part of the iteration is next
+    between: set[int] = field(default_factory=set)  # GPUs that it has in the middle of a task
 
     @property
     def bytes_left(self) -> Fraction:
@@ -62,10 +68,15 @@ class Simulation:
         self.now = Fraction(0)
         self.per_server = cluster.gpus_per_server
         self.rack = cluster.rack_of().tolist()
+        self.times = {run: self.times_of(run) for run in self.runs}
+        self.pieces = {run: self.pieces_of(run) for run in self.runs}
+        self.alone = {run: self.settled(run) for run in self.runs if run.job.batches}
 
     # What orders jobs.
 
     def reduce(self, run: Run) -> Fraction:
+        if run.job.batches:
+            return self.alone[run] - self.computing(run)
         return self.a + self.b * exact(run.job.size_bytes)
 
     def computing(self, run: Run) -> Fraction:
@@ -208,7 +219,7 @@ class Simulation:
         return [run for run in self.runs if run.running and server in run.servers]
 
     def admits(self, run: Run) -> bool:
-        size = exact(run.job.size_bytes)
+        size = run.bytes_left
         for server in run.servers:
             others = self.sharing(server)
             if self.policy == "ada-srsf":
@@ -268,6 +279,88 @@ class Simulation:
     def start_transfer(self, run: Run) -> None:
         run.ready, run.running, run.fresh_since = False, True, self.now
 
+    # Jobs that overlap: an iteration in pieces, cut wherever a batch is complete or due.
+
+    def times_of(self, run: Run) -> list[tuple[Fraction, Fraction]]:
+        """When each batch is complete, and when it is due."""
+        end = self.computing(run)
+        return [(min(exact(batch.ready_s), end), exact(batch.due_s)) for batch in run.job.batches]
+
+    def pieces_of(self, run: Run) -> list[tuple[Fraction, Fraction, str]]:
+        forward, end = exact(run.job.forward_s), self.computing(run)
+        marks = sorted({mark for times in self.times[run] for mark in times})
+        pieces = []
+        for first, last, task in ((Fraction(0), forward, "forward"), (forward, end, "backward")):
+            cuts = [first, *(mark for mark in marks if first < mark < last), last]
+            pieces += [(cuts[i], cuts[i + 1], task) for i in range(len(cuts) - 1)]
+        return pieces
+
+    def settled(self, run: Run) -> Fraction:
+        """What the sixteenth iteration takes alone."""
+        times = self.times[run]
+        now = free = begun = Fraction(0)
+        arrivals = [Fraction(0) for _ in times]
+        for _ in range(16):
+            begun = now
+            ready: dict[int, Fraction] = {}
+            for first, last, _ in self.pieces[run]:
+                now = max([now, *(arrivals[i] for i, (_, due) in enumerate(times) if due <= first)])
+                now += last - first
+                for i, (complete, _) in enumerate(times):
+                    if complete <= last:
+                        ready.setdefault(i, now)
+            for i, batch in enumerate(run.job.batches):
+                free = max(free, ready[i]) + self.a + self.b * exact(batch.size_bytes)
+                arrivals[i] = free
+        return now - begun
+
+    def reached(self, run: Run, g: int) -> Fraction:
+        """How far the job has computed its iteration on a GPU."""
+        pieces = self.pieces[run]
+        return pieces[run.piece[g]][0] if run.piece[g] < len(pieces) else self.computing(run)
+
+    def complete(self, run: Run, number: int) -> bool:
+        """Whether a batch can be sent; batches of all iterations are numbered through."""
+        iteration, batch = divmod(number, len(run.job.batches))
+        if iteration != run.iteration:
+            return iteration < run.iteration
+        return all(self.reached(run, g) >= self.times[run][batch][0] for g in run.gpus)
+
+    def may_compute(self, run: Run, g: int) -> bool:
+        if not run.overlaps:
+            return run.phase.get(g) in ("forward", "backward")
+        before = (run.iteration - 1) * len(run.job.batches)
+        due = [i for i, (_, due) in enumerate(self.times[run]) if due <= self.reached(run, g)]
+        return run.phase[g] == "waits" and all(before + i < run.arrived for i in due)
+
+    def stalled(self, run: Run) -> bool:
+        return not run.ends and not any(self.may_compute(run, g) for g in run.gpus)
+
+    def end_piece(self, run: Run, g: int) -> None:
+        pieces = self.pieces[run]
+        task = pieces[run.piece[g]][2]
+        run.piece[g] += 1
+        if run.piece[g] == len(pieces):
+            run.phase[g] = "done"
+            return
+        run.phase[g] = "waits"
+        if pieces[run.piece[g]][2] == task:
+            run.between.add(g)
+
+    def go_on(self, run: Run) -> None:
+        """Begin the next iteration where this one is computed, and be ready to send what is complete."""
+        if set(run.phase.values()) == {"done"} and run.iteration < run.job.iterations:
+            run.iteration += 1
+            if run.iteration < run.job.iterations:
+                run.phase, run.piece = dict.fromkeys(run.gpus, "waits"), dict.fromkeys(run.gpus, 0)
+        sent = run.arrived // len(run.job.batches)
+        run.remaining = run.job.iterations - min(run.iteration, sent)
+        if run.remaining == 0:
+            run.finish = self.now
+        elif not run.chunks and self.complete(run, run.arrived):
+            batch = run.job.batches[run.arrived % len(run.job.batches)]
+            run.chunks, run.ready = self.cut(exact(batch.size_bytes)), True
+
     # Time.
 
     def cut(self, size: Fraction) -> list[list[Fraction]]:
@@ -286,10 +379,11 @@ class Simulation:
         elapsed = until - self.now
         over = []
         for run in self.runs:
-            run.network_wait += elapsed if run.ready else 0
+            idle = not run.overlaps or self.stalled(run)
+            run.network_wait += elapsed if run.ready and idle else 0
             if not run.running:
                 continue
-            run.transferring += elapsed
+            run.transferring += elapsed if idle else 0
             startup, size = run.chunks[0]
             begun = min(elapsed, startup)
             run.chunks[0] = [startup - begun, size - (elapsed - begun) / costs[run]]
@@ -313,13 +407,21 @@ class Simulation:
     def instant(self, over: list[Run], arrived: list[Run]) -> None:
         for run in over:
             run.running = False
-            self.end_iteration(run)
+            if run.overlaps:
+                run.arrived += 1
+            else:
+                self.end_iteration(run)
         for run in self.placed():
             for g in [g for g in run.ends if run.ends[g] == self.now]:
                 del run.ends[g]
-                run.phase[g] = {"in forward": "backward", "in backward": "done"}[run.phase[g]]
+                if run.overlaps:
+                    self.end_piece(run, g)
+                else:
+                    run.phase[g] = {"in forward": "backward", "in backward": "done"}[run.phase[g]]
         for run in self.placed():
-            if set(run.phase.values()) == {"done"} and not run.chunks:
+            if run.overlaps:
+                self.go_on(run)
+            elif set(run.phase.values()) == {"done"} and not run.chunks:
                 if run.servers:
                     run.chunks, run.ready, run.phase = self.cut(exact(run.job.size_bytes)), True, {}
                 else:
@@ -330,19 +432,30 @@ class Simulation:
                 run.gpus, run.start = sorted(gpus), self.now
                 servers = sorted({g // self.per_server for g in gpus})
                 run.servers = servers if len(servers) > 1 else []
-                run.phase = dict.fromkeys(run.gpus, "forward")
+                run.overlaps = bool(run.servers and run.job.batches)
+                run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
+                run.piece = dict.fromkeys(run.gpus, 0)
         if self.preemptive:
             self.preempt()
         else:
             self.admit()
         for g in range(self.cluster.num_gpus):
             here = [run for run in self.placed() if g in run.gpus]
-            waiting = [run for run in here if run.phase.get(g) in ("forward", "backward")]
+            waiting = [run for run in here if self.may_compute(run, g)]
+            for run in here:
+                if g in run.between:
+                    run.between.remove(g)
+                    waiting = [run] if run in waiting else waiting
             if waiting and not any(g in run.ends for run in here):
                 first = min(waiting, key=self.key)
-                duration = first.job.forward_s if first.phase[g] == "forward" else first.job.backward_s
-                first.phase[g] = f"in {first.phase[g]}"
-                first.ends[g] = self.now + exact(duration)
+                if first.overlaps:
+                    begin, end, _ = self.pieces[first][first.piece[g]]
+                    first.phase[g], first.ends[g] = "computes", self.now + end - begin
+                else:
+                    forward = first.phase[g] == "forward"
+                    duration = first.job.forward_s if forward else first.job.backward_s
+                    first.phase[g] = f"in {first.phase[g]}"
+                    first.ends[g] = self.now + exact(duration)
 
     def run(self) -> None:
         """Let time pass until every job is over."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hocket.cluster import clock as clocks
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.placement.registry import placement_of
 from hocket.cluster.policies.registry import policy_of
 from hocket.cluster.simulate import ClusterRun, _make_log, simulate
@@ -25,23 +25,40 @@ PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "lwf-2", "earliest")
 POLICIES = ("srsf-1", "srsf-2", "srsf-3", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
 
 
-def job_set(rng: random.Random, num_gpus: int, *, ties: bool) -> JobSet:
+def job_set(rng: random.Random, num_gpus: int, *, ties: bool, overlapping: float = 0.5) -> JobSet:
     """A few jobs; with ``ties`` everything is a multiple of few numbers, so that events coincide."""
 
     def seconds(most: int) -> float:
         return rng.randint(1, most) / 10 if ties else rng.uniform(0.05, most / 10)
 
+    def batches(forward_s: float, backward_s: float, size_bytes: float) -> tuple[Batch, ...]:
+        count = rng.randint(1, 4)
+        end_s = forward_s + backward_s
+        sizes = [size_bytes / 4 if ties else size_bytes * rng.uniform(0.0, 0.25) for _ in range(count - 1)]
+        found = []
+        for size in [*sizes, size_bytes - sum(sizes)]:
+            ready_s = round(rng.randint(1, 4) / 4 * end_s if ties else rng.uniform(1e-3, end_s), 6)
+            due_s = rng.choice([0.0, rng.randint(0, 3) / 4 * end_s, rng.uniform(0.0, 0.99) * end_s])
+            due_s = min(ready_s, round(due_s, 6))
+            found.append(
+                Batch(size_bytes=size, ready_s=ready_s if ties else min(ready_s, end_s), due_s=due_s)
+            )
+        return tuple(found)
+
     def job(i: int) -> Job:
+        forward_s, backward_s = 0.0 if ties and rng.random() < 0.1 else seconds(3), seconds(4)
+        size_bytes = rng.choice([0, 1, 2, 3, 5, 10]) * 1e8 if ties else rng.uniform(1e7, 1e9)
         return Job(
             id=f"job{i}",
             model="toy",
             gpus=rng.choice([1, 1, 2, 2, 3, 4, 6]) if num_gpus >= 6 else rng.randint(1, num_gpus),
             iterations=rng.randint(1, 8),
             arrival_s=rng.randint(0, 12) / 4 if ties else rng.uniform(0, 3),
-            forward_s=0.0 if ties and rng.random() < 0.1 else seconds(3),
-            backward_s=seconds(4),
-            size_bytes=rng.choice([0, 1, 2, 3, 5, 10]) * 1e8 if ties else rng.uniform(1e7, 1e9),
+            forward_s=forward_s,
+            backward_s=backward_s,
+            size_bytes=size_bytes,
             memory_bytes=rng.choice([0.0, 3e9, 5e9, 8e9, 16e9]),
+            batches=batches(forward_s, backward_s, size_bytes) if rng.random() < overlapping else (),
         )
 
     return JobSet(jobs=tuple(job(i) for i in range(rng.randint(1, 7))))

@@ -70,14 +70,20 @@ def test_ray_says_what_processes_say() -> None:
     program = (
         "from hocket.errors import HocketError\n"
         "from hocket.parallel import on_ray\n"
-        "from tests.unit.test_parallel import double, refuse\n"
+        "from tests.unit.test_parallel import double, end, refuse\n"
         "print([value for value, _ in on_ray(double, [(k,) for k in range(3)])])\n"
         "try:\n"
         "    on_ray(refuse, [(1,)])\n"
+        "except HocketError as error:\n"
+        "    print(error)\n"
+        "try:\n"
+        "    on_ray(end, [(1,)])\n"
         "except HocketError as error:\n"
         "    print(error)\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
     )
-    assert ran.stdout.splitlines() == ["[0, 2, 4]", "jobs.json: jobs[0].gpus: 0 is too few"], ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == ["[0, 2, 4]", "jobs.json: jobs[0].gpus: 0 is too few"], ran.stderr
+    assert lines[2].startswith("a Ray process died"), ran.stderr

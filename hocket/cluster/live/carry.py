@@ -21,7 +21,7 @@ def carry(old: State, kept: Ints, new: State) -> None:
     port_of = _lookup(len(old.ports), ports)
 
     rows[:] = old.jobs[kept]
-    for name in ("first_worker", "first_port", "memory_class"):
+    for name in ("first_worker", "first_port", "first_segment", "first_batch", "memory_class"):
         rows[name] = fresh[name]
     rows["blocker"] = job_of[rows["blocker"]]
     for mine, theirs, places in ((new.workers, old.workers, workers), (new.ports, old.ports, ports)):

@@ -182,7 +182,7 @@ class Driver:
         self._leave_queue(course.row)
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(
-            s.jobs, s.workers, s.gpus, s.ports, s.links, s.touched, s.counts, s.sites, self._rules,
+            s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.counts, s.sites, self._rules,
             course.row, _tick(now_s),
         )  # fmt: skip
 
@@ -316,8 +316,8 @@ class Driver:
         s.counts[0]["placed"] = 0
         if s.counts[0]["queued"] and (arrived or self._freed):
             place_queue(
-                s.jobs, s.workers, s.gpus, s.ports, s.links, s.touched, s.queue, s.placed, s.counts, s.sites,
-                rules, now,
+                s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.queue, s.placed, s.counts,
+                s.sites, rules, now,
             )  # fmt: skip
         self._freed = False
         for j in s.placed[: s.counts[0]["placed"]].tolist():
@@ -348,7 +348,10 @@ class Driver:
                 if running and course.ended[rank] < course.tasks[rank]:
                     course.ended[rank] += 1
                     fed = True
-                    end_task(s.jobs, s.workers, s.gpus, s.touched, s.ready, s.over, s.counts, rules, w, now)
+                    end_task(
+                        s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ready, s.over, s.counts,
+                        rules, w, now,
+                    )  # fmt: skip
             done = course.job.iterations - int(row["remaining"])
             if done > course.done:
                 course.done, course.transferred = done, max(course.transferred, done)
@@ -357,8 +360,8 @@ class Driver:
                 row["network_wait"] += now - row["since"]
                 occupy(s.jobs, s.ports, s.links, s.changed, s.flows, s.moved, s.counts, j, now)
             end_transfer(
-                s.jobs, s.workers, s.gpus, s.touched, s.ports, s.links, s.changed, s.flows, s.over, s.counts,
-                rules, j, now,
+                s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ports, s.links, s.changed,
+                s.flows, s.ready, s.over, s.counts, rules, j, now,
             )  # fmt: skip
             course.done += 1
             course.chunks = 0

@@ -31,7 +31,7 @@ def placement_of(name: str) -> Placement:
     """
     if name in _CODES:
         return Placement(name=name, code=_CODES[name])
-    match = re.fullmatch(r"lwf-(\d{1,9})", name)
+    match = re.fullmatch(r"lwf-(0|[1-9]\d{0,8})", name)
     if match is None:
         raise UnknownNameError("placement", name, PLACEMENT_NAMES)
     if not 1 <= int(match[1]) <= _MOST:

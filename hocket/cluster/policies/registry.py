@@ -31,7 +31,7 @@ def policy_of(name: str) -> Policy:
     """
     if name in _POLICIES:
         return _POLICIES[name]
-    match = re.fullmatch(r"srsf-(\d{1,9})", name)
+    match = re.fullmatch(r"srsf-(0|[1-9]\d{0,8})", name)
     if match is None:
         raise UnknownNameError("policy", name, POLICY_NAMES)
     if not 1 <= int(match[1]) <= _MOST:

@@ -36,6 +36,7 @@ _COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
     *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
 )
+_NEEDED = ("job_name", "inst_num", "status", "start_time", "end_time", "plan_gpu")
 _GPU_BYTES = 16e9
 _OVER = ("Terminated", "Failed")
 
@@ -60,7 +61,7 @@ def import_alibaba(request: Request) -> Imported:
     """
     found: dict[str, _Tasks] = {}
     names: set[str] = set()
-    for row in read_rows(request.path, _COLUMNS, header=None):
+    for row in read_rows(request.path, _COLUMNS, header=None, needed=_NEEDED):
         name = row.cells["job_name"]
         names.add(name)
         start_s, end_s, percent = (_known(row, column) for column in ("start_time", "end_time", "plan_gpu"))

@@ -89,9 +89,14 @@ def moment(text: str) -> float | None:
 
 
 def read_rows(
-    path: Path, columns: Sequence[str], *, delimiter: str = ",", header: bool | None = True
+    path: Path,
+    columns: Sequence[str],
+    *,
+    delimiter: str = ",",
+    header: bool | None = True,
+    needed: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """The rows of delimited text that has at least ``columns``.
+    """The rows of delimited text that has at least ``columns``; at least ``needed`` where a line names them.
 
     header : True: the first line names the columns, False: there is none and ``columns`` are all of them,
         None: there is one if its first cell is the first column's name.
@@ -118,7 +123,7 @@ def read_rows(
             if not named:
                 named = True
                 if header or cells[0].strip() == columns[0]:
-                    names = _named(cells, columns, source)
+                    names = _named(cells, needed or columns, source)
                     continue
             if len(cells) != len(names):
                 rule = f"has {len(cells)} cells where {len(names)} columns are expected: {', '.join(names)}"

@@ -164,6 +164,9 @@ def test_sweep_compares_policies_on_the_same_job_sets(in_tmp: Path) -> None:
     assert (ran.status, ran.err) == (0, "")
     found = json.loads(ran.out)
     assert found["job_sets"] == 3
+    assert (found["servers"], found["gpus_per_server"], found["overlapping"]) == (8, 4, 0)
+    assert found["setting"]["gpu_memory_bytes"] == 16e9
+    assert found["setting"]["chunk_bytes"] == 4e6
     settings = [(row["placement"], row["policy"]) for row in found["rows"]]
     assert settings == [("lwf-1", "srsf-1"), ("lwf-1", "psrsf"), ("ff", "srsf-1"), ("ff", "psrsf")]
     assert len(found["pairs"]) == 6
@@ -178,6 +181,20 @@ def test_sweep_compares_policies_on_the_same_job_sets(in_tmp: Path) -> None:
     )
     alone = hocket("cluster", "simulate", "one.json", *SETTING, "--servers", "8", "--seed", "1", "--json")
     assert json.loads(alone.out)["average_jct_s"] == averages[1]
+
+
+def test_transfers_of_generated_jobs_overlap(in_tmp: Path) -> None:
+    few = ("--jobs", "8", "--period", "20s")
+    assert hocket("cluster", "generate", "paper", *few, "--overlap", "-o", "jobs.json").status == 0
+    ran = hocket("cluster", "simulate", "jobs.json", *SETTING, "--servers", "8", "--json")
+    row = json.loads(ran.out)
+    assert row["overlapping"] == 8
+    assert row["setting"]["sharing"] == "equation5"
+    sweep = ("cluster", "sweep", "--workload", "paper", *few, "--policies", "srsf-1", "--servers", "8")
+    found = [json.loads(hocket(*sweep, "--json", "--seeds", "1", *more).out) for more in ((), ("--overlap",))]
+    assert found[1]["overlapping"] == 8
+    assert found[1]["rows"][0]["average_jct_s"]["mean"] == row["average_jct_s"]
+    assert row["average_jct_s"] < found[0]["rows"][0]["average_jct_s"]["mean"]
 
 
 def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
@@ -199,6 +216,8 @@ def test_sweep_over_files_prints_tables_for_people(jobs: str) -> None:
         (("jobs.json", "--policies", "srsf-1,nobody"), "'nobody' is unknown"),
         (("jobs.json", "--servers", "1", "--gpus-per-server", "2"), "wide"),
         (("absent.json",), "cannot be read"),
+        (("jobs.json", "--seeds", "3", "--overlap"), "--seeds, --overlap: JOBS files say so themselves"),
+        (("jobs.json", "--sizes", "paper"), "--sizes: JOBS files say so themselves"),
     ],
 )
 def test_sweeps_that_cannot_be_served(arguments: tuple[str, ...], rule: str, jobs: str) -> None:

@@ -135,6 +135,20 @@ def test_record_writes_lanes_levels_and_stops() -> None:
     assert [span.start_s for span in short.timeline.spans] == [4.0, 6.0, 7.0]
 
 
+def test_what_is_not_drawn_is_not_simulated_one_by_one() -> None:
+    """Before the recorded time, and when all that a timeline holds is written, iterations pass at once."""
+    jobs, cluster = JobSet(jobs=(job("a", iterations=10**5),)), Cluster(num_servers=1, gpus_per_server=1)
+    runs = [
+        simulate(jobs, cluster, placement="ff", policy="fifo", record=True, **options)
+        for options in ({"record_spans": 5}, {"record_from_s": 1e6})
+    ]
+    for found in runs:
+        assert found.finish_s[0] == 3e5
+        assert found.events < 20
+    assert runs[0].timeline is not None
+    assert len(runs[0].timeline.spans) == 5
+
+
 def test_nothing_is_drawn_from_after_the_end() -> None:
     found = simulate(
         JobSet(jobs=(job("a"),)),
@@ -155,7 +169,7 @@ def test_iterations_too_short_to_count_beside_long_jobs_are_refused() -> None:
     assert run(short).finish_s[0] == pytest.approx(2e-3)
 
 
-@pytest.mark.parametrize("name", ["srsf", "srsf-", "srsf-0x2", "SRPT", ""])
+@pytest.mark.parametrize("name", ["srsf", "srsf-", "srsf-0x2", "srsf-01", "SRPT", ""])
 def test_unknown_policies_are_named(name: str) -> None:
     with pytest.raises(UnknownNameError, match="choose one of: srsf-N, ada-srsf"):
         run(job("a"), policy=name)

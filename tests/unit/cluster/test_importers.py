@@ -181,6 +181,16 @@ def test_alibaba_adds_up_the_tasks_of_a_job(trace: Path, header: bool) -> None:
     assert any(note.startswith("2 jobs left out") for note in found.notes)
 
 
+def test_alibaba_needs_the_columns_that_it_reads(trace: Path) -> None:
+    named = "job_name,inst_num,status,start_time,end_time,plan_gpu"
+    trace.write_text(f"{named}\nj1,2.0,Terminated,10,30,50.0\n")
+    (job,) = import_trace("alibaba", trace).jobs.jobs
+    assert (job.id, job.gpus, job.memory_bytes) == ("j1", 2, 8e9)
+    trace.write_text("job_name,inst_num,status,start_time,end_time\nj1,2.0,Terminated,10,30\n")
+    with pytest.raises(FormatError, match="has no column 'plan_gpu'; needed are job_name, inst_num"):
+        import_trace("alibaba", trace)
+
+
 def test_helios_keeps_what_held_a_gpu(trace: Path) -> None:
     trace.write_text(HELIOS)
     found = import_trace("helios", trace)

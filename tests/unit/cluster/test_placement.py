@@ -89,7 +89,7 @@ def test_a_job_that_never_fits_is_refused(jobs: list[Job], said: str) -> None:
         place("ff", *jobs)
 
 
-@pytest.mark.parametrize("name", ["lwf", "lwf-x", "LS", "lwf-", ""])
+@pytest.mark.parametrize("name", ["lwf", "lwf-x", "LS", "lwf-", "lwf-01", ""])
 def test_unknown_placements_are_named(name: str) -> None:
     with pytest.raises(UnknownNameError, match="choose one of: rand, ff, ls, lwf-K, earliest"):
         place(name, job("a", 1))

@@ -9,6 +9,8 @@ from fake_clusters import fake_cluster
 from fake_runs import fake_row, fake_timeline
 from test_report_page import NASTY, Page
 
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.figures import setting_of
 from hocket.errors import FormatError, HocketError
 from hocket.interop import timeline_document
 from hocket.report import ClusterEntry, load_results, render_results
@@ -99,6 +101,25 @@ def test_gpus_are_drawn_with_jobs_that_share_one_in_lanes():
     spans = sorted(zip(panel["lane"], panel["start"], panel["stop"], panel["kind"], strict=True))
     assert spans == [(0, 15, 35, 1), (1, 5, 25, 0), (1, 25, 45, 0), (2, 15, 35, 1), (3, 5, 25, 0)]
     assert panel["end"] == 45
+
+
+def test_a_page_says_what_runs_are_repeated_with():
+    setting = setting_of(Cluster(num_servers=4, gpus_per_server=4), 4e6)
+    rows = [fake_cluster(policy, setting=setting, overlapping=7, seed=3) for policy in ("psrsf", "srpt")]
+    said = page(*rows).text
+    assert "16 GB a GPU, chunks of 4 MB, Eq. 5, a 0.000669 s, b 8.53e-10 s/B, eta 2.34e-10 s/B" in said
+    assert "seed 3 · 7 jobs overlap" in said
+    large = msgspec.structs.replace(rows[0], setting=msgspec.structs.replace(setting, chunk_bytes=32e6))
+    several = page(rows[0], large)
+    assert "several settings" in several.text
+    assert [cells[2] for cells in several.cells[1:]] == ["4 MB", "32 MB"]
+
+
+def test_of_very_many_jobs_the_first_ones_are_drawn():
+    row = fake_cluster(jobs=30_000)
+    (panel,) = residence_figure([Residence("psrsf", row)], SECONDS)["panels"]
+    assert 19_000 < len(panel["start"]) <= 20_000
+    assert panel["caption"].startswith("psrsf, the first ")
 
 
 def test_spans_of_one_lane_never_overlap():
