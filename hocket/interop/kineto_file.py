@@ -1,0 +1,293 @@
+"""Kineto traces (``torch.profiler``'s Chrome traces) as events: what ran on the GPU and who launched it.
+
+Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8: operators and
+annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU, and, where they were
+recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to its call by
+``correlation``; an operator encloses what begins while it runs on its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from hocket.document import decode, read_bytes
+from hocket.errors import FormatError
+
+STEP_PREFIX = "ProfilerStep#"
+OPTIMIZER_PREFIX = "Optimizer.step#"
+NODE_PREFIX = "autograd::engine::evaluate_function"
+
+_GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
+_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"))
+_HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
+_SYNC = frozenset(("cuda_sync",))
+_READ = _GPU | _RUNTIME | _HOST | _SYNC
+_HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
+
+_LATEST_US = 1e18
+_LONGEST_US = 1e15
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Distributed(msgspec.Struct, frozen=True):
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class _Device(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _File(msgspec.Struct, frozen=True):
+    traceEvents: list[_Event]  # noqa: N815 - Chrome's name
+    distributedInfo: _Distributed = _Distributed()  # noqa: N815
+    deviceProperties: list[_Device] = []  # noqa: N815
+
+
+class HostArgs(msgspec.Struct, frozen=True):
+    """What an operator says of itself; ``sequence`` ties a forward operator to its backward one."""
+
+    function_id: int | None = msgspec.field(name="Record function id", default=None)
+    sequence: int | None = msgspec.field(name="Sequence number", default=None)
+    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = msgspec.field(name="dtype", default=None)
+
+
+class GpuArgs(msgspec.Struct, frozen=True):
+    """What a GPU operation says of itself; the last ones of collectives only."""
+
+    stream: int | None = None
+    correlation: int | None = None
+    copied_bytes: int | None = msgspec.field(name="bytes", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = msgspec.field(name="dtype", default=None)
+
+
+class _RuntimeArgs(msgspec.Struct, frozen=True):
+    correlation: int | None = None
+
+
+class _SyncArgs(msgspec.Struct, frozen=True):
+    kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
+    stream: Any = None
+    correlation: Any = None
+    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    annotation: bool
+    args: HostArgs
+    parent: Host | None = None
+
+    def chain(self) -> list[Host]:
+        """This one and what encloses it, innermost first."""
+        found, at = [], self
+        while True:
+            found.append(at)
+            if at.parent is None:
+                return found
+            at = at.parent
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of the runtime, and the innermost operator in which it was made."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    correlation: int
+    host: Host | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    """What ran on a GPU's stream; ``call`` launched it."""
+
+    name: str
+    stream: int
+    start_us: float
+    end_us: float
+    args: GpuArgs
+    call: Call
+
+
+@dataclass(slots=True, eq=False)
+class StreamWait:
+    """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
+
+    stream: int
+    call: Call
+    on_stream: int
+    recorded_by: Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One rank's trace; everything in order of its start.
+
+    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
+    ``unlaunched``: (place, start) of GPU operations whose call is not in the file.
+    """
+
+    source: str
+    rank: int | None
+    world_size: int | None
+    device: str
+    host: Sequence[Host]
+    gpu: Sequence[Gpu]
+    waits: Sequence[Call]
+    stream_waits: Sequence[StreamWait]
+    unlaunched: Sequence[tuple[int, float]] = field(default=())
+
+    def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
+        """Raise FormatError for this file."""
+        raise FormatError(self.source, place, rule)
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a Kineto trace (``.json`` or ``.json.gz``).
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the event and the rule.
+    """
+    source = str(path)
+    file = decode(read_bytes(path), _File, "", source)
+    host: list[Host] = []
+    calls: dict[int, Call] = {}
+    on_gpu: list[tuple[int, _Event, float, float, GpuArgs]] = []
+    syncs: list[_SyncArgs] = []
+    for i, event in enumerate(file.traceEvents):
+        if event.ph != "X" or event.cat not in _READ:
+            continue
+        start_us, end_us = _times(event, source, i)
+        if event.cat in _GPU:
+            on_gpu.append((i, event, start_us, end_us, _args(event, GpuArgs, source, i)))
+        elif event.cat in _RUNTIME:
+            correlation = _args(event, _RuntimeArgs, source, i).correlation
+            if correlation is not None:
+                thread = (event.pid, event.tid)
+                calls.setdefault(correlation, Call(event.name, thread, start_us, end_us, correlation))
+        elif event.cat in _SYNC:
+            syncs.append(_args(event, _SyncArgs, source, i))
+        else:
+            annotation = event.cat == "user_annotation" or event.name.startswith(
+                (STEP_PREFIX, OPTIMIZER_PREFIX)
+            )
+            args = _args(event, HostArgs, source, i)
+            host.append(Host(event.name, (event.pid, event.tid), start_us, end_us, annotation, args))
+    _nest(host, calls.values())
+    gpu, unlaunched = [], []
+    for i, event, start_us, end_us, args in on_gpu:
+        if args.stream is None or args.correlation is None:
+            raise FormatError(source, f"traceEvents[{i}].args", f"'{event.name}' needs stream and correlation")
+        call = calls.get(args.correlation)
+        if call is None:
+            unlaunched.append((i, start_us))
+        else:
+            gpu.append(Gpu(event.name, args.stream, start_us, end_us, args, call))
+    return Trace(
+        source=source,
+        rank=file.distributedInfo.rank,
+        world_size=file.distributedInfo.world_size,
+        device=next((device.name for device in file.deviceProperties if device.name), "cuda"),
+        host=sorted(host, key=lambda event: event.start_us),
+        gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
+        waits=sorted(
+            (call for call in calls.values() if call.name.endswith(_HOST_WAITS)),
+            key=lambda call: call.end_us,
+        ),
+        stream_waits=_stream_waits(syncs, calls),
+        unlaunched=unlaunched,
+    )
+
+
+def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
+    for key, value, least, most in (
+        ("ts", event.ts, -_LATEST_US, _LATEST_US),
+        ("dur", event.dur, 0.0, _LONGEST_US),
+    ):
+        if value is None or not least <= value <= most:
+            rule = f"{value} is not a number of microseconds from {least:g} to {most:g} ('{event.name}')"
+            raise FormatError(source, f"traceEvents[{i}].{key}", rule)
+    assert event.ts is not None
+    assert event.dur is not None
+    return event.ts, event.ts + event.dur
+
+
+def _args(event: _Event, type_: Any, source: str, i: int) -> Any:
+    try:
+        return msgspec.json.decode(event.args, type=type_)
+    except msgspec.MsgspecError as error:
+        rule, _, path = str(error).partition(" - at `")
+        field_ = f"traceEvents[{i}].args{path.rstrip('`').removeprefix('$')}"
+        raise FormatError(source, field_, rule[:1].lower() + rule[1:]) from None
+
+
+def _nest(host: list[Host], calls: Iterable[Call]) -> None:
+    """Find for each operator and each call what encloses it on its thread."""
+    threads: dict[Any, list[tuple[float, float, int, Host | Call]]] = {}
+    for i, event in enumerate((*host, *calls)):
+        row = (event.start_us, -event.end_us, i, event)
+        threads.setdefault(event.thread, []).append(row)
+    for rows in threads.values():
+        # Of those that begin together the longer one encloses the other, operators their calls.
+        rows.sort(key=lambda row: row[:3])
+        stack: list[Host] = []
+        for start_us, _, _, event in rows:
+            while stack and stack[-1].end_us <= start_us:
+                stack.pop()
+            enclosing = stack[-1] if stack else None
+            if isinstance(event, Host):
+                event.parent = enclosing
+                stack.append(event)
+            else:
+                event.host = enclosing
+
+
+def _stream_waits(syncs: Iterable[_SyncArgs], calls: dict[int, Call]) -> list[StreamWait]:
+    """The waits of a stream whose two calls are both in the file."""
+    found = []
+    for sync in syncs:
+        if sync.kind != "Stream Wait Event":
+            continue
+        waiting, recorded = calls.get(_whole(sync.correlation)), calls.get(_whole(sync.recorded_by))
+        if waiting is not None and recorded is not None:
+            streams = _whole(sync.stream), _whole(sync.on_stream)
+            found.append(StreamWait(streams[0], waiting, streams[1], recorded))
+    return found
+
+
+def _whole(value: Any) -> int:
+    """A number that some versions leave out or write as text; -1 for none."""
+    return value if isinstance(value, int) else -1
