@@ -26,13 +26,16 @@ Written = Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1
 @import_app.command("kineto")
 def import_kineto(
     traces: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz).")
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz)."),
     ],
     output: Written,
     execution_trace: Annotated[
         Path | None, typer.Option(help="The first rank's ExecutionTrace: shapes and dataflow.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Examples in a step; else as recorded.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Examples in a step; else as recorded.")
+    ] = None,
 ) -> None:
     """One job's Kineto traces as a step that can be planned, tuned and predicted."""
     from hocket.document import check_writable
@@ -47,7 +50,8 @@ def import_kineto(
 @import_app.command("chakra")
 def import_chakra(
     traces: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="A Chakra execution trace of each rank (.et, .gz).")
+        list[Path],
+        typer.Argument(metavar="FILE...", help="A Chakra execution trace of each rank (.et, .gz)."),
     ],
     output: Written,
 ) -> None:
@@ -64,7 +68,9 @@ def import_chakra(
 @export_app.command("chakra")
 def export_chakra(
     step: options.Step,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The Chakra execution trace to write (.et).")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The Chakra execution trace to write (.et).")
+    ],
     plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file for all-reduce.")] = None,
 ) -> None:
     """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
@@ -84,7 +90,9 @@ def export_perfetto(
         Path, typer.Argument(metavar="TIMELINE|STEP", help="A hocket.timeline/1 or hocket.step/1 file.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The trace to write (.json, .json.gz).")],
-    plan: Annotated[Path | None, typer.Option(help="Of a STEP: the hocket.plan/1 file it runs under.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Of a STEP: the hocket.plan/1 file it runs under.")
+    ] = None,
     workers: options.Workers = 4,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,

@@ -1,20 +1,22 @@
 """Chakra execution traces as a step: those that :mod:`hocket.interop.chakra_export` wrote, and other tools'.
 
-Ours read back to an equal graph. Of others, nodes are operations and their data and control dependencies
-inputs. A COMM_COLL node that is an all-reduce, and that nothing leads from to another collective, exchanges
-gradients: it is a parameter of ``comm_size`` bytes, completed by what it depends on, and awaited by what
-depends on it. Other communication is an operation that takes as long as recorded.
+Ours read back to an equal graph. Of others, nodes are operations, and what they depend on by data or control
+are their inputs; where both together make a cycle (converters renumber nodes, but not always who controls them),
+data alone. An all-reduce that nothing leads from to another collective exchanges gradients: it is a parameter of
+``comm_size`` bytes, completed by what it depends on and awaited by what depends on it. Other collectives are
+operations that take as long as recorded.
 
-**Phases.** Update: what follows an all-reduce of gradients, or is called in ``Optimizer.step``. Backward: what
-autograd's nodes call. Forward: the rest. Traces made from PyTorch carry their calls as control dependencies.
+**Phases.** Update: what follows an all-reduce of gradients, or is ``Optimizer.step``. Backward: autograd's
+operators and what follows them. Forward: the rest.
 
-**Two clocks.** Such traces hold both the operators on the host and what they launch on the GPU, where a step
-is one sequence to Hocket: where there are GPU operations, the host's take no time.
+**Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU, where a
+step is one sequence to Hocket: where there are GPU operations, the host's take no time and await no gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,6 @@ from hocket.interop.chakra_export import STEP_ATTRIBUTE
 from hocket.interop.chakra_schema import Collective, NodeType, attributes, read_messages
 from hocket.interop.imported import Imported, Names, counted
 
-_COMMUNICATION = frozenset((NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL))
 _OPTIMIZER = "Optimizer.step"
 _AUTOGRAD = "autograd::engine::evaluate_function"
 _MICRO = 1e-6
@@ -100,22 +101,21 @@ def _read(path: str | Path) -> tuple[StepRows, list[str]]:
 
 
 def _depends(node: Any, place: dict[int, int], source: str) -> list[int]:
-    """Places of the nodes that must come before, data dependencies first, each once."""
-    found = dict.fromkeys((*node.data_deps, *node.ctrl_deps))
-    for id_ in found:
+    """Places of a node's data dependencies, each once."""
+    for id_ in node.data_deps:
         if id_ not in place:
-            raise FormatError(source, f"node {node.id}", f"'{node.name}' depends on {id_}, which is no node's id")
-    return [place[id_] for id_ in found]
+            rule = f"'{node.name}' depends on {id_}, which is no node's id"
+            raise FormatError(source, f"node {node.id}", rule)
+    return [place[id_] for id_ in dict.fromkeys(node.data_deps)]
 
 
 def _ours(head: _Head, nodes: list[Any], place: dict[int, int], source: str) -> StepRows:
     operations = []
     for node in nodes:
-        _depends(node, place, source)
+        # Data dependencies on reductions, and control dependencies, are a plan's.
+        before = [nodes[i] for i in _depends(node, place, source)]
         if node.type != NodeType.COMP:
             continue
-        # Data dependencies on reductions, and control dependencies, are a plan's.
-        before = [nodes[place[id_]] for id_ in node.data_deps]
         known = attributes(node)
         row = {key: known.get(key) for key in ("phase", "duration_s", "reads", "produces")}
         row |= {"name": node.name, "inputs": [other.name for other in before if other.type == NodeType.COMP]}
@@ -133,112 +133,142 @@ def _ours(head: _Head, nodes: list[Any], place: dict[int, int], source: str) -> 
     )
 
 
-def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepRows, list[str]]:
-    source = str(path)
-    depends = [_depends(node, place, source) for node in nodes]
+@dataclass(frozen=True, kw_only=True)
+class _Trace:
+    """A trace's nodes with what must come before each, in an order in which they can run.
+
+    ``host``: operators that only launch what runs on the GPU; nodes are named by their places.
+    """
+
+    source: str
+    nodes: list[Any]
+    known: list[dict[str, Any]]
+    depends: list[list[int]]
+    order: list[int]
+    host: list[bool]
+    controlled: bool
+
+    @property
+    def launches(self) -> bool:
+        """Whether there are a host and a GPU."""
+        return any(self.host)
+
+    def is_collective(self, i: int) -> bool:
+        """Whether the node is a collective itself, not the operator around one."""
+        return self.nodes[i].type == NodeType.COMM_COLL and "comm_type" in self.known[i]
+
+
+def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
     known = [attributes(node) for node in nodes]
-    csr = Csr.from_rows(depends)
-    order = topological_order(csr)
+    by_data = [_depends(node, place, source) for node in nodes]
+    by_both = [
+        list(dict.fromkeys((*before, *(place[id_] for id_ in node.ctrl_deps if id_ in place))))
+        for before, node in zip(by_data, nodes, strict=True)
+    ]
+    depends, order = by_both, topological_order(Csr.from_rows(by_both))
+    controlled = order is not None
+    if order is None:
+        depends, order = by_data, topological_order(Csr.from_rows(by_data))
     if order is None:
         raise FormatError(source, "nodes", "the dependencies form a cycle; a step is acyclic")
-    users = csr.transpose(len(nodes))
-    gradients = _gradients(nodes, known, users, order.tolist(), source)
-    phases = _phases(nodes, depends, order.tolist(), gradients)
-    on_gpu = [node.type == NodeType.COMP and known[i].get("is_cpu_op") is False for i, node in enumerate(nodes)]
-    timed_on_gpu = any(on_gpu)
+    on_gpu = [attributes_.get("is_cpu_op") is False for attributes_ in known]
+    host = [any(on_gpu) and attributes_.get("is_cpu_op") is True for attributes_ in known]
+    return _Trace(
+        source=source,
+        nodes=nodes,
+        known=known,
+        depends=depends,
+        order=order.tolist(),
+        host=host,
+        controlled=controlled,
+    )
+
+
+def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepRows, list[str]]:
+    trace = _trace(str(path), nodes, place)
+    gradients = _gradients(trace)
+    phases = _phases(trace, gradients)
     names = Names()
-    of_node = {i: names.take(_text(node.name, i)) for i, node in enumerate(nodes) if i not in gradients}
-    parameters, of_gradient = [], {}
-    for k, (i, size) in enumerate(gradients.items()):
-        of_gradient[i] = f"bucket{k}"
-        parameters.append(ParameterRow(of_gradient[i], [size], "uint8", size))
+    of_node = {i: names.take(node.name or f"node {i}") for i, node in enumerate(nodes) if i not in gradients}
+    of_gradient = {i: f"bucket{k}" for k, i in enumerate(gradients)}
     operations = []
     for i, name in of_node.items():
-        takes_time = on_gpu[i] or not timed_on_gpu or nodes[i].type in _COMMUNICATION
-        before = [j for j in depends[i] if j in of_node]
         # What depends on an all-reduce also follows what completes its gradients.
-        before += [j for k in depends[i] if k in gradients for j in depends[k] if j in of_node]
-        operations.append(
-            OperationRow(
-                name,
-                phases[i],  # type: ignore[arg-type]
-                nodes[i].duration_micros * _MICRO if takes_time else 0.0,
-                [of_node[j] for j in dict.fromkeys(before)],
-                [of_gradient[j] for j in depends[i] if j in gradients],
-                [],
-            )
-        )
+        before = [
+            j
+            for k in trace.depends[i]
+            for j in ((k,) if k not in gradients else trace.depends[k])
+            if j in of_node
+        ]
+        awaited = [] if trace.host[i] else [of_gradient[j] for j in trace.depends[i] if j in gradients]
+        seconds = 0.0 if trace.host[i] else nodes[i].duration_micros * _MICRO
+        inputs = [of_node[j] for j in dict.fromkeys(before)]
+        operations.append(OperationRow(name, phases[i], seconds, inputs, awaited, []))  # type: ignore[arg-type]
     row_of = dict(zip(of_node, operations, strict=True))
-    # What reads a parameter is not in the file: the first operation, so that no plan is promised too much.
-    first = next((row_of[i] for i in order.tolist() if i in row_of and phases[i] == "forward"), None)
-    if first is not None:
-        first.reads.extend(name for name in of_gradient.values() if name not in first.reads)
     for i, name in of_gradient.items():
-        for j in depends[i]:
+        for j in trace.depends[i]:
             if j in row_of:
                 row_of[j].produces.append(name)
+    # What reads a parameter is not in the file: the first operation, so that no plan is promised too much.
+    first = next((row_of[i] for i in trace.order if i in row_of and phases[i] == "forward"), None)
+    if first is not None:
+        first.reads.extend(of_gradient.values())
     rows = StepRows(
         model=path.name.split(".")[0],
         batch_size=1,
-        device="cuda" if timed_on_gpu else "cpu",
-        parameters=parameters,
+        device="cuda" if trace.launches else "unknown",
+        parameters=[ParameterRow(of_gradient[i], [size], "uint8", size) for i, size in gradients.items()],
         operations=operations,
     )
-    return rows, _notes(nodes, gradients, timed_on_gpu)
+    return rows, _notes(trace, gradients)
 
 
-def _text(name: str, place: int) -> str:
-    return name or f"node {place}"
-
-
-def _gradients(
-    nodes: list[Any], known: list[dict[str, Any]], users: Csr, order: list[int], source: str
-) -> dict[int, int]:
+def _gradients(trace: _Trace) -> dict[int, int]:
     """The all-reduces of gradients, in the order of the file, and their bytes."""
-    leads_on = [False] * len(nodes)
-    for i in reversed(order):
-        after = users.row(i).tolist()
-        leads_on[i] = any(leads_on[j] or nodes[j].type == NodeType.COMM_COLL for j in after)
+    users = Csr.from_rows(trace.depends).transpose(len(trace.nodes))
+    leads_on = [False] * len(trace.nodes)
+    for i in reversed(trace.order):
+        # The host does not wait for what it launched: what it does after that is not what it leads to.
+        after = (j for j in users.row(i).tolist() if not trace.host[j] or trace.host[i])
+        leads_on[i] = any(leads_on[j] or trace.is_collective(j) for j in after)
     found = {}
-    for i, node in enumerate(nodes):
-        if node.type != NodeType.COMM_COLL or leads_on[i]:
+    for i, node in enumerate(trace.nodes):
+        if not trace.is_collective(i) or trace.known[i]["comm_type"] != Collective.ALL_REDUCE or leads_on[i]:
             continue
-        if known[i].get("comm_type") != Collective.ALL_REDUCE:
-            continue
-        size = known[i].get("comm_size")
+        size = trace.known[i].get("comm_size")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             rule = f"comm_size {size!r} is not a number of bytes ('{node.name}')"
-            raise FormatError(source, f"node {node.id}", rule)
+            raise FormatError(trace.source, f"node {node.id}", rule)
         found[i] = size
     return found
 
 
-def _phases(
-    nodes: list[Any], depends: list[list[int]], order: list[int], gradients: dict[int, int]
-) -> list[str]:
-    phases = ["forward"] * len(nodes)
-    place = {node.id: i for i, node in enumerate(nodes)}
-    for i in order:
-        callers = [phases[place[id_]] for id_ in nodes[i].ctrl_deps]
-        follows = any(j in gradients or phases[j] == "update" for j in depends[i])
-        if follows or nodes[i].name.startswith(_OPTIMIZER) or "update" in callers:
+def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
+    phases = ["forward"] * len(trace.nodes)
+    for i in trace.order:
+        name, before = trace.nodes[i].name, trace.depends[i]
+        after_reduction = not trace.host[i] and any(j in gradients for j in before)
+        if after_reduction or name.startswith(_OPTIMIZER) or any(phases[j] == "update" for j in before):
             phases[i] = "update"
-        elif nodes[i].name.startswith(_AUTOGRAD) or "backward" in callers:
+        elif name.startswith(_AUTOGRAD) or any(phases[j] == "backward" for j in before):
             phases[i] = "backward"
     return phases
 
 
-def _notes(nodes: list[Any], gradients: dict[int, int], timed_on_gpu: bool) -> list[str]:
-    edges = sum(len(node.data_deps) + len(node.ctrl_deps) for node in nodes)
-    others = sum(node.type in _COMMUNICATION for node in nodes) - len(gradients)
+def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
+    edges = sum(map(len, trace.depends))
+    others = sum(trace.is_collective(i) for i in range(len(trace.nodes))) - len(gradients)
     notes = [
-        f"{counted(len(nodes), 'node')}, {edges} dependencies, {counted(len(gradients), 'all-reduce')} of gradients"
-        f" ({sum(gradients.values()) / 2**20:.2f} MiB): each is one parameter, since what is in it is not in the file",
+        f"{counted(len(trace.nodes), 'node')}, {edges} dependencies, "
+        f"{counted(len(gradients), 'all-reduce')} of gradients ({sum(gradients.values()) / 2**20:.2f} MiB): each is "
+        "one parameter, since what is in it is not in the file",
         "durations are whole microseconds of one step; the batch size is not in the file: throughput counts steps",
     ]
+    if not trace.controlled:
+        notes.append("control dependencies are left out: with them the dependencies form a cycle")
     if others:
-        notes.append(f"{others} other transfers are operations that take as long as recorded")
-    if timed_on_gpu:
+        notes.append(f"{counted(others, 'other collective')}: operations that take as long as recorded")
+    if trace.launches:
         notes.append("operators on the host take no time: they run beside the GPU")
     if not gradients:
         notes.append("no parameters: no all-reduce in the trace is one of gradients; nothing can be planned")

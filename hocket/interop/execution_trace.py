@@ -27,7 +27,7 @@ from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.graph import Phase
 from hocket.interop.kineto_file import OPTIMIZER_PREFIX, Host, Trace
-from hocket.interop.kineto_steps import Step, dtype_name, item_bytes
+from hocket.interop.kineto_steps import Step, Tensor, tensor_of
 
 _TENSOR_FIELDS = 6
 # An ExecutionTrace with which fewer operators agree is of something else.
@@ -74,7 +74,7 @@ class Node:
     function_id: int | None
     reads: frozenset[Any]
     writes: frozenset[Any]
-    first: tuple[list[int], str, int] | None
+    first: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,16 +135,10 @@ def _storages(values: Any) -> Iterator[tuple[str, int]]:
         yield from _storages(value)
 
 
-def _first_tensor(values: Any, shapes: Any, types: Any) -> tuple[list[int], str, int] | None:
-    if not (values and shapes and types and isinstance(shapes[0], list) and isinstance(types[0], str)):
+def _first_tensor(values: Any, shapes: Any, types: Any) -> Tensor | None:
+    if not (values and shapes and types and isinstance(types[0], str)):
         return None
-    shape, dtype = shapes[0], types[0].removeprefix("Tensor(").removesuffix(")")
-    size = item_bytes(dtype)
-    if size is None or not all(isinstance(extent, int) and extent >= 0 for extent in shape):
-        return None
-    for extent in shape:
-        size *= extent
-    return shape, dtype_name(dtype), size
+    return tensor_of(shapes[0], types[0].removeprefix("Tensor(").removesuffix(")"))
 
 
 def _written_arguments(schema: str) -> set[int]:
@@ -164,7 +158,7 @@ class Joined:
     note: str
     gives_shapes: bool
 
-    def shape_of(self, event: Host) -> tuple[list[int], str, int] | None:
+    def shape_of(self, event: Host) -> Tensor | None:
         """Extents, type and bytes of an operator's first argument."""
         node = self.nodes.get(id(event))
         return None if node is None else node.first
@@ -182,7 +176,11 @@ class Joined:
             if node is None:
                 continue
             # Of the operations of one operator the first has its inputs, the others follow one another.
-            found = {last_of_node[node.id]} if node.id in last_of_node else {writer.get(s, -1) for s in node.reads}
+            found = (
+                {last_of_node[node.id]}
+                if node.id in last_of_node
+                else {writer.get(s, -1) for s in node.reads}
+            )
             earlier = {j for j in found if 0 <= j < i and step.operations[j].phase != Phase.UPDATE}
             if earlier and operation.phase != Phase.UPDATE:
                 inputs[i] = earlier
@@ -203,7 +201,10 @@ def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[Step]) -> Join
     best = max((_by_function_id(execution, step) for step in steps), key=lambda found: found[0])
     how = "by record function id"
     if best[0] < _LEAST_SHARE:
-        best, how = _by_order(execution, steps[0]), "by the order of their names, since record function ids disagree"
+        best, how = (
+            _by_order(execution, steps[0]),
+            "by the order of their names, since record function ids disagree",
+        )
     share, step, nodes = best
     if share < _LEAST_SHARE:
         raise FormatError(
@@ -214,7 +215,9 @@ def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[Step]) -> Join
         )
     operators = {id(event) for event in _launching(step)}
     joined = sum(event in nodes for event in operators)
-    note = f"{execution.source}: {joined} of {len(operators)} operators that launch GPU operations joined {how}"
+    note = (
+        f"{execution.source}: {joined} of {len(operators)} operators that launch GPU operations joined {how}"
+    )
     shapes = any(node.first is not None for node in nodes.values() if node.name.endswith("AccumulateGrad"))
     return Joined(step=step, nodes=nodes, note=note, gives_shapes=shapes)
 

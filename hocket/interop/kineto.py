@@ -99,7 +99,9 @@ def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
     ranks = Counter(trace.rank for trace in traces if trace.rank is not None)
     for trace in traces:
         if trace.rank is not None and ranks[trace.rank] > 1:
-            trace.refuse(f"is of rank {trace.rank}, and so is another file; give each rank once", "distributedInfo")
+            trace.refuse(
+                f"is of rank {trace.rank}, and so is another file; give each rank once", "distributedInfo"
+            )
     for trace, own in zip(traces[1:], kept[1:], strict=True):
         _require_same(traces[0], kept[0][0], trace, own[0])
     return kept, notes

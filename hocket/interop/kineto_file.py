@@ -33,6 +33,29 @@ _LATEST_US = 1e18
 _LONGEST_US = 1e15
 
 
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """What an event says of itself, where it does.
+
+    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes`` and
+    ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
+    collectives: ``collective``, ``elements``, ``dtype``. Of waits of a stream: the last three.
+    """
+
+    function_id: int | None = msgspec.field(name="Record function id", default=None)
+    sequence: int | None = msgspec.field(name="Sequence number", default=None)
+    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    correlation: Any = None
+    stream: Any = None
+    copied_bytes: Any = msgspec.field(name="bytes", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = None
+    sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
+    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+
 class _Event(msgspec.Struct, frozen=True, gc=False):
     ph: str = ""
     cat: str = ""
@@ -41,7 +64,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     tid: int | str | None = None
     ts: float | None = None
     dur: float | None = None
-    args: msgspec.Raw = msgspec.Raw(b"{}")
+    args: Args = Args()
 
 
 class _Distributed(msgspec.Struct, frozen=True):
@@ -59,41 +82,6 @@ class _File(msgspec.Struct, frozen=True):
     deviceProperties: list[_Device] = []  # noqa: N815
 
 
-class HostArgs(msgspec.Struct, frozen=True):
-    """What an operator says of itself; ``sequence`` ties a forward operator to its backward one."""
-
-    function_id: int | None = msgspec.field(name="Record function id", default=None)
-    sequence: int | None = msgspec.field(name="Sequence number", default=None)
-    shapes: Any = msgspec.field(name="Input Dims", default=None)
-    types: Any = msgspec.field(name="Input type", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-    dtype: Any = msgspec.field(name="dtype", default=None)
-
-
-class GpuArgs(msgspec.Struct, frozen=True):
-    """What a GPU operation says of itself; the last ones of collectives only."""
-
-    stream: int | None = None
-    correlation: int | None = None
-    copied_bytes: int | None = msgspec.field(name="bytes", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-    dtype: Any = msgspec.field(name="dtype", default=None)
-
-
-class _RuntimeArgs(msgspec.Struct, frozen=True):
-    correlation: int | None = None
-
-
-class _SyncArgs(msgspec.Struct, frozen=True):
-    kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
-    stream: Any = None
-    correlation: Any = None
-    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
-    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
-
-
 @dataclass(slots=True, eq=False)
 class Host:
     """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
@@ -103,7 +91,7 @@ class Host:
     start_us: float
     end_us: float
     annotation: bool
-    args: HostArgs
+    args: Args
     parent: Host | None = None
 
     def chain(self) -> list[Host]:
@@ -136,7 +124,7 @@ class Gpu:
     stream: int
     start_us: float
     end_us: float
-    args: GpuArgs
+    args: Args
     call: Call
 
 
@@ -185,37 +173,37 @@ def read_trace(path: str | Path) -> Trace:
     file = decode(read_bytes(path), _File, "", source)
     host: list[Host] = []
     calls: dict[int, Call] = {}
-    on_gpu: list[tuple[int, _Event, float, float, GpuArgs]] = []
-    syncs: list[_SyncArgs] = []
+    on_gpu: list[tuple[int, _Event, float, float]] = []
+    syncs: list[Args] = []
     for i, event in enumerate(file.traceEvents):
         if event.ph != "X" or event.cat not in _READ:
             continue
         start_us, end_us = _times(event, source, i)
+        thread = (event.pid, event.tid)
         if event.cat in _GPU:
-            on_gpu.append((i, event, start_us, end_us, _args(event, GpuArgs, source, i)))
+            on_gpu.append((i, event, start_us, end_us))
         elif event.cat in _RUNTIME:
-            correlation = _args(event, _RuntimeArgs, source, i).correlation
+            correlation = whole(event.args.correlation)
             if correlation is not None:
-                thread = (event.pid, event.tid)
                 calls.setdefault(correlation, Call(event.name, thread, start_us, end_us, correlation))
         elif event.cat in _SYNC:
-            syncs.append(_args(event, _SyncArgs, source, i))
+            syncs.append(event.args)
         else:
-            annotation = event.cat == "user_annotation" or event.name.startswith(
-                (STEP_PREFIX, OPTIMIZER_PREFIX)
-            )
-            args = _args(event, HostArgs, source, i)
-            host.append(Host(event.name, (event.pid, event.tid), start_us, end_us, annotation, args))
+            marks = event.name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
+            annotation = marks or event.cat == "user_annotation"
+            host.append(Host(event.name, thread, start_us, end_us, annotation, event.args))
     _nest(host, calls.values())
     gpu, unlaunched = [], []
-    for i, event, start_us, end_us, args in on_gpu:
-        if args.stream is None or args.correlation is None:
-            raise FormatError(source, f"traceEvents[{i}].args", f"'{event.name}' needs stream and correlation")
-        call = calls.get(args.correlation)
+    for i, event, start_us, end_us in on_gpu:
+        stream, correlation = whole(event.args.stream), whole(event.args.correlation)
+        if stream is None or correlation is None:
+            rule = f"'{event.name}' needs stream and correlation, whole numbers"
+            raise FormatError(source, f"traceEvents[{i}].args", rule)
+        call = calls.get(correlation)
         if call is None:
             unlaunched.append((i, start_us))
         else:
-            gpu.append(Gpu(event.name, args.stream, start_us, end_us, args, call))
+            gpu.append(Gpu(event.name, stream, start_us, end_us, event.args, call))
     return Trace(
         source=source,
         rank=file.distributedInfo.rank,
@@ -245,15 +233,6 @@ def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
     return event.ts, event.ts + event.dur
 
 
-def _args(event: _Event, type_: Any, source: str, i: int) -> Any:
-    try:
-        return msgspec.json.decode(event.args, type=type_)
-    except msgspec.MsgspecError as error:
-        rule, _, path = str(error).partition(" - at `")
-        field_ = f"traceEvents[{i}].args{path.rstrip('`').removeprefix('$')}"
-        raise FormatError(source, field_, rule[:1].lower() + rule[1:]) from None
-
-
 def _nest(host: list[Host], calls: Iterable[Call]) -> None:
     """Find for each operator and each call what encloses it on its thread."""
     threads: dict[Any, list[tuple[float, float, int, Host | Call]]] = {}
@@ -275,19 +254,18 @@ def _nest(host: list[Host], calls: Iterable[Call]) -> None:
                 event.host = enclosing
 
 
-def _stream_waits(syncs: Iterable[_SyncArgs], calls: dict[int, Call]) -> list[StreamWait]:
+def _stream_waits(syncs: Iterable[Args], calls: dict[int, Call]) -> list[StreamWait]:
     """The waits of a stream whose two calls are both in the file."""
     found = []
     for sync in syncs:
-        if sync.kind != "Stream Wait Event":
-            continue
-        waiting, recorded = calls.get(_whole(sync.correlation)), calls.get(_whole(sync.recorded_by))
-        if waiting is not None and recorded is not None:
-            streams = _whole(sync.stream), _whole(sync.on_stream)
-            found.append(StreamWait(streams[0], waiting, streams[1], recorded))
+        waiting, recorded = whole(sync.correlation), whole(sync.recorded_by)
+        stream, on_stream = whole(sync.stream), whole(sync.on_stream)
+        known = waiting in calls and recorded in calls and stream is not None and on_stream is not None
+        if sync.sync_kind == "Stream Wait Event" and known:
+            found.append(StreamWait(stream, calls[waiting], on_stream, calls[recorded]))  # type: ignore[arg-type,index]
     return found
 
 
-def _whole(value: Any) -> int:
-    """A number that some versions leave out or write as text; -1 for none."""
-    return value if isinstance(value, int) else -1
+def whole(value: Any) -> int | None:
+    """A whole number that some versions leave out or write as text; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -20,14 +20,11 @@ from dataclasses import dataclass, field
 
 from hocket.graph import Phase
 from hocket.interop.imported import Names
-from hocket.interop.kineto_file import NODE_PREFIX, Host
-from hocket.interop.kineto_steps import Step, dtype_name, first_tensor, item_bytes, short_name
+from hocket.interop.kineto_file import NODE_PREFIX, Host, whole
+from hocket.interop.kineto_steps import Step, Tensor, dtype_name, first_tensor, item_bytes, short_name
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-
-Shape = tuple[list[int], str, int]
-"""Extents, type and bytes."""
 
 
 @dataclass(kw_only=True)
@@ -66,7 +63,7 @@ class _Accumulation:
     node: Host | None
     end_us: float
     bucket: int
-    shape: Shape | None
+    shape: Tensor | None
 
 
 class StepReader:
@@ -114,7 +111,7 @@ def _forward_by_sequence(step: Step, order: Sequence[int]) -> dict[int | None, t
     return {sequence: (rows, short_name(event.name)) for sequence, (event, rows) in found.items()}
 
 
-def find_gradients(step: Step, shape_of: Callable[[Host], Shape | None] = first_tensor) -> Gradients:
+def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first_tensor) -> Gradients:
     """The parameters of ``step``, those read first first; ``shape_of``: what is known of an operator's input."""
     reader = StepReader(step)
     if not reader.trains:
@@ -145,7 +142,7 @@ def find_gradients(step: Step, shape_of: Callable[[Host], Shape | None] = first_
     )
 
 
-def _accumulations(step: Step, shape_of: Callable[[Host], Shape | None]) -> list[_Accumulation]:
+def _accumulations(step: Step, shape_of: Callable[[Host], Tensor | None]) -> list[_Accumulation]:
     launches = [reduction.gpu.call.start_us for reduction in step.reductions]
     last_node: dict[object, Host] = {}
     found = []
@@ -155,14 +152,16 @@ def _accumulations(step: Step, shape_of: Callable[[Host], Shape | None]) -> list
         elif event.name == _ACCUMULATE:
             around = event.parent
             # Hooks, such as DDP's copy into a bucket, run inside the node and after the operator.
-            end_us = around.end_us if around is not None and around.name.startswith(NODE_PREFIX) else event.end_us
+            end_us = (
+                around.end_us if around is not None and around.name.startswith(NODE_PREFIX) else event.end_us
+            )
             bucket = bisect_right(launches, event.start_us)
             node = last_node.get(event.thread)
             found.append(_Accumulation(event, node, end_us, bucket, shape_of(event)))
     return found
 
 
-def _copied_back(step: Step) -> list[tuple[list[int], Shape | None]]:
+def _copied_back(step: Step) -> list[tuple[list[int], Tensor | None]]:
     """Of each of DDP's copies back the operations, and what it copied."""
     found: dict[int, list[int]] = {}
     for i, operation in enumerate(step.operations):
@@ -172,9 +171,9 @@ def _copied_back(step: Step) -> list[tuple[list[int], Shape | None]]:
         if copy is not None:
             found.setdefault(id(copy), []).append(i)
     dtype = step.reductions[0].dtype if step.reductions else "float32"
-    copies: list[tuple[list[int], Shape | None]] = []
+    copies: list[tuple[list[int], Tensor | None]] = []
     for places in found.values():
-        sizes = [step.operations[i].gpu.args.copied_bytes for i in places]
+        sizes = [whole(step.operations[i].gpu.args.copied_bytes) for i in places]
         size = sizes[0] if len(sizes) == 1 else None
         copies.append((places, None if size is None else ([size // (item_bytes(dtype) or 1)], dtype, size)))
     return copies
@@ -198,8 +197,12 @@ def _fits(step: Step, gradients: Sequence[_Accumulation]) -> bool:
 
 def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[list[Parameter], int]:
     """Each gradient a parameter, named after the forward operator that reads it."""
-    readers = [reader.readers(gradient.node.args.sequence if gradient.node else None) for gradient in gradients]
-    in_order = sorted({id(rows): (rows, name) for rows, name in readers if rows}.values(), key=lambda x: x[0][0])
+    readers = [
+        reader.readers(gradient.node.args.sequence if gradient.node else None) for gradient in gradients
+    ]
+    in_order = sorted(
+        {id(rows): (rows, name) for rows, name in readers if rows}.values(), key=lambda x: x[0][0]
+    )
     numbers, layer = Names(), {}
     for rows, name in in_order:
         layer[id(rows)] = numbers.take(name)

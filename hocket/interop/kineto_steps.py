@@ -17,10 +17,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_file import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace
+from hocket.interop.kineto_file import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace, whole
 
 _MICRO = 1e-6
 _ALL_REDUCE = "all_reduce"
@@ -44,6 +45,10 @@ _DTYPES = {
     **{"float": "float32", "double": "float64", "half": "float16", "c10::half": "float16"},
     **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64"},
 }
+
+
+Tensor = tuple[list[int], str, int]
+"""Extents, type and bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -203,36 +208,41 @@ def _collective(gpu: Gpu) -> str:
 def _message(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
     """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
     for args in (gpu.args, *(event.args for event in chain)):
-        if isinstance(args.elements, int) and args.elements >= 0 and isinstance(args.dtype, str):
+        elements = whole(args.elements)
+        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
             size = item_bytes(args.dtype)
             if size is not None:
-                return size * args.elements, dtype_name(args.dtype)
+                return size * elements, dtype_name(args.dtype)
     for event in chain:
         found = first_tensor(event)
         if found is not None:
-            shape, dtype, size = found
-            del shape
-            return size, dtype
+            return found[2], found[1]
     return None, "float32"
 
 
-def first_tensor(event: Host) -> tuple[list[int], str, int] | None:
-    """Shape, type and bytes of an operator's first argument, if that is a tensor and was recorded."""
+def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
+    """Extents, type and bytes of a tensor as a trace describes it; None where that is no tensor's."""
+    size = item_bytes(dtype) if isinstance(dtype, str) else None
+    if size is None or not isinstance(shape, list):
+        return None
+    for extent in shape:
+        known = whole(extent)
+        if known is None or known < 0:
+            return None
+        size *= known
+    return shape, dtype_name(dtype), size
+
+
+def first_tensor(event: Host) -> Tensor | None:
+    """An operator's first argument, if that is a tensor and was recorded."""
     shapes, types = event.args.shapes, event.args.types
     if not (isinstance(shapes, list) and isinstance(types, list) and shapes and types):
         return None
-    shape, dtype = shapes[0], types[0]
+    shape = shapes[0]
     # A list of one tensor, as collectives take it.
     if isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], list):
         shape = shape[0]
-    if not isinstance(dtype, str) or not isinstance(shape, list):
-        return None
-    size = item_bytes(dtype)
-    if size is None or not all(isinstance(extent, int) and extent >= 0 for extent in shape):
-        return None
-    for extent in shape:
-        size *= extent
-    return shape, dtype_name(dtype), size
+    return tensor_of(shape, types[0])
 
 
 def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:

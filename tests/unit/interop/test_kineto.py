@@ -151,16 +151,22 @@ def test_waits_of_streams_and_of_the_host_order_what_runs_beside(tmp_path: Path)
     trace.launch(52, 60, 140, stream=9)
     recorded, waited = trace.call("cudaEventRecord", 55, 56), trace.call("cudaStreamWaitEvent", 85, 86)
     sync = {"cuda_sync_kind": "Stream Wait Event", "stream": 7, "correlation": waited, "wait_on_stream": 9}
-    trace.host("Stream Wait Event", 86, 87, 7, "cuda_sync", **sync, wait_on_cuda_event_record_corr_id=recorded)
+    trace.host(
+        "Stream Wait Event", 86, 87, 7, "cuda_sync", **sync, wait_on_cuda_event_record_corr_id=recorded
+    )
     trace.call("cudaStreamSynchronize", 122, 260)
     trace.host("aten::copy_", 262, 270)
     trace.launch(264, 270, 280, stream=9)
     graph, notes = imported(tmp_path, trace)
     index = {name: i for i, name in enumerate(graph.operation_names)}
-    assert names(graph, graph.inputs, index["forward/linear/addmm.2"]) == ["forward/relu", "forward/copy_"] or names(
-        graph, graph.inputs, index["forward/linear/addmm.2"]
-    ) == ["forward/copy_", "forward/relu"]
-    assert set(names(graph, graph.inputs, index["forward/copy_.2"])) == {"forward/copy_", "forward/linear/addmm.2"}
+    assert names(graph, graph.inputs, index["forward/linear/addmm.2"]) == [
+        "forward/relu",
+        "forward/copy_",
+    ] or names(graph, graph.inputs, index["forward/linear/addmm.2"]) == ["forward/copy_", "forward/relu"]
+    assert set(names(graph, graph.inputs, index["forward/copy_.2"])) == {
+        "forward/copy_",
+        "forward/linear/addmm.2",
+    }
     assert microseconds(graph, "forward/copy_") == [10]  # from 130, when the first layer ends, to 140
     assert any("2 operations a step ran on streams beside" in note for note in notes)
 
@@ -172,7 +178,9 @@ def test_ranks_are_samples_of_one_step(tmp_path: Path) -> None:
 
 
 def test_ranks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="all-reduce 0 of a step is 24 bytes where .*rank0.json has 48 bytes"):
+    with pytest.raises(
+        FormatError, match="all-reduce 0 of a step is 24 bytes where .*rank0.json has 48 bytes"
+    ):
         imported(tmp_path, ddp(0), ddp(1, dtype="Half"))
     with pytest.raises(FormatError, match="is of rank 0, and so is another file"):
         imported(tmp_path, ddp(0), ddp(0))
@@ -189,10 +197,11 @@ def test_ranks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         imported(tmp_path, ddp(0), later)
 
 
-
 @pytest.mark.parametrize("schema", ["1.0.1", "1.1.0-chakra.0.0.4"])
 @pytest.mark.parametrize("function_ids", [False, True])
-def test_an_execution_trace_gives_shapes_and_dataflow(schema: str, function_ids: bool, tmp_path: Path) -> None:
+def test_an_execution_trace_gives_shapes_and_dataflow(
+    schema: str, function_ids: bool, tmp_path: Path
+) -> None:
     trace = ddp(shapes=False)
     of_trace = execution_trace(schema=schema, function_ids=function_ids)
     if function_ids:
@@ -227,19 +236,27 @@ def test_an_execution_trace_of_something_else_is_refused(tmp_path: Path) -> None
 
 
 def test_arguments_that_a_schema_marks_are_written() -> None:
-    assert _written_arguments("aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)") == {0}
-    out = "aten::conv(Tensor x, int[2] stride=[1, 1], *, bool t=False, Tensor(b!) out) -> (Tensor(b!), Tensor)"
+    assert _written_arguments(
+        "aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)"
+    ) == {0}
+    out = (
+        "aten::conv(Tensor x, int[2] stride=[1, 1], *, bool t=False, Tensor(b!) out) -> (Tensor(b!), Tensor)"
+    )
     assert _written_arguments(out) == {3}
     assert _written_arguments("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)") == set()
     assert _written_arguments("aten::_foreach_add_(Tensor(a!)[] self, Tensor[] other) -> ()") == {0}
     assert _written_arguments("") == set()
+
 
 NOT_READ = [
     ("", "is not JSON"),
     ("{}", "missing required field `traceEvents`"),
     ('{"traceEvents": {}}', "traceEvents: expected `array`"),
     ('{"traceEvents": []}', "holds no GPU operation with its launch"),
-    ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": NaN}]}', "traceEvents[0].ts: nan is not"),
+    (
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": NaN}]}',
+        "traceEvents[0].ts: nan is not",
+    ),
 ]
 
 
@@ -258,7 +275,11 @@ DAMAGED: list[tuple[str, dict[str, Any], str]] = [
     ("no duration", {"dur": None}, "].dur: None is not"),
     ("a huge time", {"ts": 1e300}, "].ts: 1e+300 is not"),
     ("a time that is text", {"ts": "soon"}, "].ts: expected `float | null`, got `str`"),
-    ("a stream that is text", {"args": {"stream": "seven", "correlation": 101}}, "].args.stream: expected"),
+    (
+        "a stream that is text",
+        {"args": {"stream": "seven", "correlation": 101}},
+        "needs stream and correlation",
+    ),
     ("no correlation", {"args": {"stream": 7}}, "needs stream and correlation"),
     ("a dangling correlation", {"args": {"stream": 7, "correlation": 9999}}, "is that of no call"),
     ("arguments that are none", {"args": [1]}, "].args: expected `object`"),
@@ -266,7 +287,9 @@ DAMAGED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), [row[1:] for row in DAMAGED], ids=[row[0] for row in DAMAGED])
-def test_a_damaged_kernel_is_refused_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_damaged_kernel_is_refused_in_one_line(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     document = ddp().document()
     kernel = next(event for event in document["traceEvents"] if event.get("cat") == "kernel")
     kernel.update(change)
@@ -295,14 +318,24 @@ def test_resnet50_under_ddp_on_an_a100_is_all_there() -> None:
     steps = 3
     on_gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     reduced = [e for e in on_gpu if "AllReduce" in e["name"]]
-    assert graph.num_samples == sum(e["name"].startswith("ProfilerStep#") for e in events if e.get("ph") == "X" and e["cat"] == "user_annotation")
+    assert graph.num_samples == sum(
+        e["name"].startswith("ProfilerStep#")
+        for e in events
+        if e.get("ph") == "X" and e["cat"] == "user_annotation"
+    )
     # ResNet-50's parameters, one by one, and their bytes are what each step's all-reduces carry.
     assert graph.num_parameters == 161
     assert graph.parameter_bytes.sum() * steps == sum(4 * e["args"]["In msg nelems"] for e in reduced)
     assert graph.parameter_bytes.sum() == 4 * 25_557_032
     # Operations: all but the all-reduces, and one update a parameter in place of the optimizer's nine.
-    optimizer = [e for e in events if e["name"] == "Optimizer.step#SGD.step" and e["cat"] == "user_annotation"]
-    launches = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") == "cuda_runtime" and "correlation" in e["args"]}
+    optimizer = [
+        e for e in events if e["name"] == "Optimizer.step#SGD.step" and e["cat"] == "user_annotation"
+    ]
+    launches = {
+        e["args"]["correlation"]: e["ts"]
+        for e in events
+        if e.get("cat") == "cuda_runtime" and "correlation" in e["args"]
+    }
     updating = [
         e for e in on_gpu
         if any(o["ts"] <= launches[e["args"]["correlation"]] < o["ts"] + o["dur"] for o in optimizer)
@@ -328,7 +361,9 @@ def test_resnet50_under_ddp_on_an_a100_is_all_there() -> None:
 
 
 @real
-@pytest.mark.parametrize(("name", "steps"), [("param_linear_kineto.json.gz", 40), ("param_resnet_kineto.json.gz", 30)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("param_linear_kineto.json.gz", 40), ("param_resnet_kineto.json.gz", 30)]
+)
 def test_traces_of_one_gpu_are_all_there(name: str, steps: int) -> None:
     graph, notes = import_kineto([DATA / name])
     events = [e for e in in_file(name) if e.get("ph") == "X"]
@@ -351,9 +386,7 @@ def test_an_execution_trace_brings_shapes_and_dataflow() -> None:
     pair = DATA / "param_linear_kineto.json.gz", DATA / "param_linear_et.json.gz"
     graph, notes = import_kineto([pair[0]], execution_trace=pair[1])
     nodes = json.loads(gzip.decompress(pair[1].read_bytes()))["nodes"]
-    sizes = Counter(
-        4 * int(np.prod(node["input_shapes"][0])) for node in nodes if node["name"] == ACCUMULATE
-    )
+    sizes = Counter(4 * int(np.prod(node["input_shapes"][0])) for node in nodes if node["name"] == ACCUMULATE)
     assert Counter(graph.parameter_bytes.tolist()) == sizes
     assert any("joined by the order of their names" in note for note in notes)
 
@@ -368,5 +401,3 @@ def test_shapes_from_a_run_of_the_same_program() -> None:
     other = DATA / "param_linear_et.json.gz"
     with pytest.raises(FormatError, match="give the ExecutionTrace of the same job"):
         import_kineto([DATA / DDP], execution_trace=other)
-
-

@@ -62,7 +62,9 @@ def _event(
     }  # fmt: skip
 
 
-def ddp(rank: int = 0, *, steps: int = 2, shapes: bool = True, slower: float = 0.0, dtype: str = "Float") -> Kineto:
+def ddp(
+    rank: int = 0, *, steps: int = 2, shapes: bool = True, slower: float = 0.0, dtype: str = "Float"
+) -> Kineto:
     """Two linear layers with a ReLU between them, under DDP with a bucket for each layer.
 
     Of a step: 130, 20, 100 us forward, 150, 20, 80 backward (70 of the 150 the GPU waits for the host), the
