@@ -1,16 +1,17 @@
 """Chakra execution traces as a step: those that :mod:`hocket.interop.chakra_export` wrote, and other tools'.
 
-Ours read back to an equal graph. Of others, nodes are operations, and what they depend on by data or control
-are their inputs; where both together make a cycle (converters renumber nodes, but not always who controls them),
-data alone. An all-reduce that nothing leads from to another collective exchanges gradients: it is a parameter of
-``comm_size`` bytes, completed by what it depends on and awaited by what depends on it. Other collectives are
-operations that take as long as recorded.
+Ours read back to an equal graph. Of others, nodes are operations, and what they depend on by data or
+control are their inputs; where both together make a cycle (converters renumber nodes, but not always who
+controls them), data alone. An all-reduce that nothing leads from to another collective exchanges
+gradients: it is a parameter of ``comm_size`` bytes, completed by what it depends on and awaited by what
+depends on it. Other collectives are operations that take as long as recorded.
 
-**Phases.** Update: what follows an all-reduce of gradients, or is ``Optimizer.step``. Backward: autograd's
-operators and what follows them. Forward: the rest.
+**Phases.** Update: what follows an all-reduce of gradients, or is ``Optimizer.step``. Backward:
+autograd's operators and what follows them. Forward: the rest.
 
-**Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU, where a
-step is one sequence to Hocket: where there are GPU operations, the host's take no time and await no gradient.
+**Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU,
+where a step is one sequence to Hocket: where there are GPU operations, the host's take no time and await
+no gradient.
 """
 
 from __future__ import annotations
@@ -260,9 +261,9 @@ def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
     others = sum(trace.is_collective(i) for i in range(len(trace.nodes))) - len(gradients)
     notes = [
         f"{counted(len(trace.nodes), 'node')}, {edges} dependencies, "
-        f"{counted(len(gradients), 'all-reduce')} of gradients ({sum(gradients.values()) / 2**20:.2f} MiB): each is "
-        "one parameter, since what is in it is not in the file",
-        "durations are whole microseconds of one step; the batch size is not in the file: throughput counts steps",
+        f"{counted(len(gradients), 'all-reduce')} of gradients ({sum(gradients.values()) / 2**20:.2f} MiB): "
+        "each is one parameter, since what is in it is not in the file",
+        "durations are whole microseconds of one step; batch size 1, since it is not in the file",
     ]
     if not trace.controlled:
         notes.append("control dependencies are left out: with them the dependencies form a cycle")

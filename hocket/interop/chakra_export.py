@@ -1,13 +1,14 @@
 """A step, and a plan if there is one, as a Chakra execution trace for simulators such as ASTRA-sim.
 
-Each operation is a COMP node and each reduction a COMM_COLL node (ALL_REDUCE) that depends on the operations
-which complete its gradients; updates depend on the reductions of the gradients they wait for. Without a plan
-every trained parameter is reduced by itself, as soon as its gradient is there. With one, reductions and their
-chunks follow one another as the plan lists them, and operations keep its compute order (control dependencies).
+Each operation is a COMP node and each reduction a COMM_COLL node (ALL_REDUCE) that depends on the
+operations which complete its gradients; updates depend on the reductions of the gradients they wait for.
+Without a plan every trained parameter is reduced by itself, as soon as its gradient is there. With one,
+reductions and their chunks follow one another as the plan lists them, and operations keep its compute
+order (control dependencies).
 
-Chakra has whole microseconds, no phases, no parameters and no samples: these go to attributes, exact, so that
-:mod:`hocket.interop.chakra` reads an equal graph back. It has one step, too: the next step's wait for
-reductions is not in the file.
+Chakra has whole microseconds, no phases, no parameters and no samples: these go to attributes, exact, so
+that :mod:`hocket.interop.chakra` reads an equal graph back. It has one step, too: the next step's wait
+for reductions is not in the file.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def _reductions(graph: StepGraph, plan: Plan | None) -> tuple[list[Any], dict[in
     """The nodes of the collectives, and of each parameter those that it has been reduced with."""
     makers = graph.produces.transpose(graph.num_parameters)
     index = {name: k for k, name in enumerate(graph.parameter_names)}
+    rows: list[tuple[tuple[int, ...], int, tuple[int, int, int] | None]]
     if plan is None:
         rows = [((k,), 1, None) for k in np.flatnonzero(graph.produced).tolist()]
         listed = False

@@ -1,14 +1,15 @@
-"""PyTorch's ExecutionTraces (``ExecutionTraceObserver``), joined to a Kineto trace: tensors and their storages.
+"""PyTorch's ExecutionTraces, joined to a Kineto trace: the tensors of operators, and their storages.
 
 Read are schema 1.0 (flat nodes with ``rf_id``, ``inputs`` and ``input_shapes``) and 1.1 (``inputs`` with
 values, shapes and types, other fields as ``attrs``). An operator of the Kineto trace and a node of the
-ExecutionTrace are the same if Kineto's ``Record function id`` is the node's ``rf_id`` and the names agree.
-Kineto traces before PyTorch 2.1 have no such ids, and runs of their own have others: then the k-th operator of
-a name in a step is the k-th node of that name in a step of the ExecutionTrace, for names that occur as often in both.
+ExecutionTrace are the same if Kineto's ``Record function id`` is the node's ``rf_id`` and the names
+agree. Kineto traces before PyTorch 2.1 have no such ids, and runs of their own have others: then the k-th
+operator of a name in a step is the k-th node of that name in a step of the ExecutionTrace, for names that
+occur as often in both.
 
-**Dataflow.** An operation comes after whatever wrote last to the storages of its tensors. A storage is written
-by results, and by arguments that the operator's schema marks (``Tensor(a!)``). Storages count, not tensors: a
-view has a tensor of its own. Where no writer is known the order on the stream stays.
+**Dataflow.** An operation comes after whatever wrote last to the storages of its tensors. A storage is
+written by results, and by arguments that the operator's schema marks (``Tensor(a!)``). Storages count,
+not tensors: a view has a tensor of its own. Where no writer is known the order on the stream stays.
 """
 
 from __future__ import annotations
@@ -210,8 +211,8 @@ def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[Step]) -> Join
         raise FormatError(
             execution.source,
             "nodes",
-            f"{share:.0%} of the operators that launch GPU operations in a step of {trace.source} are known here; "
-            "give the ExecutionTrace of the same job",
+            f"{share:.0%} of the operators that launch GPU operations in a step of {trace.source} are known "
+            "here; give the ExecutionTrace of the same job",
         )
     operators = {id(event) for event in _launching(step)}
     joined = sum(event in nodes for event in operators)
@@ -239,7 +240,7 @@ def _by_function_id(execution: ExecutionTrace, step: Step) -> Found:
     by_id = {node.function_id: node for node in execution.nodes if node.function_id is not None}
     nodes = {}
     for event in step.host:
-        node = by_id.get(event.args.function_id)
+        node = by_id.get(event.args.function_id or 0)
         if node is not None and node.name == event.name:
             nodes[id(event)] = node
     return _share(step, nodes)

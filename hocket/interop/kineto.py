@@ -1,36 +1,36 @@
 """Kineto traces as a step: what a job that was traced would gain from a plan, or from more machines.
 
-Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which the GPU
-ran them; the all-reduces of gradients are taken out, since lowering adds them for a network and a plan. What
-must come before what (``inputs``): the operation before on the same stream, what a recorded wait of a stream
-or of the host says, and, for other collectives, what was launched before and after them. With an
-ExecutionTrace, the dataflow of its tensors takes the place of the order on a stream.
+Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
+the GPU ran them; the all-reduces of gradients are taken out, since lowering adds them for a network and a
+plan. What must come before what (``inputs``): the operation before on the same stream, what a recorded
+wait of a stream or of the host says, and, for other collectives, what was launched before and after them.
+With an ExecutionTrace, the dataflow of its tensors takes the place of the order on a stream.
 
-**Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all gradients
-(norms, finiteness) waits for all of them. The time of the other update operations is shared out over the
-parameters by their bytes, because plans update a parameter as soon as its gradient has come.
+**Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all
+gradients (norms, finiteness) waits for all of them. The time of the other update operations is shared out
+over the parameters by their bytes, because plans update a parameter as soon as its gradient has come.
 
-**Several ranks** are more samples of the same step: column k of the durations is one step of one rank, and
-workers in a simulation draw among them. Their steps are those that all ranks recorded, and their operations
-and all-reduces must agree.
+**Several ranks** are more samples of the same step: column k of the durations is one step of one rank,
+and workers in a simulation draw among them. Their steps are those that all ranks recorded, and their
+operations and all-reduces must agree.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 
 from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
-from hocket.interop.imported import Imported, Names, counted
-from hocket.interop.kineto_file import Trace, read_trace
+from hocket.interop.imported import Imported, Names
+from hocket.interop.kineto_file import Host, Trace, read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
-from hocket.interop.kineto_steps import Step, cut_steps, first_tensor
+from hocket.interop.kineto_notes import gradient_notes, step_notes
+from hocket.interop.kineto_steps import Step, Tensor, cut_steps, first_tensor
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 
@@ -64,8 +64,9 @@ def import_kineto(
         joined = join(read_execution_trace(execution_trace), traces[0], own)
         structure = joined.step
         notes.append(joined.note)
-    gradients = find_gradients(structure, first_tensor if joined is None else joined.shape_of)
-    batch, batch_note = _batch_size(structure, batch_size)
+    shape_of = first_tensor if joined is None else joined.shape_of
+    gradients = find_gradients(structure, shape_of)
+    batch, batch_note = _batch_size(structure, batch_size, shape_of)
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],
         batch_size=batch,
@@ -76,8 +77,12 @@ def import_kineto(
         ],
         operations=_rows(traces[0], structure, samples, gradients, joined),
     )
-    notes += _step_notes(traces, kept, labels)
-    notes += [*_gradient_notes(structure, samples, gradients, joined), *batch_note]
+    for trace, own in zip(traces, kept, strict=True):
+        notes += step_notes(trace.source, trace.device, [step for step in own if step.label in labels])
+    notes += [
+        *gradient_notes(samples, gradients, by_nodes=joined is not None and joined.gives_shapes),
+        *batch_note,
+    ]
     return Imported(step_from_rows(rows, str(paths[0])), tuple(notes))
 
 
@@ -122,7 +127,7 @@ def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> No
         )
         here, there = ([*of_other, "nothing"][k], [*of_first, "nothing"][k])
         trace.refuse(
-            f"{what} {k} of a step is {here} where {first.source} has {there}; give ranks of one job that do the same"
+            f"{what} {k} of a step is {here} where {first.source} has {there}; give ranks of one job"
         )
 
 
@@ -207,83 +212,18 @@ def _updates(
     return rows
 
 
-def _batch_size(step: Step, given: int | None) -> tuple[int, list[str]]:
+def _batch_size(
+    step: Step, given: int | None, shape_of: Callable[[Host], Tensor | None]
+) -> tuple[int, list[str]]:
     if given is not None:
         return given, []
     for operation in step.operations:
         if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:
             continue
         for event in operation.gpu.call.host.chain():
-            tensor = first_tensor(event) if event.args.sequence is not None else None
+            # Operators with a sequence number are those whose gradient is wanted: not the copy of a batch.
+            tensor = shape_of(event) if event.args.sequence is not None else None
             if tensor is not None and len(tensor[0]) > 1 and tensor[0][0] > 0:
-                note = f"batch size {tensor[0][0]}: the first extent that {event.name} recorded; else give --batch-size"
-                return tensor[0][0], [note]
+                what = f"the first extent of what {event.name} got"
+                return tensor[0][0], [f"batch size {tensor[0][0]}: {what}; else give --batch-size"]
     return 1, ["the batch size is not in the trace: throughput counts steps; give --batch-size"]
-
-
-def _step_notes(traces: Sequence[Trace], kept: Sequence[Sequence[Step]], labels: Sequence[str]) -> list[str]:
-    notes = []
-    for trace, own in zip(traces, kept, strict=True):
-        steps = [step for step in own if step.label in labels]
-        elapsed_s = median(step.elapsed_s for step in steps)
-        busy_s = median(sum(o.gpu.end_us - o.gpu.start_us for o in step.operations) * 1e-6 for step in steps)
-        notes.append(
-            f"{trace.source}: {counted(len(steps), 'step')} of {elapsed_s * 1e3:.1f} ms (median) on {trace.device}, "
-            f"{min(step.elapsed_s for step in steps) * 1e3:.1f} to {max(step.elapsed_s for step in steps) * 1e3:.1f}; "
-            f"GPU operations take {busy_s * 1e3:.1f} ms of it"
-        )
-        if busy_s < elapsed_s / 2:
-            notes.append(
-                "the host keeps the GPU waiting for more than half of the step (launches, data, the profiler's own "
-                "cost): that counts as computing, and hides transfers that a faster host would not hide"
-            )
-    streams = Counter(o.gpu.stream for o in kept[0][0].operations)
-    if len(streams) > 1:
-        beside = streams.total() - streams.most_common(1)[0][1]
-        notes.append(
-            f"{counted(beside, 'operation')} a step ran on streams beside the busiest one; here a worker runs one "
-            "operation at a time, and they take the time that nothing else covers"
-        )
-    return notes
-
-
-def _gradient_notes(
-    step: Step, samples: Sequence[Step], gradients: Gradients, joined: Joined | None
-) -> list[str]:
-    notes = []
-    if step.reductions:
-        size = sum(reduction.size_bytes or 0 for reduction in step.reductions)
-        took_s = median(
-            sum(r.gpu.end_us - r.gpu.start_us for r in sample.reductions) * 1e-6 for sample in samples
-        )
-        waited_s = median(sample.waited_s for sample in samples)
-        notes.append(
-            f"{counted(len(step.reductions), 'all-reduce')} a step, {size / 2**20:.2f} MiB: {took_s * 1e3:.1f} ms "
-            f"(waiting for other ranks included), of which the GPU idles {waited_s * 1e3:.1f} ms; they are left to plans"
-        )
-    others = Counter(operation.collective for operation in step.operations if operation.collective)
-    for kind, count in others.items():
-        notes.append(
-            f"{count} {kind} a step: an operation that takes what was recorded, whatever the number of workers"
-        )
-    if gradients.sized_by == "all-reduces":
-        notes.append(
-            f"each all-reduce is one parameter ('bucket0', ...), though {gradients.count} gradients are in them: their "
-            "sizes are not in the trace; record_shapes=True records them"
-        )
-    elif gradients.parameters:
-        source = "the ExecutionTrace" if joined is not None and joined.gives_shapes else gradients.sized_by
-        notes.append(f"{counted(len(gradients.parameters), 'parameter')}, sizes from {source}")
-    elif gradients.count:
-        notes.append(
-            f"no parameters: {gradients.count} gradients are completed, but their sizes are not in the trace; record "
-            "with record_shapes=True, or give the job's --execution-trace; without parameters nothing can be planned"
-        )
-    else:
-        notes.append("no parameters: the trace holds no gradients")
-    if gradients.without_reader:
-        notes.append(
-            f"{gradients.without_reader} of the parameters have no forward operation in the trace: the first one reads "
-            "them"
-        )
-    return notes

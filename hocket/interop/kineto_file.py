@@ -1,9 +1,9 @@
 """Kineto traces (``torch.profiler``'s Chrome traces) as events: what ran on the GPU and who launched it.
 
-Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8: operators and
-annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU, and, where they were
-recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to its call by
-``correlation``; an operator encloses what begins while it runs on its thread.
+Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8:
+operators and annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU,
+and, where they were recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to
+its call by ``correlation``; an operator encloses what begins while it runs on its thread.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LONGEST_US = 1e15
 class Args(msgspec.Struct, frozen=True, gc=False):
     """What an event says of itself, where it does.
 
-    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes`` and
-    ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
+    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
+    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
     collectives: ``collective``, ``elements``, ``dtype``. Of waits of a stream: the last three.
     """
 
@@ -236,7 +236,8 @@ def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
 def _nest(host: list[Host], calls: Iterable[Call]) -> None:
     """Find for each operator and each call what encloses it on its thread."""
     threads: dict[Any, list[tuple[float, float, int, Host | Call]]] = {}
-    for i, event in enumerate((*host, *calls)):
+    events: list[Host | Call] = [*host, *calls]
+    for i, event in enumerate(events):
         row = (event.start_us, -event.end_us, i, event)
         threads.setdefault(event.thread, []).append(row)
     for rows in threads.values():

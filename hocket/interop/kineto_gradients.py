@@ -112,7 +112,7 @@ def _forward_by_sequence(step: Step, order: Sequence[int]) -> dict[int | None, t
 
 
 def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first_tensor) -> Gradients:
-    """The parameters of ``step``, those read first first; ``shape_of``: what is known of an operator's input."""
+    """The parameters of ``step``, those read first first; ``shape_of``: what an operator's input is."""
     reader = StepReader(step)
     if not reader.trains:
         return Gradients(parameters=[], sized_by="", count=0, without_reader=0)

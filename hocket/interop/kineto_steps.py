@@ -1,14 +1,16 @@
-"""A Kineto trace cut into its steps: which GPU operations belong to each, their phase, and how long they take.
+"""A Kineto trace cut into its steps: the GPU operations of each, their phase, and how long they take.
 
-Steps are the ``ProfilerStep#`` annotations; without them, what lies between the ends of two ``Optimizer.step#``;
-without these, the whole trace. A GPU operation belongs to the step in which it was launched.
+Steps are the ``ProfilerStep#`` annotations; without them, what lies between the ends of two
+``Optimizer.step#``; without these, the whole trace. A GPU operation belongs to the step in which it was
+launched.
 
-**Phases.** Update: launched in ``Optimizer.step#``, or after the last operation that autograd's nodes launched.
-Backward: launched by one of these nodes. Forward: the rest.
+**Phases.** Update: launched in ``Optimizer.step#``, or after the last operation that autograd's nodes
+launched. Backward: launched by one of these nodes. Forward: the rest.
 
-**Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no operation
-before it covers, and the idle time before it: that is what the host kept the GPU waiting for. Not counted is
-idle time that ends with an all-reduce of gradients, after the operation was launched: that wait is what plans change.
+**Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no
+operation before it covers, and the idle time before it: that is what the host kept the GPU waiting for.
+Not counted is idle time that ends with an all-reduce of gradients, after the operation was launched: that
+wait is what plans change.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from hocket.errors import FormatError
@@ -143,7 +146,7 @@ def cut_steps(trace: Trace) -> list[Step]:
             steps[k].host.append(event)
     busy_us = max([steps[0].begin_us, *(gpu.end_us for gpu in before)])
     for step, ran in zip(steps, launched, strict=True):
-        _fill(step, ran, trace)
+        _fill(step, ran)
         busy_us = _time(step, busy_us)
     return [step for step in steps if step.operations]
 
@@ -154,7 +157,7 @@ def _intervals(trace: Trace) -> list[Step]:
         events = sorted(marked.values(), key=lambda event: event.start_us)
         steps = [Step(event.name, event.start_us, event.end_us) for event in events]
         # What is launched between two annotations, such as by a logger, belongs to the one before.
-        for step, following in zip(steps, steps[1:], strict=False):
+        for step, following in pairwise(steps):
             step.end_us = following.begin_us
         return steps
     begin_us = min([trace.gpu[0].call.start_us, *(event.start_us for event in trace.host[:1])])
@@ -163,18 +166,16 @@ def _intervals(trace: Trace) -> list[Step]:
         last_us = max(gpu.call.end_us for gpu in trace.gpu) + 1.0
         return [Step("the whole trace", begin_us, last_us)]
     edges = [begin_us, *ends]
-    pairs = zip(edges, edges[1:], strict=False)
-    return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairs) if begin < end]
+    return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end]
 
 
-def _fill(step: Step, ran: Sequence[Gpu], trace: Trace) -> None:
+def _fill(step: Step, ran: Sequence[Gpu]) -> None:
     """Sort what ran into operations and reductions, each with its phase and name."""
     chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
     nodes = [any(event.name.startswith(NODE_PREFIX) for event in chain) for chain in chains]
     last_us = max(
         (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=None
     )
-    engine = {gpu.call.thread for gpu, in_node in zip(ran, nodes, strict=True) if in_node}
     for gpu, chain, in_node in zip(ran, chains, nodes, strict=True):
         if any(event.name.startswith(OPTIMIZER_PREFIX) for event in chain):
             phase = Phase.UPDATE
@@ -182,8 +183,6 @@ def _fill(step: Step, ran: Sequence[Gpu], trace: Trace) -> None:
             phase = Phase.BACKWARD
         elif last_us is not None and gpu.call.start_us > last_us:
             phase = Phase.UPDATE
-        elif gpu.call.thread in engine and step.host and gpu.call.thread != step.host[0].thread:
-            phase = Phase.BACKWARD
         else:
             phase = Phase.FORWARD
         kind = _collective(gpu)

@@ -22,7 +22,7 @@ NODES = json.dumps(execution_trace()).encode()
 
 @pytest.mark.parametrize("damaged", ["trace", "second rank", "execution trace"])
 @given(data=st.data())
-@examples(150)
+@examples(50)
 def test_a_damaged_trace_is_imported_or_refused_in_one_line(damaged: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output, paths = Path(folder) / "step.json", [Path(folder) / name for name in ("a.json", "b.json")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 from collections import Counter
@@ -52,7 +53,7 @@ def test_an_exported_step_reads_back_equal(
 
 
 @given(data=st.data())
-@examples(100)
+@examples(50)
 def test_an_exported_plan_can_run_and_moves_every_byte(data: st.DataObject) -> None:
     graph = data.draw(steps(training=True))
     plan = data.draw(st.none() | reduction_plans(graph))
@@ -208,7 +209,7 @@ def test_ranks_are_samples(tmp_path: Path) -> None:
     nodes = foreign()
     nodes[4].attr[1].int64_val = 5
     paths[1].write_bytes(write_messages([GlobalMetadata(), *nodes]))
-    with pytest.raises(FormatError, match="its collectives are not those of .*job.0.et"):
+    with pytest.raises(FormatError, match=r"its collectives are not those of .*job\.0\.et"):
         import_chakra(paths)
     paths[1].write_bytes(write_messages([GlobalMetadata(), *foreign()[:-1]]))
     with pytest.raises(FormatError, match="its nodes or their dependencies"):
@@ -266,17 +267,16 @@ def test_a_collective_without_a_size_is_refused(tmp_path: Path) -> None:
 
 
 @given(place=st.integers(0, 10_000), new=st.binary(max_size=4), cut=st.integers(0, 4))
-@examples(300)
+@examples(100)
 def test_any_damage_is_served_or_refused(
     place: int, new: bytes, cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     for whole in (WHOLE, chakra_bytes(small())):
         at = place % len(whole)
-        try:
+        # Whatever else is raised fails the test; that a HocketError is one line is its own rule.
+        with contextlib.suppress(HocketError):
             back(whole[:at] + new + whole[at + cut :], folder)
-        except HocketError as error:
-            assert "\n" not in str(error)
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

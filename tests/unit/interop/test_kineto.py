@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import FormatError
-from hocket.graph import Phase, StepGraph
+from hocket.graph import Csr, Phase, StepGraph
 from hocket.graph.updates import is_update
 from hocket.interop.execution_trace import _written_arguments
 from hocket.interop.imported import Imported
@@ -36,8 +36,8 @@ def imported(folder: Path, *traces: Kineto | dict[str, Any], **options: Any) -> 
     return import_kineto(paths, **options)
 
 
-def names(graph: StepGraph, rows: Any, i: int) -> list[str]:
-    of = graph.parameter_names if rows is not graph.inputs else graph.operation_names
+def names(graph: StepGraph, rows: Csr, i: int) -> list[str]:
+    of = graph.operation_names if rows is graph.inputs else graph.parameter_names
     return [of[j] for j in rows.row(i).tolist()]
 
 
@@ -57,7 +57,7 @@ def test_a_job_with_recorded_shapes(tmp_path: Path) -> None:
     # The GPU waits for the host before the first backward operation, and from the step's begin for the first.
     assert microseconds(graph, FORWARD[0]) == [130, 375]
     assert microseconds(graph, BACKWARD[0]) == [150, 150]
-    # The optimizer's 50 us and the 5 before them, shared out by bytes; not the 200 it waits for the all-reduce.
+    # The optimizer's 50 us and the 5 before them, by bytes; not the 200 it waits for the all-reduce.
     assert microseconds(graph, updates[0]) == [55 * 80 / 128] * 2
     assert [names(graph, graph.inputs, i) for i in range(8)] == [
         [], *[[name] for name in [*FORWARD, *BACKWARD][:5]], [BACKWARD[2]], [BACKWARD[0]],
@@ -67,7 +67,7 @@ def test_a_job_with_recorded_shapes(tmp_path: Path) -> None:
     assert names(graph, graph.produces, 3) == ["linear.2/parameter"]
     assert names(graph, graph.produces, 5) == ["linear/parameter"]
     assert is_update(graph).tolist() == [False] * 6 + [True] * 2
-    assert any("2 all-reduces a step" in note and "idles 0.2 ms" in note for note in notes)
+    assert any("2 all-reduces a step" in note and "idles 0.2 ms;" in note for note in notes)
 
 
 def test_without_shapes_an_all_reduce_is_a_parameter(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_ranks_are_samples_of_one_step(tmp_path: Path) -> None:
 
 def test_ranks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        FormatError, match="all-reduce 0 of a step is 24 bytes where .*rank0.json has 48 bytes"
+        FormatError, match=r"all-reduce 0 of a step is 24 bytes where .*rank0\.json has 48 bytes"
     ):
         imported(tmp_path, ddp(0), ddp(1, dtype="Half"))
     with pytest.raises(FormatError, match="is of rank 0, and so is another file"):
@@ -188,7 +188,7 @@ def test_ranks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for k in range(2):
         other.host("aten::sum", 1000 * k + 600, 1000 * k + 610)
         other.launch(1000 * k + 601, 1000 * k + 800, 1000 * k + 810)
-    with pytest.raises(FormatError, match="operation 7 of a step is .* where .* has nothing|operation 7"):
+    with pytest.raises(FormatError, match="operation 7 of a step is update/sum where"):
         imported(tmp_path, ddp(0), other)
     later = ddp(1).document()
     for event in later["traceEvents"]:
@@ -382,6 +382,7 @@ def test_traces_of_one_gpu_are_all_there(name: str, steps: int) -> None:
 
 
 @real
+@pytest.mark.slow
 def test_an_execution_trace_brings_shapes_and_dataflow() -> None:
     pair = DATA / "param_linear_kineto.json.gz", DATA / "param_linear_et.json.gz"
     graph, notes = import_kineto([pair[0]], execution_trace=pair[1])
@@ -392,6 +393,7 @@ def test_an_execution_trace_brings_shapes_and_dataflow() -> None:
 
 
 @real
+@pytest.mark.slow
 def test_shapes_from_a_run_of_the_same_program() -> None:
     graph, notes = import_kineto([DATA / DDP], execution_trace=DATA / "param_resnet_et.json.gz")
     assert graph.num_parameters == 161

@@ -58,7 +58,8 @@ def _event(
     cat: str, name: str, pid: int, tid: int, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": end - start, "args": args
+        "ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid,
+        "ts": start, "dur": end - start, "args": args,
     }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def ddp(
     """Two linear layers with a ReLU between them, under DDP with a bucket for each layer.
 
     Of a step: 130, 20, 100 us forward, 150, 20, 80 backward (70 of the 150 the GPU waits for the host), the
-    optimizer 55 after 200 in which it waits for the second all-reduce. ``slower``: more, of the first operation.
+    optimizer 55 after 200 in which it waits for the second all-reduce. ``slower``: more of the first one.
     """
     trace = Kineto(rank)
     for k in range(steps):
@@ -112,13 +113,13 @@ def _reduced(
     trace.host(ACCUMULATE, at + 1, at + 5, ENGINE, **args)
     trace.host("c10d::allreduce_", at + 10, at + 20, ENGINE)
     trace.launch(
-        at + 15, *gpu, thread=ENGINE, stream=COMMUNICATING, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)",
+        at + 15, *gpu, thread=ENGINE, stream=COMMUNICATING, name="ncclDevKernel_AllReduce_Sum_f32_RING(int)",
         **{"Collective name": "allreduce", "In msg nelems": elements, "dtype": dtype},
     )  # fmt: skip
 
 
 def execution_trace(*, schema: str = "1.0.1", function_ids: bool = False) -> dict[str, Any]:
-    """The ExecutionTrace of a step of ``ddp``: its operators with storages 1, 2 (weights) and what they write."""
+    """The ExecutionTrace of a step of ``ddp``: its operators, storages 1 and 2 are weights."""
     weights, hidden, gradients = {10: 1, 12: 2}, {10: 3, 11: 4, 12: 5}, {12: 6, 11: 7, 10: 8}
     nodes: list[dict[str, Any]] = []
 
