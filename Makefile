@@ -28,7 +28,7 @@ bench: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev,optimal,ray,grpc]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev,optimal,ray,grpc,chakra]'
 	touch $@
 
 clean:

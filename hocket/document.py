@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import re
@@ -21,6 +22,9 @@ from hocket.stops import uninterrupted
 
 T = TypeVar("T")
 
+# What a compressed file may hold: more than any trace of some steps, less than would fill a machine.
+_LARGEST_BYTES = 4 << 30
+_PIECE_BYTES = 1 << 20
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -41,10 +45,23 @@ def read_bytes(path: str | Path) -> bytes:
         return document
     if str(path).endswith(".gz"):
         try:
-            return gzip.decompress(data)
+            return _gunzip(data, str(path))
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(str(path), "", f"is not a gzip file: {error}") from None
     return data
+
+
+def _gunzip(data: bytes, source: str) -> bytes:
+    """Decompress piece by piece, so that a small file cannot ask for all memory."""
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(_PIECE_BYTES):
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST_BYTES:
+                rule = f"holds more than {_LARGEST_BYTES >> 30} GiB; decompress it and cut it to fewer steps"
+                raise FormatError(source, "", rule)
+    return b"".join(parts)
 
 
 def read_document(path: str | Path) -> Any:

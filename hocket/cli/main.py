@@ -13,6 +13,7 @@ from hocket.cli import (
     cluster,
     compare,
     demo,
+    interop,
     lab,
     models,
     network,
@@ -47,6 +48,8 @@ app.add_typer(network.app, name="network")
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(lab.app, name="lab")
+app.add_typer(interop.import_app, name="import")
+app.add_typer(interop.export_app, name="export")
 
 
 @app.callback(invoke_without_command=True)

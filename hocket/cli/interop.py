@@ -1,0 +1,157 @@
+"""``hocket import`` and ``hocket export``: steps from other tools' traces, and traces for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.output import note, progress
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph, Timeline
+    from hocket.graph.result import ResultRow
+    from hocket.interop.imported import Imported
+    from hocket.network import Network
+
+import_app = typer.Typer(help="Steps from what other tools recorded.", no_args_is_help=True)
+export_app = typer.Typer(help="Steps and timelines for other tools.", no_args_is_help=True)
+
+Written = Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")]
+
+
+@import_app.command("kineto")
+def import_kineto(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz)."),
+    ],
+    output: Written,
+    execution_trace: Annotated[
+        Path | None, typer.Option(help="The first rank's ExecutionTrace: shapes and dataflow.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Examples in a step; else as recorded.")
+    ] = None,
+) -> None:
+    """One job's Kineto traces as a step that can be planned, tuned and predicted."""
+    from hocket.document import check_writable
+    from hocket.interop.kineto import import_kineto as run
+
+    check_writable(output, *traces, *options.inputs(execution_trace))
+    with progress("reading"):
+        imported = run(traces, execution_trace=execution_trace, batch_size=batch_size)
+    _put(imported, output)
+
+
+@import_app.command("chakra")
+def import_chakra(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="A Chakra execution trace of each rank (.et, .gz)."),
+    ],
+    output: Written,
+) -> None:
+    """Chakra execution traces as a step; one that Hocket exported reads back equal."""
+    from hocket.document import check_writable
+    from hocket.interop.chakra import import_chakra as run
+
+    check_writable(output, *traces)
+    with progress("reading"):
+        imported = run(traces)
+    _put(imported, output)
+
+
+@export_app.command("chakra")
+def export_chakra(
+    step: options.Step,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The Chakra execution trace to write (.et).")
+    ],
+    plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file for all-reduce.")] = None,
+) -> None:
+    """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
+    from hocket.document import check_writable, write_whole
+    from hocket.graph import load_step
+    from hocket.interop.chakra_export import chakra_bytes
+
+    check_writable(output, *options.inputs(step, plan))
+    graph = load_step(step)
+    write_whole(chakra_bytes(graph, _plan(plan, graph)), output)
+    note(f"{output}: {graph.num_operations} operations as nodes, durations in whole microseconds")
+
+
+@export_app.command("perfetto")
+def export_perfetto(
+    source: Annotated[
+        Path, typer.Argument(metavar="TIMELINE|STEP", help="A hocket.timeline/1 or hocket.step/1 file.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The trace to write (.json, .json.gz).")],
+    plan: Annotated[
+        Path | None, typer.Option(help="Of a STEP: the hocket.plan/1 file it runs under.")
+    ] = None,
+    workers: options.Workers = 4,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    seed: options.Seed = 0,
+) -> None:
+    """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
+    from hocket.document import check_writable, read_document, write_json
+    from hocket.graph import load_step
+    from hocket.interop import TIMELINE_FORMAT, load_timeline, timeline_document
+
+    check_writable(output, *options.inputs(source, plan, network_file))
+    document = read_document(source)
+    timed = isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT
+    if timed:
+        if plan is not None:
+            raise HocketError(f"{source}: is a timeline, and plan '{plan}' is for a step; leave it out")
+        timeline, row = load_timeline(source)
+    else:
+        graph = load_step(source)
+        schedule = _plan(plan, graph)
+        if schedule is None:
+            raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
+        network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
+        timeline, row = _simulated(graph, schedule, network, seed)
+    write_json(timeline_document(timeline, row), output)
+    note(f"{output}: {len(timeline.spans)} spans; open it at ui.perfetto.dev")
+
+
+def _put(imported: Imported, output: Path) -> None:
+    from hocket.graph import save_step
+
+    graph = imported.graph
+    save_step(graph, output)
+    for line in imported.notes:
+        note(line)
+    note(
+        f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
+        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
+    )
+
+
+def _plan(path: Path | None, graph: StepGraph) -> Plan | None:
+    from hocket.graph import load_plan
+    from hocket.graph.validate import check_plan
+
+    if path is None:
+        return None
+    plan = load_plan(path)
+    check_plan(plan, graph, str(path))
+    return plan
+
+
+def _simulated(graph: StepGraph, plan: Plan, network: Network, seed: int) -> tuple[Timeline, ResultRow]:
+    from hocket.sim import simulate
+    from hocket.tuner.choose import check_request
+
+    check_request(graph, network, plan.architecture)
+    result = simulate(graph, plan, network, seed=seed, timeline=True)
+    assert result.timeline is not None
+    return result.timeline, result.row

@@ -1,0 +1,229 @@
+"""Kineto traces as a step: what a job that was traced would gain from a plan, or from more machines.
+
+Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
+the GPU ran them; the all-reduces of gradients are taken out, since lowering adds them for a network and a
+plan. What must come before what (``inputs``): the operation before on the same stream, what a recorded
+wait of a stream or of the host says, and, for other collectives, what was launched before and after them.
+With an ExecutionTrace, the dataflow of its tensors takes the place of the order on a stream.
+
+**Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all
+gradients (norms, finiteness) waits for all of them. The time of the other update operations is shared out
+over the parameters by their bytes, because plans update a parameter as soon as its gradient has come.
+
+**Several ranks** are more samples of the same step: column k of the durations is one step of one rank,
+and workers in a simulation draw among them. Their steps are those that all ranks recorded, and their
+operations and all-reduces must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hocket.errors import FormatError
+from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
+from hocket.interop.execution_trace import Joined, join, read_execution_trace
+from hocket.interop.imported import Imported, Names
+from hocket.interop.kineto_file import Host, Trace, read_trace
+from hocket.interop.kineto_gradients import Gradients, find_gradients
+from hocket.interop.kineto_inputs import stream_inputs
+from hocket.interop.kineto_notes import gradient_notes, step_notes
+from hocket.interop.kineto_steps import Step, Tensor, cut_steps, first_tensor
+
+_MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
+
+
+def import_kineto(
+    paths: Sequence[str | Path],
+    *,
+    execution_trace: str | Path | None = None,
+    batch_size: int | None = None,
+) -> Imported:
+    """Read the traces of one job's ranks, the first of which gives the structure.
+
+    execution_trace : of the first trace's rank; joined by record function id.
+    batch_size : examples in a step; by default the first extent that the forward pass recorded, else 1.
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the event and the rule.
+    """
+    traces = [read_trace(path) for path in paths]
+    kept, notes = _alike(traces)
+    labels = [step.label for step in kept[0] if all(step.label in {s.label for s in own} for own in kept[1:])]
+    if not labels:
+        rule = f"shares no step with {traces[0].source}; trace the same steps on every rank"
+        raise FormatError(traces[1].source, "traceEvents", rule)
+    samples = [step for own in kept for step in own if step.label in labels]
+    structure, joined = samples[0], None
+    if execution_trace is not None:
+        own = [step for step in kept[0] if step.label in labels]
+        joined = join(read_execution_trace(execution_trace), traces[0], own)
+        structure = joined.step
+        notes.append(joined.note)
+    shape_of = first_tensor if joined is None else joined.shape_of
+    gradients = find_gradients(structure, shape_of)
+    batch, batch_note = _batch_size(structure, batch_size, shape_of)
+    rows = StepRows(
+        model=Path(paths[0]).name.split(".")[0],
+        batch_size=batch,
+        device=traces[0].device,
+        parameters=[
+            ParameterRow(parameter.name, parameter.shape, parameter.dtype, parameter.size_bytes)
+            for parameter in gradients.parameters
+        ],
+        operations=_rows(traces[0], structure, samples, gradients, joined),
+    )
+    for trace, own in zip(traces, kept, strict=True):
+        notes += step_notes(trace.source, trace.device, [step for step in own if step.label in labels])
+    notes += [
+        *gradient_notes(samples, gradients, by_nodes=joined is not None and joined.gives_shapes),
+        *batch_note,
+    ]
+    return Imported(step_from_rows(rows, str(paths[0])), tuple(notes))
+
+
+def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
+    """Of each rank the steps that do what most of them do; all ranks do the same."""
+    kept, notes = [], []
+    for trace in traces:
+        steps = cut_steps(trace)
+        if not steps:
+            trace.refuse("no GPU operation was launched within a step")
+        key = Counter(step.key() for step in steps).most_common(1)[0][0]
+        own = [step for step in steps if step.key() == key]
+        if len(own) < len(steps):
+            left = ", ".join(step.label for step in steps if step.key() != key)
+            notes.append(
+                f"{trace.source}: {len(own)} of {len(steps)} steps run the same operations; left out: {left}"
+            )
+        kept.append(own)
+    ranks = Counter(trace.rank for trace in traces if trace.rank is not None)
+    for trace in traces:
+        if trace.rank is not None and ranks[trace.rank] > 1:
+            trace.refuse(
+                f"is of rank {trace.rank}, and so is another file; give each rank once", "distributedInfo"
+            )
+    for trace, own in zip(traces[1:], kept[1:], strict=True):
+        _require_same(traces[0], kept[0][0], trace, own[0])
+    return kept, notes
+
+
+def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> None:
+    pairs = (
+        ("all-reduce", [f"{r.size_bytes} bytes" for r in expected.reductions],
+         [f"{r.size_bytes} bytes" for r in found.reductions]),
+        ("operation", [o.name for o in expected.operations], [o.name for o in found.operations]),
+    )  # fmt: skip
+    for what, of_first, of_other in pairs:
+        if of_first == of_other:
+            continue
+        k = next(
+            (k for k, (a, b) in enumerate(zip(of_first, of_other, strict=False)) if a != b),
+            min(len(of_first), len(of_other)),
+        )
+        here, there = ([*of_other, "nothing"][k], [*of_first, "nothing"][k])
+        trace.refuse(
+            f"{what} {k} of a step is {here} where {first.source} has {there}; give ranks of one job"
+        )
+
+
+def _rows(
+    trace: Trace, step: Step, samples: Sequence[Step], gradients: Gradients, joined: Joined | None
+) -> list[OperationRow]:
+    names = Names()
+    of_main = {i: names.take(o.name) for i, o in enumerate(step.operations) if o.phase != Phase.UPDATE}
+    inputs = stream_inputs(trace, step)
+    if joined is not None:
+        inputs |= joined.inputs(step)
+    rows = [
+        OperationRow(
+            name,
+            step.operations[i].phase.name.lower(),  # type: ignore[arg-type]
+            [sample.operations[i].duration_s for sample in samples],
+            [of_main[j] for j in sorted(inputs.get(i, ())) if j in of_main],
+            [],
+            [],
+        )
+        for i, name in of_main.items()
+    ]
+    row_of = dict(zip(of_main, rows, strict=True))
+    for parameter in gradients.parameters:
+        for i in parameter.readers:
+            row_of[i].reads.append(parameter.name)
+        row_of[parameter.producer].produces.append(parameter.name)
+    return [*rows, *_updates(step, samples, gradients, row_of, names)]
+
+
+def _updates(
+    step: Step,
+    samples: Sequence[Step],
+    gradients: Gradients,
+    row_of: dict[int, OperationRow],
+    names: Names,
+) -> list[OperationRow]:
+    every = [i for i, operation in enumerate(step.operations) if operation.phase == Phase.UPDATE]
+
+    def row(i: int, inputs: list[str], reads: list[str]) -> OperationRow:
+        seconds = [sample.operations[i].duration_s for sample in samples]
+        return OperationRow(names.take(step.operations[i].name), "update", seconds, inputs, reads, [])
+
+    rows: list[OperationRow] = []
+    if not gradients.parameters:
+        for i in every:
+            before = rows[-1:] or list(row_of.values())[-1:]
+            rows.append(row(i, [other.name for other in before], []))
+        return rows
+    last_of: dict[str, str] = {}
+    for parameter in gradients.parameters:
+        last_of[parameter.name] = row_of[parameter.producer].name
+        for i in parameter.copies:
+            rows.append(row(i, [last_of[parameter.name]], [parameter.name]))
+            last_of[parameter.name] = rows[-1].name
+    copies = {i for parameter in gradients.parameters for i in parameter.copies}
+    of_all: list[str] = []
+    shared = []
+    for i in every:
+        if i in copies:
+            continue
+        if _MEASURES_ALL.search(step.operations[i].name):
+            before_all = of_all or list(dict.fromkeys(last_of.values()))
+            rows.append(row(i, before_all, [parameter.name for parameter in gradients.parameters]))
+            of_all = [rows[-1].name]
+        else:
+            shared.append(i)
+    totals = [sum(sample.operations[i].duration_s for i in shared) for sample in samples]
+    total_bytes = sum(parameter.size_bytes for parameter in gradients.parameters)
+    for parameter in gradients.parameters if shared else ():
+        share = parameter.size_bytes / total_bytes if total_bytes else 1 / len(gradients.parameters)
+        rows.append(
+            OperationRow(
+                names.take(f"update/{parameter.name}"),
+                "update",
+                [total * share for total in totals],
+                list(dict.fromkeys([last_of[parameter.name], *of_all])),
+                [parameter.name],
+                [],
+            )
+        )
+    return rows
+
+
+def _batch_size(
+    step: Step, given: int | None, shape_of: Callable[[Host], Tensor | None]
+) -> tuple[int, list[str]]:
+    if given is not None:
+        return given, []
+    for operation in step.operations:
+        if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:
+            continue
+        for event in operation.gpu.call.host.chain():
+            # Operators with a sequence number are those whose gradient is wanted: not the copy of a batch.
+            tensor = shape_of(event) if event.args.sequence is not None else None
+            if tensor is not None and len(tensor[0]) > 1 and tensor[0][0] > 0:
+                what = f"the first extent of what {event.name} got"
+                return tensor[0][0], [f"batch size {tensor[0][0]}: {what}; else give --batch-size"]
+    return 1, ["the batch size is not in the trace: throughput counts steps; give --batch-size"]

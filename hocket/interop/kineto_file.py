@@ -1,0 +1,272 @@
+"""Kineto traces (``torch.profiler``'s Chrome traces) as events: what ran on the GPU and who launched it.
+
+Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8:
+operators and annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU,
+and, where they were recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to
+its call by ``correlation``; an operator encloses what begins while it runs on its thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from hocket.document import decode, read_bytes
+from hocket.errors import FormatError
+
+STEP_PREFIX = "ProfilerStep#"
+OPTIMIZER_PREFIX = "Optimizer.step#"
+NODE_PREFIX = "autograd::engine::evaluate_function"
+
+_GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
+_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"))
+_HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
+_SYNC = frozenset(("cuda_sync",))
+_READ = _GPU | _RUNTIME | _HOST | _SYNC
+_HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
+
+_LATEST_US = 1e18
+_LONGEST_US = 1e15
+
+
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """What an event says of itself, where it does.
+
+    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
+    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
+    collectives: ``collective``, ``elements``, ``dtype``. Of waits of a stream: the last three.
+    """
+
+    function_id: int | None = msgspec.field(name="Record function id", default=None)
+    sequence: int | None = msgspec.field(name="Sequence number", default=None)
+    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    correlation: Any = None
+    stream: Any = None
+    copied_bytes: Any = msgspec.field(name="bytes", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = None
+    sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
+    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: Args = Args()
+
+
+class _Distributed(msgspec.Struct, frozen=True):
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class _Device(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _File(msgspec.Struct, frozen=True):
+    traceEvents: list[_Event]  # noqa: N815 - Chrome's name
+    distributedInfo: _Distributed = _Distributed()  # noqa: N815
+    deviceProperties: list[_Device] = []  # noqa: N815
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    annotation: bool
+    args: Args
+    parent: Host | None = None
+
+    def chain(self) -> list[Host]:
+        """This one and what encloses it, innermost first."""
+        found, at = [], self
+        while True:
+            found.append(at)
+            if at.parent is None:
+                return found
+            at = at.parent
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of the runtime, and the innermost operator in which it was made."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    correlation: int
+    host: Host | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    """What ran on a GPU's stream; ``call`` launched it."""
+
+    name: str
+    stream: int
+    start_us: float
+    end_us: float
+    args: Args
+    call: Call
+
+
+@dataclass(slots=True, eq=False)
+class StreamWait:
+    """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
+
+    stream: int
+    call: Call
+    on_stream: int
+    recorded_by: Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One rank's trace; everything in order of its start.
+
+    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
+    ``unlaunched``: (place, start) of GPU operations whose call is not in the file.
+    """
+
+    source: str
+    rank: int | None
+    world_size: int | None
+    device: str
+    host: Sequence[Host]
+    gpu: Sequence[Gpu]
+    waits: Sequence[Call]
+    stream_waits: Sequence[StreamWait]
+    unlaunched: Sequence[tuple[int, float]] = field(default=())
+
+    def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
+        """Raise FormatError for this file."""
+        raise FormatError(self.source, place, rule)
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a Kineto trace (``.json`` or ``.json.gz``).
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the event and the rule.
+    """
+    source = str(path)
+    file = decode(read_bytes(path), _File, "", source)
+    host: list[Host] = []
+    calls: dict[int, Call] = {}
+    on_gpu: list[tuple[int, _Event, float, float]] = []
+    syncs: list[Args] = []
+    for i, event in enumerate(file.traceEvents):
+        if event.ph != "X" or event.cat not in _READ:
+            continue
+        start_us, end_us = _times(event, source, i)
+        thread = (event.pid, event.tid)
+        if event.cat in _GPU:
+            on_gpu.append((i, event, start_us, end_us))
+        elif event.cat in _RUNTIME:
+            correlation = whole(event.args.correlation)
+            if correlation is not None:
+                calls.setdefault(correlation, Call(event.name, thread, start_us, end_us, correlation))
+        elif event.cat in _SYNC:
+            syncs.append(event.args)
+        else:
+            marks = event.name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
+            annotation = marks or event.cat == "user_annotation"
+            host.append(Host(event.name, thread, start_us, end_us, annotation, event.args))
+    _nest(host, calls.values())
+    gpu, unlaunched = [], []
+    for i, event, start_us, end_us in on_gpu:
+        stream, correlation = whole(event.args.stream), whole(event.args.correlation)
+        if stream is None or correlation is None:
+            rule = f"'{event.name}' needs stream and correlation, whole numbers"
+            raise FormatError(source, f"traceEvents[{i}].args", rule)
+        call = calls.get(correlation)
+        if call is None:
+            unlaunched.append((i, start_us))
+        else:
+            gpu.append(Gpu(event.name, stream, start_us, end_us, event.args, call))
+    return Trace(
+        source=source,
+        rank=file.distributedInfo.rank,
+        world_size=file.distributedInfo.world_size,
+        device=next((device.name for device in file.deviceProperties if device.name), "cuda"),
+        host=sorted(host, key=lambda event: event.start_us),
+        gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
+        waits=sorted(
+            (call for call in calls.values() if call.name.endswith(_HOST_WAITS)),
+            key=lambda call: call.end_us,
+        ),
+        stream_waits=_stream_waits(syncs, calls),
+        unlaunched=unlaunched,
+    )
+
+
+def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
+    for key, value, least, most in (
+        ("ts", event.ts, -_LATEST_US, _LATEST_US),
+        ("dur", event.dur, 0.0, _LONGEST_US),
+    ):
+        if value is None or not least <= value <= most:
+            rule = f"{value} is not a number of microseconds from {least:g} to {most:g} ('{event.name}')"
+            raise FormatError(source, f"traceEvents[{i}].{key}", rule)
+    assert event.ts is not None
+    assert event.dur is not None
+    return event.ts, event.ts + event.dur
+
+
+def _nest(host: list[Host], calls: Iterable[Call]) -> None:
+    """Find for each operator and each call what encloses it on its thread."""
+    threads: dict[Any, list[tuple[float, float, int, Host | Call]]] = {}
+    events: list[Host | Call] = [*host, *calls]
+    for i, event in enumerate(events):
+        row = (event.start_us, -event.end_us, i, event)
+        threads.setdefault(event.thread, []).append(row)
+    for rows in threads.values():
+        # Of those that begin together the longer one encloses the other, operators their calls.
+        rows.sort(key=lambda row: row[:3])
+        stack: list[Host] = []
+        for start_us, _, _, event in rows:
+            while stack and stack[-1].end_us <= start_us:
+                stack.pop()
+            enclosing = stack[-1] if stack else None
+            if isinstance(event, Host):
+                event.parent = enclosing
+                stack.append(event)
+            else:
+                event.host = enclosing
+
+
+def _stream_waits(syncs: Iterable[Args], calls: dict[int, Call]) -> list[StreamWait]:
+    """The waits of a stream whose two calls are both in the file."""
+    found = []
+    for sync in syncs:
+        waiting, recorded = whole(sync.correlation), whole(sync.recorded_by)
+        stream, on_stream = whole(sync.stream), whole(sync.on_stream)
+        known = waiting in calls and recorded in calls and stream is not None and on_stream is not None
+        if sync.sync_kind == "Stream Wait Event" and known:
+            found.append(StreamWait(stream, calls[waiting], on_stream, calls[recorded]))  # type: ignore[arg-type,index]
+    return found
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that some versions leave out or write as text; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

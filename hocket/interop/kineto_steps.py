@@ -1,0 +1,275 @@
+"""A Kineto trace cut into its steps: the GPU operations of each, their phase, and how long they take.
+
+Steps are the ``ProfilerStep#`` annotations; without them, what lies between the ends of two
+``Optimizer.step#``; without these, the whole trace. A GPU operation belongs to the step in which it was
+launched.
+
+**Phases.** Update: launched in ``Optimizer.step#``, or after the last operation that autograd's nodes
+launched. Backward: launched by one of these nodes. Forward: the rest.
+
+**Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no
+operation before it covers, and the idle time before it: that is what the host kept the GPU waiting for.
+Not counted is idle time that ends with an all-reduce of gradients, after the operation was launched: that
+wait is what plans change.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from hocket.errors import FormatError
+from hocket.graph import Phase
+from hocket.interop.kineto_file import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace, whole
+
+_MICRO = 1e-6
+_ALL_REDUCE = "all_reduce"
+_COLLECTIVES = {
+    re.compile(r"all_?reduce", re.IGNORECASE): _ALL_REDUCE,
+    re.compile(r"reduce_?scatter", re.IGNORECASE): "reduce_scatter",
+    re.compile(r"all_?gather", re.IGNORECASE): "all_gather",
+    re.compile(r"all_?to_?all", re.IGNORECASE): "all_to_all",
+    re.compile(r"broadcast", re.IGNORECASE): "broadcast",
+    re.compile(r"reduce", re.IGNORECASE): "reduce",
+    re.compile(r"send|recv", re.IGNORECASE): "send_recv",
+}
+_ITEM_BYTES = {
+    **{"double": 8, "long": 8, "int64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16},
+    **{"float": 4, "int": 4, "float32": 4, "int32": 4},
+    **{"half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2, "float16": 2, "short": 2, "int16": 2},
+    **{"byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "unsigned char": 1, "signed char": 1},
+    **{"float8_e4m3fn": 1, "float8_e5m2": 1},
+}
+_DTYPES = {
+    **{"float": "float32", "double": "float64", "half": "float16", "c10::half": "float16"},
+    **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64"},
+}
+
+
+Tensor = tuple[list[int], str, int]
+"""Extents, type and bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A GPU operation of one step; ``name`` as yet without a number."""
+
+    gpu: Gpu
+    phase: Phase
+    name: str
+    duration_s: float = 0.0
+    collective: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Reduction:
+    """An all-reduce of gradients."""
+
+    gpu: Gpu
+    size_bytes: int | None
+    dtype: str
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One step; ``operations`` in order of their start, ``reductions`` in the order of their launch.
+
+    ``elapsed_s``: from the end of the step before to the end of this one, on the GPU.
+    """
+
+    label: str
+    begin_us: float
+    end_us: float
+    host: list[Host] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+
+    def key(self) -> tuple[object, ...]:
+        """What steps that do the same have in common."""
+        return (
+            tuple((operation.phase, operation.name) for operation in self.operations),
+            tuple(reduction.size_bytes for reduction in self.reductions),
+        )
+
+
+def item_bytes(dtype: str) -> int | None:
+    """Bytes of an element of a type as a trace names it; None for one that is not known."""
+    return _ITEM_BYTES.get(dtype.lower())
+
+
+def dtype_name(dtype: str) -> str:
+    """The type as PyTorch's tensors name it."""
+    return _DTYPES.get(dtype.lower(), dtype.lower())
+
+
+def short_name(name: str) -> str:
+    """An operator without its namespace; of autograd's nodes, the node."""
+    if name.startswith(NODE_PREFIX):
+        name = name.rpartition(": ")[2]
+    return name.rpartition("::")[2]
+
+
+def cut_steps(trace: Trace) -> list[Step]:
+    """The steps of a trace, in order, with what they ran on the GPU.
+
+    Raises
+    ------
+    FormatError
+        Naming the file, if nothing ran on a GPU, or an operation within the steps was launched by nobody.
+    """
+    if not trace.gpu:
+        rule = "holds no GPU operation with its launch; record ProfilerActivity.CPU and CUDA"
+        raise FormatError(trace.source, "traceEvents", rule)
+    steps = _intervals(trace)
+    for place, start_us in trace.unlaunched:
+        if steps[0].begin_us <= start_us < steps[-1].end_us:
+            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
+            raise FormatError(trace.source, f"traceEvents[{place}].args.correlation", rule)
+    begins = [step.begin_us for step in steps]
+    launched: list[list[Gpu]] = [[] for _ in steps]
+    before: list[Gpu] = []
+    for gpu in trace.gpu:
+        k = bisect_right(begins, gpu.call.start_us) - 1
+        if k < 0:
+            before.append(gpu)
+        elif gpu.call.start_us < steps[k].end_us:
+            launched[k].append(gpu)
+    for event in trace.host:
+        k = bisect_right(begins, event.start_us) - 1
+        if k >= 0 and event.start_us < steps[k].end_us:
+            steps[k].host.append(event)
+    busy_us = max([steps[0].begin_us, *(gpu.end_us for gpu in before)])
+    for step, ran in zip(steps, launched, strict=True):
+        _fill(step, ran)
+        busy_us = _time(step, busy_us)
+    return [step for step in steps if step.operations]
+
+
+def _intervals(trace: Trace) -> list[Step]:
+    marked = {event.name: event for event in trace.host if event.name.startswith(STEP_PREFIX)}
+    if marked:
+        events = sorted(marked.values(), key=lambda event: event.start_us)
+        steps = [Step(event.name, event.start_us, event.end_us) for event in events]
+        # What is launched between two annotations, such as by a logger, belongs to the one before.
+        for step, following in pairwise(steps):
+            step.end_us = following.begin_us
+        return steps
+    begin_us = min([trace.gpu[0].call.start_us, *(event.start_us for event in trace.host[:1])])
+    ends = sorted(event.end_us for event in trace.host if event.name.startswith(OPTIMIZER_PREFIX))
+    if not ends:
+        last_us = max(gpu.call.end_us for gpu in trace.gpu) + 1.0
+        return [Step("the whole trace", begin_us, last_us)]
+    edges = [begin_us, *ends]
+    return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end]
+
+
+def _fill(step: Step, ran: Sequence[Gpu]) -> None:
+    """Sort what ran into operations and reductions, each with its phase and name."""
+    chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
+    nodes = [any(event.name.startswith(NODE_PREFIX) for event in chain) for chain in chains]
+    last_us = max(
+        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=None
+    )
+    for gpu, chain, in_node in zip(ran, chains, nodes, strict=True):
+        if any(event.name.startswith(OPTIMIZER_PREFIX) for event in chain):
+            phase = Phase.UPDATE
+        elif in_node:
+            phase = Phase.BACKWARD
+        elif last_us is not None and gpu.call.start_us > last_us:
+            phase = Phase.UPDATE
+        else:
+            phase = Phase.FORWARD
+        kind = _collective(gpu)
+        if kind == _ALL_REDUCE and phase == Phase.BACKWARD:
+            step.reductions.append(Reduction(gpu, *_message(gpu, chain)))
+        else:
+            step.operations.append(Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind))
+    step.reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+
+
+def _collective(gpu: Gpu) -> str:
+    """The kind of a collective; empty for what is none."""
+    if gpu.args.collective is None and not gpu.name.lower().startswith("nccl"):
+        return ""
+    for text in (str(gpu.args.collective or ""), gpu.name):
+        for pattern, kind in _COLLECTIVES.items():
+            if pattern.search(text):
+                return kind
+    return "collective"
+
+
+def _message(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
+    """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
+    for args in (gpu.args, *(event.args for event in chain)):
+        elements = whole(args.elements)
+        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
+            size = item_bytes(args.dtype)
+            if size is not None:
+                return size * elements, dtype_name(args.dtype)
+    for event in chain:
+        found = first_tensor(event)
+        if found is not None:
+            return found[2], found[1]
+    return None, "float32"
+
+
+def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
+    """Extents, type and bytes of a tensor as a trace describes it; None where that is no tensor's."""
+    size = item_bytes(dtype) if isinstance(dtype, str) else None
+    if size is None or not isinstance(shape, list):
+        return None
+    for extent in shape:
+        known = whole(extent)
+        if known is None or known < 0:
+            return None
+        size *= known
+    return shape, dtype_name(dtype), size
+
+
+def first_tensor(event: Host) -> Tensor | None:
+    """An operator's first argument, if that is a tensor and was recorded."""
+    shapes, types = event.args.shapes, event.args.types
+    if not (isinstance(shapes, list) and isinstance(types, list) and shapes and types):
+        return None
+    shape = shapes[0]
+    # A list of one tensor, as collectives take it.
+    if isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], list):
+        shape = shape[0]
+    return tensor_of(shape, types[0])
+
+
+def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:
+    part = phase.name.lower()
+    if collective:
+        return f"{part}/{collective}"
+    operators = [event for event in chain if not event.annotation]
+    if not operators:
+        return f"{part}/{re.split('[<(]', gpu.name.removeprefix('void '))[0].strip() or 'kernel'}"
+    inner = operators[0]
+    node = next((event for event in operators if event.name.startswith(NODE_PREFIX)), None)
+    around, name = short_name((node or operators[-1]).name), short_name(inner.name)
+    return f"{part}/{name}" if around == name else f"{part}/{around}/{name}"
+
+
+def _time(step: Step, busy_us: float) -> float:
+    """Give the step's operations their durations; when the GPU has been busy until, before and after."""
+    begin_us = busy_us
+    ends = sorted((reduction.gpu.end_us, reduction.gpu.call.start_us) for reduction in step.reductions)
+    for operation in step.operations:
+        gpu = operation.gpu
+        waited_us = 0.0
+        if gpu.start_us > busy_us:
+            k = bisect_right(ends, (gpu.start_us, float("inf"))) - 1
+            if k >= 0 and ends[k][1] < gpu.call.start_us:
+                waited_us = max(0.0, ends[k][0] - max(busy_us, gpu.call.end_us))
+        operation.duration_s = (max(0.0, gpu.end_us - busy_us) - waited_us) * _MICRO
+        step.waited_s += waited_us * _MICRO
+        busy_us = max(busy_us, gpu.end_us)
+    step.elapsed_s = (busy_us - begin_us) * _MICRO
+    return busy_us

@@ -1,0 +1,61 @@
+"""``hocket import`` and ``hocket export``: files in, files out, notes on standard error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from hocket.graph import load_step
+from hocket.graph.io import step_document
+from hocket.interop import load_timeline
+from tests.unit.cli.test_commands import BRANCHES, CARAMEL, GOLDEN, NETWORK, hocket, refused
+from tests.unit.interop.traces import ddp
+
+
+def test_a_kineto_trace_becomes_a_step_that_is_tuned_and_predicted(tmp_path: Path) -> None:
+    trace, step = tmp_path / "job.pt.trace.json.gz", tmp_path / "step.json"
+    trace.write_bytes(gzip.compress(json.dumps(ddp().document()).encode()))
+    ran = hocket("import", "kineto", str(trace), "-o", str(step), "--batch-size", "16")
+    assert (ran.status, ran.out) == (0, "")
+    assert f"{step}: 8 operations, 2 parameters, 0.00 MiB, sampled steps: 2" in ran.err
+    assert load_step(step).batch_size == 16
+    allreduce = ("--architecture", "allreduce", "--bandwidth", "1Mbit/s", "--json")
+    tuned = hocket(
+        "tune", str(step), *allreduce, "--workers", "2", "--budget", "0.1s", "-o", str(tmp_path / "p.json")
+    )
+    assert tuned.status == 0
+    predicted = hocket("predict", str(step), *allreduce, "--workers", "1,2", "--steps", "20")
+    assert len(json.loads(predicted.out)) == 2
+
+
+def test_a_step_goes_to_chakra_and_back(tmp_path: Path) -> None:
+    there, back = tmp_path / "branches.0.et", tmp_path / "back.json"
+    for plan in ((), ("--plan", CARAMEL)):
+        assert hocket("export", "chakra", BRANCHES, *plan, "-o", str(there)).status == 0
+        assert hocket("import", "chakra", str(there), "-o", str(back)).status == 0
+        assert step_document(load_step(back)) == step_document(load_step(BRANCHES))
+
+
+def test_perfetto_gets_a_simulated_step_or_a_timeline(tmp_path: Path) -> None:
+    drawn, again = tmp_path / "step.trace.json", tmp_path / "again.json.gz"
+    ran = hocket("export", "perfetto", BRANCHES, "--plan", CARAMEL, *NETWORK, "-o", str(drawn))
+    assert ran.status == 0
+    timeline, row = load_timeline(drawn)
+    assert timeline.spans
+    assert row is not None
+    assert hocket("export", "perfetto", str(drawn), "-o", str(again)).status == 0
+    assert load_timeline(again) == (timeline, row)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert "which runs under a plan" in refused(hocket("export", "perfetto", BRANCHES, "-o", str(output)))
+    servers = str(GOLDEN / "branches.p3.plan.json")
+    line = refused(hocket("export", "chakra", BRANCHES, "--plan", servers, "-o", str(output)))
+    assert "has no collectives" in line
+    trace = tmp_path / "trace.json"
+    trace.write_text("{}")
+    assert "is also an input" in refused(hocket("import", "kineto", str(trace), "-o", str(trace)))
+    assert "missing required field" in refused(hocket("import", "kineto", str(trace), "-o", str(output)))
+    assert not output.exists()
