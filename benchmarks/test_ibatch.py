@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.zoo import k80
+from hocket.reproduce.steps import derived as k80
 from hocket import models
 from hocket.graph.step import Seconds
 from hocket.network import Network

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from benchmarks.zoo import k80
+from hocket.reproduce.steps import derived as k80
 from hocket.bench.graphs import inception_like
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.io import step_document

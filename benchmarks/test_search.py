@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.zoo import TABLE_1, k80
+from hocket.reproduce.steps import TABLE_1
+from hocket.reproduce.steps import derived as k80
 from hocket.network import Network
 from hocket.planner import policies_of
 from hocket.sim import simulate

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.zoo import k80
+from hocket.reproduce.steps import derived as k80
 from hocket.bench.graphs import inception_like
 from hocket.graph import load_step, save_step
 from hocket.graph.flat_plan import flatten

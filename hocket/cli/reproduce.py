@@ -20,11 +20,15 @@ def reproduce(
     ],
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Fewer steps and job sets, and no emulated cluster: 10 minutes, no root."),
+        typer.Option(
+            "--quick", help="Fewer steps and job sets, and no emulated cluster: 10 minutes, no root."
+        ),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="For index.html, reproduction.md and a JSON a paper."),
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="For index.html, reproduction.md and a JSON a paper."
+        ),
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,

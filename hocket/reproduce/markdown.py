@@ -69,4 +69,6 @@ def _table(table: Table) -> list[str]:
 
 def _rows(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    return lines + ["| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in row) + " |" for row in rows]
+    return lines + [
+        "| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in row) + " |" for row in rows
+    ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from hocket.reproduce.claims import ClaimRow
 
-REPRODUCTION_FORMAT = "hocket.reproduction/1"
+REPRODUCTION_FORMAT: Final = "hocket.reproduction/1"
 
 Cell = str | int | float | None
 

@@ -64,7 +64,8 @@ def _cheapest(found: Measured, few: bool) -> list[Patterned]:
     return [
         row
         for row in found.patterns
-        if (row.split, row.size_bytes) == (DEPTH_SPLIT, small) and (2 < row.workers <= 8 if few else row.workers > 8)
+        if (row.split, row.size_bytes) == (DEPTH_SPLIT, small)
+        and (2 < row.workers <= 8 if few else row.workers > 8)
     ]
 
 

@@ -86,9 +86,7 @@ def _figure_4(found: Measured) -> Figure:
     for figures in found.models:
         sizes = np.sort(figures.parameter_bytes) / 1e3
         share = np.arange(1, len(sizes) + 1) / len(sizes)
-        curves.append(
-            Series(name=NAMES[figures.model], x=tuple(sizes.tolist()), y=tuple(share.tolist()))
-        )
+        curves.append(Series(name=NAMES[figures.model], x=tuple(sizes.tolist()), y=tuple(share.tolist())))
     sizes_kb = tuple(size / 1e3 for size in found.halving_s)
     times_ms = tuple(1e3 * seconds for seconds in found.halving_s.values())
     return Figure(
@@ -174,15 +172,11 @@ def _figure_12(found: Measured) -> Figure:
 def _figure_13(found: Measured) -> Figure:
     sizes = tuple(row.size_bytes / 1e3 for row in found.depths)
     series = [
-        Series(
-            name=f"depth {depth}", x=sizes, y=tuple(1e3 * row.fixed_s[number] for row in found.depths)
-        )
+        Series(name=f"depth {depth}", x=sizes, y=tuple(1e3 * row.fixed_s[number] for row in found.depths))
         for number, depth in enumerate(DEPTHS)
     ]
     series.append(
-        Series(
-            name="adaptive", x=sizes, y=tuple(1e3 * row.adaptive_s for row in found.depths), kind="points"
-        )
+        Series(name="adaptive", x=sizes, y=tuple(1e3 * row.adaptive_s for row in found.depths), kind="points")
     )
     panel = Panel(title="shuffle, 8 workers", x="KB", y="ms", series=tuple(series), x_log=True, y_log=True)
     return Figure(number="Fig. 13", caption="One reduction by the number of chunks", panels=(panel,))

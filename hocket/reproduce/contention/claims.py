@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.reproduce.claims import Claim, Share, share
-from hocket.reproduce.contention.measure import BEST, KAPPAS, OURS, PLACEMENTS, POLICIES, Measured, Step, pooled
+from hocket.reproduce.contention.measure import (
+    BEST,
+    KAPPAS,
+    OURS,
+    PLACEMENTS,
+    POLICIES,
+    Measured,
+    Step,
+    pooled,
+)
 
 
 class Published(NamedTuple):
@@ -250,10 +259,7 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         figure="Fig. 6",
         what="Ada-SRSF has the lowest average, each job set",
         ours=lambda found: share(
-            [
-                row[-1] == min(row)
-                for row in _averages(found, [(BEST, policy) for policy in POLICIES])
-            ]
+            [row[-1] == min(row) for row in _averages(found, [(BEST, policy) for policy in POLICIES])]
         ),
         why=_SLIP,
     ),

@@ -86,9 +86,9 @@ _COLUMNS = (
 )
 
 
-def _beside(name: str, paper: Published, row: SweepRow, found: Measured, first: tuple[str, str]) -> tuple[
-    str | float, ...
-]:
+def _beside(
+    name: str, paper: Published, row: SweepRow, found: Measured, first: tuple[str, str]
+) -> tuple[str | float, ...]:
     ours = (row.placement, row.policy)
     relative = found.against(ours, first).relative if ours != first else None
     interval = ""
@@ -173,7 +173,8 @@ def _figure_2(found: Measured) -> Figure:
                         name="Eq. 5, fitted",
                         x=counts,
                         y=tuple(
-                            1e3 * shared.seconds(point.size_bytes, point.concurrent) for point in shared.points
+                            1e3 * shared.seconds(point.size_bytes, point.concurrent)
+                            for point in shared.points
                         ),
                     ),
                     Series(
@@ -218,7 +219,11 @@ def _distributions(
         caption=caption,
         panels=(
             Panel(
-                title="a", x="completion time, s", y="share of jobs", series=tuple(curves["jct_s"]), x_log=True
+                title="a",
+                x="completion time, s",
+                y="share of jobs",
+                series=tuple(curves["jct_s"]),
+                x_log=True,
             ),
             Panel(
                 title="b",
@@ -242,6 +247,4 @@ def _figure_5(found: Measured) -> Figure:
 
 
 def _figure_6(found: Measured) -> Figure:
-    return _distributions(
-        found, "Fig. 6", "Policies under LWF-1", [(BEST, policy) for policy in POLICIES], 1
-    )
+    return _distributions(found, "Fig. 6", "Policies under LWF-1", [(BEST, policy) for policy in POLICIES], 1)

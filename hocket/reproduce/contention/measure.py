@@ -65,7 +65,9 @@ class Measured:
     def rows(self) -> dict[tuple[str, str], SweepRow]:
         """The means over job sets of each placement and policy."""
         return {
-            (placement, policy): sweep_row(placement, policy, [each.run for each in self.of(placement, policy)])
+            (placement, policy): sweep_row(
+                placement, policy, [each.run for each in self.of(placement, policy)]
+            )
             for placement, policy in dict.fromkeys((each.placement, each.policy) for each in self.runs)
         }
 

@@ -78,7 +78,10 @@ def _overlapped(found: Measured, model: str, policy: str) -> float:
 
 def _more_overlap(found: Measured) -> Share:
     return share(
-        [_overlapped(found, model, "ibatch-greedy") > _overlapped(found, model, "layerwise") for model in SPARSE]
+        [
+            _overlapped(found, model, "ibatch-greedy") > _overlapped(found, model, "layerwise")
+            for model in SPARSE
+        ]
     )
 
 

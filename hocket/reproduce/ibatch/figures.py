@@ -59,9 +59,7 @@ def _figure_3(chain: Chain) -> Figure:
             y=tuple((1e3 * (chain.layers.transfer_s + chain.startup_s)).tolist()),
             kind="bars",
         ),
-        Series(
-            name="computation", x=numbers, y=tuple((1e3 * chain.layers.compute_s).tolist()), kind="bars"
-        ),
+        Series(name="computation", x=numbers, y=tuple((1e3 * chain.layers.compute_s).tolist()), kind="bars"),
     )
     panel = Panel(title="GoogLeNet, 6 nodes", x="layer", y="ms", series=series)
     return Figure(number="Fig. 3", caption="Pulling and computing each layer", panels=(panel,))
@@ -78,10 +76,13 @@ def _figure_4(chain: Chain) -> Figure:
                 names.append(float(lanes.index(f"{name}: {what}")))
                 begins.append(1e3 * begin_s)
                 lengths.append(1e3 * (end_s - begin_s))
-        series.append(
-            Series(name=what, x=tuple(lengths), y=tuple(names), kind="bars", base=tuple(begins))
-        )
-    panel = Panel(title="; ".join(f"{i}: {lane}" for i, lane in enumerate(lanes)), x="ms", y="lane", series=tuple(series))
+        series.append(Series(name=what, x=tuple(lengths), y=tuple(names), kind="bars", base=tuple(begins)))
+    panel = Panel(
+        title="; ".join(f"{i}: {lane}" for i, lane in enumerate(lanes)),
+        x="ms",
+        y="lane",
+        series=tuple(series),
+    )
     return Figure(
         number="Fig. 4", caption="The forward pass by approach, GoogLeNet, 6 nodes", panels=(panel,)
     )
@@ -160,7 +161,5 @@ def _figure_7(found: Measured) -> Figure:
             Series(name=name, x=tuple(APPROACHES.values()), y=tuple(values), kind="bars")
             for name, values in parts.items()
         )
-        panels.append(
-            Panel(title=NAMES[model], x="", y="of the default's step", series=series, stacked=True)
-        )
+        panels.append(Panel(title=NAMES[model], x="", y="of the default's step", series=series, stacked=True))
     return Figure(number="Fig. 7", caption="Where the time goes, 72 nodes", panels=tuple(panels))

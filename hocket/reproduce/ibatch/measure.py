@@ -30,7 +30,12 @@ SPARSE = ("inception_v3", "vgg19")
 """The models of Figs. 6 and 7."""
 LAYERED, LAYERED_NODES = "googlenet", 6
 """The model and cluster of Figs. 3 and 4."""
-APPROACHES = {"default": "default", "layerwise": "layer by layer", "ibatch-greedy": "iBatch", "ibatch": "exact"}
+APPROACHES = {
+    "default": "default",
+    "layerwise": "layer by layer",
+    "ibatch-greedy": "iBatch",
+    "ibatch": "exact",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

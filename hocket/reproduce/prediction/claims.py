@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from hocket.bench.accuracy_figures import Row
@@ -54,9 +55,7 @@ def _batch_rows(found: Measured) -> list[Row]:
 
 
 def _model_rows(policy: str, models: Sequence[str] = REPLAYED_MODELS) -> Callable[[Measured], list[Row]]:
-    return lambda found: [
-        row for row in found.replays.models if row.policy == policy and row.step in models
-    ]
+    return lambda found: [row for row in found.replays.models if row.policy == policy and row.step in models]
 
 
 def _all_rows(found: Measured) -> list[Row]:
@@ -64,7 +63,7 @@ def _all_rows(found: Measured) -> list[Row]:
 
 
 def _mean_error(rows: Sequence[Row], of: str) -> float:
-    return sum(abs(getattr(row, of)) for row in rows) / len(rows)
+    return math.fsum(abs(getattr(row, of)) for row in rows) / len(rows)
 
 
 def _better_than(other: str) -> Callable[[Measured], Share | None]:
@@ -101,8 +100,7 @@ def _cut_once(found: Measured) -> Share:
         sent = [chunk.units for chunk in found.chunks if chunk.stream == stream]
         expected = [units] if units <= WINDOW else [WINDOW, units - WINDOW]
         cases.append(
-            len(sent) == len(expected)
-            and all(abs(a - b) < 1e-6 for a, b in zip(sent, expected, strict=True))
+            len(sent) == len(expected) and all(abs(a - b) < 1e-6 for a, b in zip(sent, expected, strict=True))
         )
     return share(cases)
 
@@ -268,9 +266,7 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         figure="Fig. 25",
         what=f"a second server raises throughput with {PAIRED_WORKERS[1]} to {PAIRED_WORKERS[-1]} workers, each "
         "model and number of workers",
-        ours=lambda found: share(
-            [gain > 0 for model in PAIRED for gain in second_server(found, model)]
-        ),
+        ours=lambda found: share([gain > 0 for model in PAIRED for gain in second_server(found, model)]),
         why="where computing limits throughput a second server adds nothing",
     ),
     Claim(

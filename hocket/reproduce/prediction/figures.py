@@ -265,9 +265,7 @@ def _figure_23(found: Measured) -> Figure:
         y="MiB",
         series=(
             Series(name="paper", x=names, y=PARTITION_MIB, kind="bars"),
-            Series(
-                name="ours", x=names, y=tuple(sorted(found.partition_mib, reverse=True)), kind="bars"
-            ),
+            Series(name="ours", x=names, y=tuple(sorted(found.partition_mib, reverse=True)), kind="bars"),
         ),
     )
     return Figure(number="Fig. 23", caption="Parameters on two servers", panels=(panel,))

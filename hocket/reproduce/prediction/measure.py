@@ -88,13 +88,9 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     )
 
 
-def curve_of(
-    model: str, batch_size: int, servers: int, workers: tuple[int, ...], setting: Setting
-) -> Curve:
+def curve_of(model: str, batch_size: int, servers: int, workers: tuple[int, ...], setting: Setting) -> Curve:
     """Asynchronous training with the HTTP/2 window, as TensorFlow sends: pulls in program order."""
-    graph = derived(
-        model, batch_size, device=DEVICE, samples=SAMPLES, jitter=JITTER, seed=setting.seed
-    )
+    graph = derived(model, batch_size, device=DEVICE, samples=SAMPLES, jitter=JITTER, seed=setting.seed)
     rows = predict(
         graph,
         CLOUD,
@@ -112,8 +108,6 @@ def timed(setting: Setting) -> float:
     """Seconds that the paper's own case takes (section 4.5), the step's derivation included."""
     started = time.perf_counter()
     derived.cache_clear()
-    graph = derived(
-        SCALED, TIMED_BATCH_SIZE, device=DEVICE, samples=100, jitter=JITTER, seed=setting.seed
-    )
+    graph = derived(SCALED, TIMED_BATCH_SIZE, device=DEVICE, samples=100, jitter=JITTER, seed=setting.seed)
     predict(graph, CLOUD, workers=range(2, 11), mode="async", steps=TIMED_STEPS, seed=setting.seed)
     return time.perf_counter() - started

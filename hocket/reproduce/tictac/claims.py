@@ -216,7 +216,9 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         why="where inference alone is limited by the network, no order hides much of it",
     ),
     Claim(
-        figure="Fig. 10", what="gains remain with several servers, each model and task", ours=_gains_with_servers
+        figure="Fig. 10",
+        what="gains remain with several servers, each model and task",
+        ours=_gains_with_servers,
     ),
     Claim(
         figure="Fig. 11",

@@ -87,9 +87,7 @@ def _names(runs: list[Run]) -> tuple[str, ...]:
 def _figure_4(found: Measured) -> Figure:
     points = []
     for policy, name in (("random", "TensorFlow"), ("tac", "TicTac")):
-        runs = found.select(
-            policy, lambda r: r.model == OVERLAPPING and (r.workers, r.factor) == (2, 1.0)
-        )
+        runs = found.select(policy, lambda r: r.model == OVERLAPPING and (r.workers, r.factor) == (2, 1.0))
         points.append(
             Series(
                 name=name,
@@ -208,9 +206,7 @@ def _figure_13(found: Measured) -> Figure:
         number="Fig. 13",
         caption=f"{model}: (a) overlap and step time in training, (b) consistency in inference",
         panels=(
-            Panel(
-                title="a", x="overlap coefficient", y="fastest step over step", series=tuple(points)
-            ),
+            Panel(title="a", x="overlap coefficient", y="fastest step over step", series=tuple(points)),
             Panel(title="b", x="normalized step time", y="share of steps", series=tuple(curves)),
         ),
     )
@@ -238,8 +234,6 @@ def _figure_15(found: Measured) -> Figure:
         series = []
         for policy in ("tic", "tac"):
             runs = [run for run in of_four(found, policy, inference) if run.model in _CPU_MODELS]
-            series.append(
-                Series(name=policy.upper(), x=_names(runs), y=_percent(found, runs), kind="bars")
-            )
+            series.append(Series(name=policy.upper(), x=_names(runs), y=_percent(found, runs), kind="bars"))
         panels.append(Panel(title=task, x="", y=_GAIN, series=tuple(series)))
     return Figure(number="Fig. 15", caption="TIC beside TAC, 4 workers", panels=tuple(panels))

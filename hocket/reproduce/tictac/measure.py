@@ -21,6 +21,7 @@ from hocket.planner import plan
 from hocket.reproduce.setting import Progress, Setting, spread
 from hocket.reproduce.steps import TABLE_1, derived
 from hocket.sim import Result, simulate
+from hocket.sim.lowered import Floats
 
 NETWORK = Network(bandwidth_bps=10e9, num_workers=4, num_servers=1)
 """Azure's, of section 6; the paper's CPU cluster has 1 Gbit/s and processors that nobody calibrated."""
@@ -198,11 +199,12 @@ def ran(graph: StepGraph, policy: str, network: Network, steps: int, seed: int) 
     return simulate(graph, made, network, iterations=steps, seed=seed, random_order=policy == "random")
 
 
-def overlaps(result: Result) -> np.ndarray:
+def overlaps(result: Result) -> Floats:
     """The overlap coefficient of each step, from its own compute time."""
     communication_s = result.row.communication_s
     shorter_s = np.minimum(communication_s, result.computes_s)
-    return (communication_s + result.computes_s - np.array(result.row.iterations_s)) / shorter_s
+    found: Floats = (communication_s + result.computes_s - np.array(result.row.iterations_s)) / shorter_s
+    return found
 
 
 def _model_row(model: str, inference_operations: int, training_operations: int) -> ModelRow:
