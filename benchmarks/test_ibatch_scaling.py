@@ -1,7 +1,7 @@
-"""iBatch's scaling figures (Figs. 5 to 7) in more detail than `hocket reproduce ibatch`: longer startups, whole parameters.
+"""iBatch's scaling in more detail than `hocket reproduce ibatch`: longer startups, whole parameters.
 
-How nodes are made of the paper's testbed is in hocket.reproduce.ibatch.nodes. What hocket itself does, whole parameters on
-servers, is simulated beside it where servers have one each.
+How nodes are made of the paper's testbed is in hocket.reproduce.ibatch.nodes. What hocket itself does, whole
+parameters on servers, is simulated beside it where servers have one each.
 """
 
 from __future__ import annotations

@@ -17,17 +17,18 @@ def markdown(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
         "# The papers again",
         "",
         f"Made by `{circumstances.command}`; do not edit. {circumstances.date}, {circumstances.hardware}, "
-        f"{circumstances.versions}; seed {circumstances.seed}. The command also writes a page with every figure.",
+        f"{circumstances.versions}; seed {circumstances.seed}. The command also writes a page with every "
+        "figure.",
         "",
         *_rows(
             ("Paper", *(verdict.capitalize() for verdict in VERDICTS), "Seconds"),
             ((each.title, *_counts(each.claims), f"{each.wall_s:.0f}") for each in made),
         ),
         "",
-        "A number is *reproduced* within its tolerance (10% unless the file of claims says otherwise), else it has "
-        "the *same direction* if it lies on the same side of no effect. A statement in words is counted over "
-        "its cases: *reproduced* where it holds in all of them, *in part* where in some. *Not here*: that takes "
-        "what is not on this machine.",
+        "A number is *reproduced* within its tolerance (10% unless the file of claims says otherwise), else "
+        "it has the *same direction* if it lies on the same side of no effect. A statement in words is "
+        "counted over its cases: *reproduced* where it holds in all of them, *in part* where in some. *Not "
+        "here*: that takes what is not on this machine.",
     ]
     return "\n".join([*head, *(line for each in made for line in _paper(each))]) + "\n"
 

@@ -1,4 +1,4 @@
-"""What a reproduction comes to: claims beside ours, figures and tables as plain data, and what was assumed."""
+"""What a reproduction comes to: claims beside ours, figures and tables as plain data, what was assumed."""
 
 from __future__ import annotations
 

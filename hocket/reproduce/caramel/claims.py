@@ -15,8 +15,8 @@ _LARGE = "vgg16"
 _SMALL_BYTES = 20_000
 
 _BASELINE = (
-    "no step is below its computing, so that the paper's VGG-16 on Horovod took at least 3.62 times Caramel's "
-    "computing and had at least twice the network time of the fit used here; what for is not known"
+    "no step is below its computing, so that the paper's VGG-16 on Horovod took at least 3.62 times "
+    "Caramel's computing and had at least twice the network time of the fit used here; what for is not known"
 )
 _STAGES = (
     "network time is far below computing here once startups are gone, so that the first stage which removes "
@@ -24,7 +24,8 @@ _STAGES = (
 )
 _PIPELINE = (
     "if a chunk costs nothing, sending w and reducing r take max(w + r/c, w/c + r) in c chunks: with 8 that "
-    "saves at most 44% of w + r, so that 60% is not pipelining alone; with the fit's cost of reducing it is 5%"
+    "saves at most 44% of w + r, so that 60% is not pipelining alone; with the fit's cost of reducing it is "
+    "5%"
 )
 
 

@@ -37,9 +37,9 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
             "Messages cost what the contention paper fitted to two nodes on 10 Gbit/s Ethernet: 335 us a "
             "message, 0.8 ns a byte on the wire, 0.106 ns to reduce it. The 335 us wait, except in Figs. 13 "
             "and 14: there 2 of 7 parts occupy the receiver, fitted to the worst case of Fig. 13.",
-            "Horovod is unfused on a ring, operations in any order, as TensorFlow runs them; Caramel takes the "
-            "cheapest pattern for each size. Horovod fused (64 MiB, or the largest gradient) and DDP's buckets "
-            "are not in the paper.",
+            "Horovod is unfused on a ring, operations in any order, as TensorFlow runs them; Caramel takes "
+            "the cheapest pattern for each size. Horovod fused (64 MiB, or the largest gradient) and DDP's "
+            "buckets are not in the paper.",
             f"{setting.steps} simulated steps a configuration, seed {setting.seed}.",
         ),
         claims=tuple(judged(claim, found) for claim in CLAIMS),

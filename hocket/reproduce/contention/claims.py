@@ -42,13 +42,14 @@ TABLE_V = {
 }
 
 _JOB_SET = (
-    "the job set was drawn at random and not published, and the authors' program differs from their text (GPU "
-    "memory of 32 GB, no startup, among others): orderings and ratios compare, absolute times do not"
+    "the job set was drawn at random and not published, and the authors' program differs from their text "
+    "(GPU memory of 32 GB, no startup, among others): orderings and ratios compare, absolute times do not"
 )
 _SLIP = (
-    "in the authors' simulator asking how much of a transfer is left also advances it, and only Ada-SRSF asks, "
-    "so that part of its bytes arrive for nothing; with that mended their own program does not show the gain. "
-    "AdaDUAL's ratio is met by only two of Table III's pairs (ResNet-50 and Inception-v3 beside VGG-16)"
+    "in the authors' simulator asking how much of a transfer is left also advances it, and only Ada-SRSF "
+    "asks, so that part of its bytes arrive for nothing; with that mended their own program does not show "
+    "the gain. AdaDUAL's ratio is met by only two of Table III's pairs (ResNet-50 and Inception-v3 beside "
+    "VGG-16)"
 )
 _LOOPBACK = "measured between two processes of this machine, not between two nodes on 10 Gbit/s Ethernet"
 
@@ -253,7 +254,8 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         figure="Fig. 6",
         what="SRSF(1) before SRSF(2) before SRSF(3) by average, each job set",
         ours=lambda found: _in_order(found, [(BEST, policy) for policy in ("srsf-1", "srsf-2", "srsf-3")]),
-        why="differences of some percent, smaller than what chance does to single job sets; the means are in order",
+        why="differences of some percent, smaller than what chance does to single job sets; the means are "
+        "in order",
     ),
     Claim(
         figure="Fig. 6",

@@ -34,13 +34,13 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
         paper="contention",
         title="Communication contention aware scheduling of multiple deep learning training jobs",
         assumptions=(
-            "As in the paper, the cluster is simulated: 16 servers of 4 GPUs with 16 GB, Eq. 5 with its a and "
-            "b, and eta 0.235/0.856 of b as in its authors' code.",
+            "As in the paper, the cluster is simulated: 16 servers of 4 GPUs with 16 GB, Eq. 5 with its a "
+            "and b, and eta 0.235/0.856 of b as in its authors' code.",
             f"{setting.job_sets} job sets of {NUM_JOBS} jobs drawn as its section V-A says, seeds "
-            f"{setting.seed} to {setting.seed + setting.job_sets - 1}; its own was not published. Figures are "
-            "means over job sets, distributions are of all of them together.",
-            f"Fig. 2 is measured between {WORKERS} processes of this machine, in place of two nodes on 10 Gbit/s "
-            "Ethernet.",
+            f"{setting.seed} to {setting.seed + setting.job_sets - 1}; its own was not published. Figures "
+            "are means over job sets, distributions are of all of them together.",
+            f"Fig. 2 is measured between {WORKERS} processes of this machine, in place of two nodes on 10 "
+            "Gbit/s Ethernet.",
             "Table III's times are derived for a V100 by roofline, whose efficiency was fitted to them.",
         ),
         claims=tuple(judged(claim, found) for claim in CLAIMS),

@@ -28,8 +28,8 @@ _BOUND = (
     "forward pass 28x; the paper's steps must also have moved their bytes faster"
 )
 _STARTUP = (
-    "layer by layer loses by startups alone here, and 335 us are too short for that; the paper does not print "
-    "its startup"
+    "layer by layer loses by startups alone here, and 335 us are too short for that; the paper does not "
+    "print its startup"
 )
 
 
@@ -95,7 +95,8 @@ def _layers_differ(found: Measured) -> Share:
 CLAIMS: tuple[Claim[Measured], ...] = (
     Claim(
         figure="Fig. 3",
-        what="GoogLeNet, 6 nodes: layers communicate twice as long as they compute, others the other way round",
+        what="GoogLeNet, 6 nodes: layers communicate twice as long as they compute, others the other way "
+        "round",
         ours=_layers_differ,
         why=_SPEED,
     ),

@@ -30,10 +30,11 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
         title="iBatch: scalable distributed DL training: batching communication and computation",
         assumptions=(
             f"Steps are measured on one core of this machine with {BATCH_SIZE} images, the least of "
-            f"{setting.profiled_steps} for each operation; the paper says neither how fast its nodes are nor how "
-            "large its batches. They change with the machine, and all speedups with them.",
-            "Scaling is simulated: nodes are virtual machines on 8 blades with 10 Gbit/s each, so that W of them "
-            "get 8/W of that, at most 10 Gbit/s; startup 335 us; servers hold equal slices of every parameter.",
+            f"{setting.profiled_steps} for each operation; the paper says neither how fast its nodes are nor "
+            "how large its batches. They change with the machine, and all speedups with them.",
+            "Scaling is simulated: nodes are virtual machines on 8 blades with 10 Gbit/s each, so that W of "
+            "them get 8/W of that, at most 10 Gbit/s; startup 335 us; servers hold equal slices of every "
+            "parameter.",
             "iBatch is the paper's greedy choice; 'exact' is the optimum of its own problem.",
             f"Pushes travel in one batch after the backward pass, as in Fig. 5. Seed {setting.seed}.",
             "The paper's crosses are those that its text gives.",

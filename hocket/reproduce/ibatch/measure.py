@@ -83,7 +83,7 @@ class Measured:
 
 
 def measure(setting: Setting, progress: Progress | None, defaults: dict[tuple[str, int], float]) -> Measured:
-    """Measure the steps one after the other, then simulate; ``defaults``: the paper's speedups of the default."""
+    """Measure steps one after the other, then simulate; ``defaults``: what the paper's default comes to."""
     steps = {}
     for number, model in enumerate(MODELS):
         if progress is not None:

@@ -1,4 +1,4 @@
-"""What the prediction paper says, and how each of it is computed from what was predicted, replayed and timed."""
+"""What the prediction paper says, and how each of it is computed from what was predicted, replayed, timed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MEASURING_S, PREDICTING_S = 581.0, 117.0
 """Throughput of Inception v3 on 1 to 10 workers, measured and predicted (section 4.5, Fig. 22)."""
 
 _CLOUD = (
-    "V100s are derived, and what parsing a byte costs on the paper's machines is taken from an example in its "
-    "text; its own rates are not printed"
+    "V100s are derived, and what parsing a byte costs on the paper's machines is taken from an example in "
+    "its text; its own rates are not printed"
 )
 _REPLAY = (
     "needs an emulated cluster: root, and no --quick. Where it was run: a dozen steps a worker are few for "
@@ -94,7 +94,7 @@ def _lin_saturates_earlier(found: Measured) -> Share:
 
 
 def _cut_once(found: Measured) -> Share:
-    """Streams up to the window go whole; larger ones stop once, after the window, and then go to their end."""
+    """Streams up to the window go whole; larger ones stop once, after the window, then go to their end."""
     cases = []
     for stream, units in STREAMS.items():
         sent = [chunk.units for chunk in found.chunks if chunk.stream == stream]
@@ -141,7 +141,8 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         figure="Fig. 3c",
         what="large batches (64, 128): Lin et al. predict less than operations do, at ten workers",
         ours=_lin_saturates_earlier,
-        why="its queueing network has separate stations for both directions, whose bound is the network's too",
+        why="its queueing network has separate stations for both directions, whose bound is the network's "
+        "too",
     ),
     Claim(
         figure="Fig. 3c",
@@ -264,8 +265,8 @@ CLAIMS: tuple[Claim[Measured], ...] = (
     ),
     Claim(
         figure="Fig. 25",
-        what=f"a second server raises throughput with {PAIRED_WORKERS[1]} to {PAIRED_WORKERS[-1]} workers, each "
-        "model and number of workers",
+        what=f"a second server raises throughput with {PAIRED_WORKERS[1]} to {PAIRED_WORKERS[-1]} workers, "
+        "each model and number of workers",
         ours=lambda found: share([gain > 0 for model in PAIRED for gain in second_server(found, model)]),
         why="where computing limits throughput a second server adds nothing",
     ),

@@ -41,16 +41,18 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
         paper="prediction",
         title="Throughput prediction of asynchronous SGD in TensorFlow",
         assumptions=(
-            f"In place of AWS's p3.2xlarge: {DEVICE.upper()} steps derived by roofline, {SAMPLES} samples with "
-            f"{JITTER:.0%} lognormal noise; 10 Gbit/s, window 28 MB; parsing {PARSE_S_PER_BYTE * 1e9:.2g} ns a "
-            "byte, the example in section 4.3.",
-            f"{setting.predicted_steps} predicted steps a worker, the first {setting.skipped_steps} left out; seed "
-            f"{setting.seed}.",
+            f"In place of AWS's p3.2xlarge: {DEVICE.upper()} steps derived by roofline, {SAMPLES} samples "
+            f"with {JITTER:.0%} lognormal noise; 10 Gbit/s, window 28 MB; parsing "
+            f"{PARSE_S_PER_BYTE * 1e9:.2g} ns a byte, the example in section 4.3.",
+            f"{setting.predicted_steps} predicted steps a worker, the first {setting.skipped_steps} left "
+            f"out; seed {setting.seed}.",
             f"In place of the private cluster: an emulated one of {RATE_BPS / 1e6:g} Mbit/s on this machine, "
-            f"where steps of the paper's models are replayed, scaled so that all parameters take {TRANSFER_S:g} "
-            f"s; {NUM_STEPS} steps, {SKIP} left out. Batch sizes become ratios of communication to computing."
+            f"where steps of the paper's models are replayed, scaled so that all parameters take "
+            f"{TRANSFER_S:g} s; {NUM_STEPS} steps, {SKIP} left out. Batch sizes become ratios of "
+            "communication to computing."
             + (f" Not run: {found.replays.refused}." if found.replays.refused else ""),
-            f"Fig. 10 is timed between {LOOPBACK_WORKERS} processes of this machine; Fig. 12's sizes are ours.",
+            f"Fig. 10 is timed between {LOOPBACK_WORKERS} processes of this machine; Fig. 12's sizes are "
+            "ours.",
         ),
         claims=tuple(judged(claim, found) for claim in CLAIMS),
         tables=(),
@@ -74,7 +76,8 @@ def _missing(found: Measured) -> tuple[Missing, ...]:
         Missing(
             number="Table 1",
             why="errors of the ends of HTTP/2 streams, against packets captured under TensorFlow's gRPC",
-            instead="Fig. 12 shows the model that the table judges, and tests hold it to a plain Algorithm 3.1",
+            instead="Fig. 12 shows the model that the table judges, and tests hold it to a plain Algorithm "
+            "3.1",
         ),
         Missing(
             number="Figs. 13, 14",

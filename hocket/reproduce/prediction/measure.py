@@ -1,4 +1,4 @@
-"""What the prediction paper's figures are made of: predictions for V100s, replays, and what was timed here."""
+"""What the prediction paper's figures are made of: predictions for V100s, replays, and what was timed."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _section_5(active: np.ndarray) -> np.ndarray | None:
 
 
 def _max_min(state: tuple[bool, ...]) -> np.ndarray:
-    """What progressive filling gives each link: a transfer crosses its server's and its worker's interface."""
+    """What progressive filling gives each link: a transfer crosses a server's and a worker's interface."""
     active = np.array(state).reshape(-1, 2)
     rate = np.zeros(active.shape)
     workers, servers = np.nonzero(active)

@@ -45,8 +45,8 @@ TABLE_1 = {
 }
 
 _BASELINE = (
-    "in the simulation nothing but order, bytes and operations costs time; the paper's baseline also pays for "
-    "RPCs and hosts, which no order removes, so that order weighs less there (not measured)"
+    "in the simulation nothing but order, bytes and operations costs time; the paper's baseline also pays "
+    "for RPCs and hosts, which no order removes, so that order weighs less there (not measured)"
 )
 _NOISE = (
     "the spread of the derived steps is that of orders and 1% noise; the paper's cluster adds that of its "

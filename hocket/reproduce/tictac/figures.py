@@ -34,9 +34,10 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
         paper="tictac",
         title="TicTac: accelerating distributed deep learning with communication scheduling",
         assumptions=(
-            "Everything is simulated; the paper measured on Azure (K80 workers, 10 Gbit/s) and on a CPU cluster.",
-            "Workers are K80s derived by roofline at Table 1's batch sizes, also in place of the CPU cluster's "
-            "processors (Figs. 13, 15), of which no published figures are known; startups are 0.",
+            "Everything is simulated; the paper measured on Azure (K80 workers, 10 Gbit/s) and on a CPU "
+            "cluster.",
+            "Workers are K80s derived by roofline at Table 1's batch sizes, also in place of the CPU "
+            "cluster's processors (Figs. 13, 15), of which no published figures are known; startups are 0.",
             f"{SAMPLES} sampled steps with {JITTER:.0%} lognormal noise a worker and step; {setting.steps} "
             f"simulated steps a configuration, {setting.noisy_steps} for Fig. 13; seed {setting.seed}.",
             "The baseline draws a fresh order of pulls for every worker and step, as TensorFlow does.",

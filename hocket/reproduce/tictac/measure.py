@@ -1,7 +1,7 @@
 """What TicTac's figures are made of: every model under random orders, TIC and TAC.
 
-Workers are K80s derived by roofline. The durations get lognormal noise, so that computing differs from step to
-step and worker to worker as it does on hardware; without it overlap would follow from the step time alone and
+Workers are K80s derived by roofline. The durations get lognormal noise, so that computing differs from step
+to step and worker to worker as on hardware; without it overlap would follow from the step time alone and
 R^2 would be 1 by definition.
 """
 

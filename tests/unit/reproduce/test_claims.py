@@ -11,7 +11,12 @@ from hocket.reproduce.claims import Claim, Share, judged, share
 
 
 def claim(**options: Any) -> Claim[float]:
-    given: dict[str, Any] = {"figure": "Fig. 1", "what": "something", "ours": lambda found: found, "paper": 2.0}
+    given: dict[str, Any] = {
+        "figure": "Fig. 1",
+        "what": "something",
+        "ours": lambda found: found,
+        "paper": 2.0,
+    }
     return Claim(**(given | options))
 
 
@@ -35,7 +40,8 @@ def test_a_ratio_has_a_direction(found: float, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"), [(-0.5, "same direction"), (-0.21, "reproduced"), (0.01, "not reproduced"), (0.0, "not reproduced")]
+    ("found", "expected"),
+    [(-0.5, "same direction"), (-0.21, "reproduced"), (0.01, "not reproduced"), (0.0, "not reproduced")],
 )
 def test_so_has_a_saving(found: float, expected: str) -> None:
     assert verdict(found, paper=-0.2, neutral=0, unit="%") == expected

@@ -54,7 +54,9 @@ def made() -> Reproduction:
         title="TicTac",
         assumptions=("Nothing is measured.",),
         claims=(row("reproduced"), row("not reproduced", "a reason"), row("same direction", "a reason")),
-        tables=(Table(number="Table 1", caption="models", columns=("Model", "n"), rows=(("a|b", 3), ("c", None))),),
+        tables=(
+            Table(number="Table 1", caption="models", columns=("Model", "n"), rows=(("a|b", 3), ("c", None))),
+        ),
         figures=(
             Figure(
                 number="Fig. 1",

@@ -102,7 +102,8 @@ def test_tictac(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     reproduction = made("tictac")
     assert [figure.number for figure in reproduction.figures] == [
-        "Fig. 4", *(f"Fig. {number}" for number in range(9, 16))
+        "Fig. 4",
+        *(f"Fig. {number}" for number in range(9, 16)),
     ]
     (table,) = reproduction.tables
     assert [row[0] for row in table.rows] == ["Inception v2", "Inception v3"]
