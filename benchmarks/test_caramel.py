@@ -1,7 +1,7 @@
 """Caramel on derived K80 steps in more detail than `hocket reproduce caramel`: every policy, search, DDP.
 
-10 Gbit/s, 8 and 16 workers (sections 6.1 to 6.3, Figs. 8 to 14). Batch sizes are those of TicTac's Table 1: the same
-authors, models and GPUs. What the network costs is in hocket.reproduce.caramel.systems.
+10 Gbit/s, 8 and 16 workers (sections 6.1 to 6.3, Figs. 8 to 14). Batch sizes are those of TicTac's Table 1:
+the same authors, models and GPUs. What the network costs is in hocket.reproduce.caramel.systems.
 """
 
 from __future__ import annotations

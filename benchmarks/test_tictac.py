@@ -1,5 +1,4 @@
-"""TicTac on derived K80 steps in more detail than `hocket reproduce tictac`: every policy beside the bound, and how
-R^2 depends on the noise of computing.
+"""TicTac in more detail than `hocket reproduce tictac`: every policy beside the bound, R^2 by noise.
 
 4 workers, 1 server, 10 Gbit/s (sections 6.2 and 6.3, Fig. 13).
 """

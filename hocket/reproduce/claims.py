@@ -143,7 +143,7 @@ def verdict_of(claim: Claim[M], found: float | Share | None) -> Verdict:
         return "reproduced" if found >= claim.paper else "not reproduced"
     if claim.rule == "at most":
         return "reproduced" if found <= claim.paper else "not reproduced"
-    if abs(found - claim.paper) <= claim.tolerance * abs(claim.paper):
+    if abs(found - claim.paper) <= claim.tolerance * abs(claim.paper) * (1 + 1e-9):  # rounding aside
         return "reproduced"
     if claim.neutral is None:
         return "not reproduced"

@@ -1,7 +1,8 @@
 """The private cluster's figures on an emulated cluster: steps replayed beside what is predicted of them.
 
 Replays send whole messages in the plan's order: that is the paper's cluster with flow control disabled, so
-that Fig. 17's settings stand for those of Figs. 13 and 14. A batch size is a ratio of communication to computing.
+that Fig. 17's settings stand for those of Figs. 13 and 14. A batch size is a ratio of communication to
+computing.
 """
 
 from __future__ import annotations
