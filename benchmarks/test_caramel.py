@@ -1,37 +1,23 @@
-"""Caramel's figures on derived K80 steps: 10 Gbit/s, 8 and 16 workers (sections 6.1 to 6.3, Figs. 8 to 14).
+"""Caramel on derived K80 steps in more detail than `hocket reproduce caramel`: every policy, search, DDP.
 
-Batch sizes are those of TicTac's Table 1: the same authors, models and GPUs. What the network costs is the
-contention paper's fit to AllReduces of two nodes on 10 Gbit/s Ethernet, a + b d with a = 6.69e-4 s and
-b = 8.53e-10 s/B; nothing is tuned. A ring of two has a = 2 alpha and b = beta + gamma / 2, beta the 8e-10
-s/B of the wire. The fit does not say how much of alpha waits and how much occupies the receiver, so both
-extremes are shown, and 50 us that wait as with today's stacks.
+10 Gbit/s, 8 and 16 workers (sections 6.1 to 6.3, Figs. 8 to 14). Batch sizes are those of TicTac's Table 1:
+the same authors, models and GPUs. What the network costs is in hocket.reproduce.caramel.systems.
 """
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from benchmarks.zoo import k80
 from hocket.graph import Plan, ResultRow, StepGraph
 from hocket.network import PATTERNS, Network, Pattern, choose_pattern, reduction_s
 from hocket.planner import plan
 from hocket.planner.caramel import caramel
 from hocket.planner.caramel_batches import depth_of, fit_network
-from hocket.sim import simulate
+from hocket.reproduce.caramel import systems
+from hocket.reproduce.caramel.systems import MODELS, SPLITS, fusion, reducing, sent_as_ready, stages
+from hocket.reproduce.steps import derived as k80
 from hocket.tuner import make_plan
 
-MODELS = ("alexnet_v2", "inception_v3", "resnet50_v1", "resnet152_v2", "vgg16")
-ALPHA_S = 6.69e-4 / 2
-REDUCE_S_PER_BYTE = 2 * (8.53e-10 - 8e-10)
-# Seconds of alpha that wait, and that occupy the receiver. With 5 : 2 a message in 8 chunks takes 3 times as
-# long as in one, which is what Fig. 13 shows: shown for Figs. 13 and 14 alone.
-SPLITS = {
-    "alpha waits": (ALPHA_S, 0.0),
-    "alpha occupies": (0.0, ALPHA_S),
-    "50 us wait": (50e-6, 0.0),
-    "5 : 2": (ALPHA_S * 5 / 7, ALPHA_S * 2 / 7),
-}
 # What is simulated: every policy on a ring, as Horovod's MPI and NCCL run it, and on the cheapest pattern.
 NETWORKS: tuple[tuple[Pattern | None, str], ...] = (
     ("ring", "alpha waits"),
@@ -42,32 +28,13 @@ NETWORKS: tuple[tuple[Pattern | None, str], ...] = (
 )
 SEARCHED = NETWORKS[:2]
 BUDGET_S = 3.0
-FUSION_BYTES = 64 * 2**20
 ITERATIONS = 20
 SEED = 0
 KIB = 1024
 
 
-def reducing(pattern: Pattern | None, split: str, workers: int) -> Network:
-    startup_s, parse_s = SPLITS[split]
-    return Network(
-        bandwidth_bps=10e9,
-        startup_s=startup_s,
-        num_workers=workers,
-        parse_s_per_byte=REDUCE_S_PER_BYTE,
-        parse_s=parse_s,
-        pattern=pattern,
-    )
-
-
 def run(graph: StepGraph, made: Plan, network: Network) -> ResultRow:
-    drawn = made.policy in ("random", "wfbp")
-    return simulate(graph, made, network, iterations=ITERATIONS, seed=SEED, random_order=drawn).row
-
-
-def fusion(graph: StepGraph) -> int:
-    """Horovod's default, or what the planner asks for: room for the largest gradient."""
-    return max(FUSION_BYTES, int(graph.parameter_bytes.max()))
+    return systems.run(graph, made, network, steps=ITERATIONS, seed=SEED)
 
 
 def show(label: str, row: ResultRow) -> None:
@@ -121,19 +88,15 @@ def test_contributions(benchmark, pattern: Pattern | None, split: str) -> None: 
     Horovod runs any ready operation first, Caramel without its order stage the program's: a line apart.
     The last line sends, of the whole plan's reductions, the first listed of those that are ready.
     """
-    stages = {"depth and pattern": "depth", "batching": "batching", "order": "order", "windows": "windows"}
     for model, workers in [*((model, 8) for model in MODELS), ("vgg16", 16)]:
         graph = k80(model)
         network, mpi = reducing(pattern, split, workers), reducing("ring", "alpha waits", workers)
         print(f"\n{model}, {workers} workers, {pattern or 'any'} pattern, {split}")
         show("horovod on a ring", run(graph, plan(graph, mpi, "wfbp"), mpi))
         show("  program order", run(graph, plan(graph, mpi, "horovod"), mpi))
-        on = dict.fromkeys(stages.values(), False)
-        for label, stage in stages.items():
-            on[stage] = True
-            made = caramel(graph, network, **on)
+        for label, made in stages(graph, network).items():
             show(f"+ {label}", run(graph, made, network))
-        show("  sent as ready", run(graph, msgspec.structs.replace(made, issue="ready"), network))
+        show("  sent as ready", run(graph, sent_as_ready(made), network))
     benchmark.pedantic(caramel, args=(k80("inception_v3"), network), rounds=3)
 
 

@@ -11,13 +11,13 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.zoo import k80
 from hocket import models
 from hocket.graph.step import Seconds
 from hocket.network import Network
 from hocket.planner.ibatch import batches_end, ibatch, optimal_batches
 from hocket.planner.ibatch_greedy import algorithm_1, algorithm_2, greedy_batches, ibatch_greedy
 from hocket.planner.layers import Layers, backward_layers, forward_layers
+from hocket.reproduce.steps import derived as k80
 
 NETWORKS = [
     Network(bandwidth_bps=gbps * 1e9, startup_s=startup_s, num_workers=workers)

@@ -7,13 +7,13 @@ import time
 import msgspec
 import pytest
 
-from benchmarks.zoo import k80
 from hocket.bench.graphs import inception_like
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.io import step_document
 from hocket.network import Network, Topology
 from hocket.planner import plan
 from hocket.predictor import predict
+from hocket.reproduce.steps import derived as k80
 from hocket.sim.draws import drawn
 from tests.naive import prediction as naive
 from tests.property.test_prediction import links_of

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.zoo import TABLE_1, k80
 from hocket.network import Network
 from hocket.planner import policies_of
+from hocket.reproduce.steps import TABLE_1
+from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
 from hocket.tuner import Planned, make_plan
 

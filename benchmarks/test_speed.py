@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.zoo import k80
 from hocket.bench.graphs import inception_like
 from hocket.graph import load_step, save_step
 from hocket.graph.flat_plan import flatten
@@ -17,6 +16,7 @@ from hocket.planner import plan, policies_of
 from hocket.planner.search import climb
 from hocket.planner.starts import starts
 from hocket.planner.tac import tac_order
+from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
 from hocket.sim.judge import Judge
 from tests.naive import tictac

@@ -21,6 +21,7 @@ from hocket.cli import (
     predict,
     profile,
     report,
+    reproduce,
     simulate,
     train,
     tune,
@@ -42,6 +43,7 @@ app.command("predict")(predict.predict)
 app.command("tune")(tune.tune)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("train", cls=train.Train)(train.train)
 app.command("demo")(demo.demo)
 app.add_typer(network.app, name="network")

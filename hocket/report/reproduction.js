@@ -1,0 +1,63 @@
+// Every figure of every paper: a grid of panels each, drawn when it comes into view.
+{
+  const numbers = {};
+  const places = [];
+  for (const figure of report.figures) {
+    const number = numbers[figure.paper] ?? 0;
+    numbers[figure.paper] = number + 1;
+    const grid = document.querySelector(`[data-figure="${figure.paper}-${number}"]`);
+    for (const panel of figure.panels) {
+      const place = document.createElement("div");
+      place.className = "panel plot";
+      place.setAttribute("role", "img");
+      place.setAttribute("aria-label", `${figure.number}: ${figure.caption} ${panel.title}`);
+      place.style.minHeight = "330px";
+      grid.append(place);
+      places.push({place, panel, seen: false});
+    }
+  }
+
+  function trace(series, i) {
+    const shade = colour("series-" + (i % 8 + 1));
+    const common = {name: plain(series.name), showlegend: true};
+    if (series.kind === "bars" && series.base) {
+      return {...common, type: "bar", orientation: "h", x: series.x, y: series.y, base: series.base, marker: {color: shade, line: {color: colour("paper"), width: 1}}};
+    }
+    if (series.kind === "bars") {
+      return {...common, type: "bar", x: series.x.map((x) => typeof x === "string" ? plain(x) : x), y: series.y, marker: {color: shade}};
+    }
+    const drawn = series.kind === "points" ? {mode: "markers", marker: {color: shade, size: series.x.length > 200 ? 4 : 8, opacity: series.x.length > 200 ? 0.5 : 0.9}}
+      : {mode: "lines", line: {color: shade, width: 2, dash: i < 8 ? "solid" : "dot"}};
+    return {...common, type: series.x.length > 500 ? "scattergl" : "scatter", x: series.x, y: series.y, ...drawn};
+  }
+
+  function draw({place, panel}) {
+    const lanes = panel.series.some((series) => series.base);
+    const named = panel.series.some((series) => typeof series.x[0] === "string");
+    const layout = {
+      ...baseLayout(), width: place.clientWidth, height: named ? 360 : 330, margin: {l: 62, r: 12, t: panel.title ? 44 : 18, b: named ? 110 : 48},
+      title: {text: plain(panel.title), font: {size: 13}, x: 0, xanchor: "left", y: 0.98, yanchor: "top"},
+      dragmode: false, hovermode: lanes || named ? "closest" : "x", barmode: lanes ? "overlay" : panel.stacked ? "stack" : "group",
+      legend: {orientation: "h", font: {size: 11}, x: 0, y: 1.0, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)"},
+      xaxis: {...baseAxis(panel.x), type: named ? "category" : panel.x_log ? "log" : "linear", fixedrange: true, automargin: true},
+      yaxis: {...baseAxis(panel.y), type: panel.y_log ? "log" : "linear", fixedrange: true, automargin: true},
+    };
+    if (lanes) layout.yaxis = {...layout.yaxis, autorange: "reversed", dtick: 1};
+    Plotly.react(place, panel.series.map(trace), layout, plotOptions);
+  }
+
+  const watch = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      const each = places.find(({place}) => place === entry.target);
+      if (entry.isIntersecting && !each.seen) {
+        each.seen = true;
+        draw(each);
+      }
+    }
+  }, {rootMargin: "600px"});
+  for (const {place} of places) watch.observe(place);
+
+  // On paper nothing is out of view.
+  window.addEventListener("beforeprint", () => places.forEach((each) => { each.seen = true; }));
+  redraws.push(() => places.filter(({seen}) => seen).forEach(draw));
+}

@@ -1,0 +1,5 @@
+"""Caramel (Hashemi et al., MLSys 2020): Figures 2, 4 and 8 to 14."""
+
+from hocket.reproduce.caramel.figures import reproduce
+
+__all__ = ["reproduce"]

@@ -1,0 +1,5 @@
+"""iBatch (Wang et al., AAAI 2019): Figures 3 to 7."""
+
+from hocket.reproduce.ibatch.figures import reproduce
+
+__all__ = ["reproduce"]

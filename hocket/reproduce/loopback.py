@@ -1,0 +1,27 @@
+"""Messages and reductions timed between processes of this machine, in place of the papers' networks."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hocket.network import NetworkFile
+from hocket.profiler import measure_network
+from hocket.reproduce.setting import Progress, Setting
+
+WORKERS = 2
+CONCURRENT = 8
+"""As many reductions at once as the contention paper's Fig. 2b has."""
+
+
+def measured_network(setting: Setting, progress: Progress | None) -> NetworkFile:
+    """The network between two processes here, on loopback: measured once, whoever asks."""
+    if progress is not None:
+        progress(0, 1, "timing messages between two processes")
+    return _measured(setting.network_repeats)
+
+
+@cache
+def _measured(repeats: int) -> NetworkFile:
+    found = measure_network(workers=WORKERS, repeats=repeats, concurrent=CONCURRENT)
+    assert found is not None, "processes that are started here answer here"
+    return found

@@ -1,0 +1,43 @@
+"""One page with every paper's claims, tables and figures; complete in itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from hocket.report.page import Tile, rendered
+from hocket.reproduce.claims import VERDICTS
+from hocket.reproduce.result import Circumstances, Reproduction
+
+
+def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
+    """The page of ``made``."""
+    counts = Counter(row.verdict for reproduction in made for row in reproduction.claims)
+    setup = [circumstances.hardware, circumstances.versions, circumstances.date]
+    figures = [
+        {"paper": reproduction.paper, **msgspec.to_builtins(figure)}
+        for reproduction in made
+        for figure in reproduction.figures
+    ]
+    return rendered(
+        "reproduction.html",
+        {"figures": figures},
+        title="The papers again",
+        setup=" · ".join(setup),
+        command=circumstances.command,
+        seed=circumstances.seed,
+        tiles=[Tile(verdict.capitalize(), str(counts[verdict]), "claims") for verdict in VERDICTS],
+        papers=made,
+        cell=cell_text,
+    )
+
+
+def cell_text(value: str | float | None) -> str:
+    """A table's cell as it is shown."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return str(value)
