@@ -28,7 +28,8 @@ def main() -> None:
     args = parser.parse_args()
 
     strategy = "ddp" if args.ddp else HocketFabricStrategy()
-    fabric = Fabric(accelerator="cpu", devices=int(os.environ.get("WORLD_SIZE", "1")), strategy=strategy)
+    processes, nodes = (int(os.environ.get(f"{of}_WORLD_SIZE", "1")) for of in ("LOCAL", "GROUP"))  # torchrun's
+    fabric = Fabric(accelerator="cpu", devices=processes, num_nodes=nodes, strategy=strategy)
     fabric.launch()
 
     torch.manual_seed(0)

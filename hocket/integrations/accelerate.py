@@ -10,12 +10,20 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hocket.errors import HocketError
+
+try:
+    import accelerate as _accelerate  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "accelerate":
+        raise
+    raise HocketError("Accelerate is not installed; pip install 'hocket[accelerate]'") from None
+
 import torch
 from accelerate import Accelerator, DistributedType
 from accelerate.optimizer import AcceleratedOptimizer
 
 import hocket
-from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.network import Network
 

@@ -12,6 +12,15 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from hocket.errors import HocketError
+
+try:
+    import lightning as _lightning  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "lightning":
+        raise
+    raise HocketError("Lightning is not installed; pip install 'hocket[lightning]'") from None
+
 import torch
 from lightning.fabric.strategies import DDPStrategy as FabricDDPStrategy
 from lightning.pytorch import Trainer
@@ -19,7 +28,6 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 import hocket
-from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.network import Network
 from hocket.runtime.handle import Handle
