@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(STAMP)
@@ -24,12 +24,21 @@ lint: $(STAMP)
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks -q -s --benchmark-enable --benchmark-columns=min,median,iqr,rounds
 
+# The documentation site: site/index.html
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+
+# Wheel and source distribution: dist/
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
 # The virtual environment is made when it is missing and brought up to date when its inputs change.
 $(STAMP): pyproject.toml constraints.txt
 	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev,optimal,ray,grpc,chakra]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev,docs,optimal,ray,grpc,chakra,lightning,accelerate]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) hocket-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) hocket-demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -76,8 +76,8 @@ class Training(Protocol):
 def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
     """Let ``optimizer.step`` leave to ``training`` what has not arrived; returns what undoes it.
 
-    Step hooks, closures, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient
-    scaling need all gradients at once: those steps wait for every transfer.
+    Step hooks, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient scaling need
+    all gradients at once: those steps wait for every transfer. A closure is called first, as such classes do.
     """
     before = vars(optimizer).get("step")
     whole_step = optimizer.step
@@ -85,13 +85,17 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
 
     def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
         self._opt_called = True  # type: ignore[attr-defined]  # schedulers made before us look for it
-        barrier = always or _barrier_now(self, closure)
+        barrier = always or _barrier_now(self)
+        loss = None
+        if closure is not None and not barrier:
+            with torch.enable_grad():
+                loss, closure = closure(), None
         travelling = training.stepping(self, barrier)
         started = time.perf_counter()
         if not travelling:
             result = whole_step() if closure is None else whole_step(closure)
             training.updated([p for group in self.param_groups for p in group["params"]], started)
-            return result
+            return result if loss is None else loss
         for bucket in travelling:
             training.defer(bucket, Deferred(self, _part(self, set(bucket.parameters))))
         away = {p for bucket in travelling for p in bucket.parameters}
@@ -99,7 +103,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
         if here:
             Deferred(self, _part(self, here)).run()
             training.updated(here, started)
-        return None
+        return loss
 
     if hasattr(whole_step, "_wrapped_by_lr_sched"):
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
@@ -137,9 +141,7 @@ def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
     return ""
 
 
-def _barrier_now(optimizer: torch.optim.Optimizer, closure: Any) -> str:
-    if closure is not None:
-        return "a closure evaluates the model within the step"
+def _barrier_now(optimizer: torch.optim.Optimizer) -> str:
     hooks = (
         optimizer._optimizer_step_pre_hooks,
         optimizer._optimizer_step_post_hooks,

@@ -31,6 +31,7 @@ CASES = (
     cases.copies,
     cases.averaged_parameters,
     cases.step_hooks,
+    cases.closures,
     cases.zeroed_gradients,
     cases.gradients_that_are_read,
     cases.auto,

@@ -53,6 +53,7 @@ def test_one_process_needs_no_torchrun() -> None:
 
 
 NAMES = ("cnn", "resnet18_cifar", "gpt")
+IN_FRAMEWORKS = ("lightning_fabric", "accelerate_cnn")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,6 +82,13 @@ def test_losses_are_those_of_ddp(name: str) -> None:
     expected = trained(name, "--steps", "12", "--ddp")
     assert list(expected) == list(range(1, 13))
     assert trained(name, "--steps", "12") == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", IN_FRAMEWORKS)
+def test_losses_in_frameworks_are_those_of_their_ddp(name: str) -> None:
+    expected = trained(name, "--steps", "4", "--ddp")
+    assert list(expected) == [1, 2, 3, 4]
+    assert trained(name, "--steps", "4") == pytest.approx(expected, rel=1e-4)
 
 
 def test_hocket_train_launches_an_example() -> None:

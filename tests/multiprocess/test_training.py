@@ -52,6 +52,7 @@ PARITY = [
     "copies",
     "averaged_parameters",
     "step_hooks",
+    "closures",
     "zeroed_gradients",
     "gradients_that_are_read",
     "auto",

@@ -269,6 +269,26 @@ def step_hooks(rank: int) -> list[str]:
     return train(twins, rank) + ([] if calls == [STEPS, STEPS] else [f"calls {calls}"])
 
 
+def closures(rank: int) -> list[str]:
+    """The whole step within ``step``, as frameworks have it; transfers run on into the next one all the same."""
+    twins = Twins(Plain, lambda model: torch.optim.AdamW(trainable(model), lr=0.01))
+    losses: list[list[float]] = [[], []]
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for seen, (model, optimizer, _) in zip(losses, twins.each(), strict=True):
+
+            def closure(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+                loss = functional.cross_entropy(model(x), y)  # noqa: B023
+                optimizer.zero_grad()
+                loss.backward()
+                return loss
+
+            with torch.no_grad():
+                seen.append(optimizer.step(closure).item())
+    assert "barrier" not in twins.ours.hocket.explain()
+    return twins.differences() + ([] if losses[0] == losses[1] else [f"losses {losses}"])
+
+
 def zeroed_gradients(rank: int) -> list[str]:
     twins = Twins(Plain, sgd)
     for step in range(STEPS):

@@ -66,9 +66,9 @@ class Twins:
 
     def differences(self, tolerance: float = 0.0) -> list[str]:
         """What differs of parameters, buffers and the optimizers' state."""
-        found = _differences("", self.ddp.module.state_dict(), self.ours.state_dict(), tolerance)
+        found = differing("", self.ddp.module.state_dict(), self.ours.state_dict(), tolerance)
         for theirs, ours in zip(*map(_listed, self.optimizers), strict=True):
-            found += _differences("optimizer", theirs.state_dict(), ours.state_dict(), tolerance)
+            found += differing("optimizer", theirs.state_dict(), ours.state_dict(), tolerance)
         return found
 
 
@@ -76,18 +76,19 @@ def _listed(optimizers: Any) -> Sequence[Optimizer]:
     return [optimizers] if isinstance(optimizers, Optimizer) else optimizers
 
 
-def _differences(place: str, a: Any, b: Any, tolerance: float) -> list[str]:
+def differing(place: str, a: Any, b: Any, tolerance: float = 0.0) -> list[str]:
+    """Where two nested states differ."""
     if isinstance(a, torch.Tensor):
         same = torch.equal(a, b) if tolerance == 0 else torch.allclose(a, b, rtol=tolerance, atol=tolerance)
         return [] if same else [place]
     if isinstance(a, dict):
         if list(a) != list(b):
             return [f"{place}: keys {list(a)} and {list(b)}"]
-        return [d for key in a for d in _differences(f"{place}.{key}", a[key], b[key], tolerance)]
+        return [d for key in a for d in differing(f"{place}.{key}", a[key], b[key], tolerance)]
     if isinstance(a, list | tuple):
         return [
             d
             for i, (x, y) in enumerate(zip(a, b, strict=True))
-            for d in _differences(f"{place}[{i}]", x, y, tolerance)
+            for d in differing(f"{place}[{i}]", x, y, tolerance)
         ]
     return [] if a == b else [place]

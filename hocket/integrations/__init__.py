@@ -1,0 +1,1 @@
+"""Hocket in place of DistributedDataParallel inside of frameworks: one file for each."""

@@ -1,0 +1,132 @@
+""":func:`use_hocket` puts :func:`hocket.distribute` in the place of DistributedDataParallel in Accelerate.
+
+It takes an ``accelerate.Accelerator``, that of a ``transformers.Trainer`` included:
+``use_hocket(trainer.accelerator)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hocket.errors import HocketError
+
+try:
+    import accelerate as _accelerate  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "accelerate":
+        raise
+    raise HocketError("Accelerate is not installed; pip install 'hocket[accelerate]'") from None
+
+import torch
+from accelerate import Accelerator, DistributedType
+from accelerate.optimizer import AcceleratedOptimizer
+
+import hocket
+from hocket.graph import Plan
+from hocket.network import Network
+
+_PLACES = (DistributedType.MULTI_CPU, DistributedType.NO)
+
+
+def use_hocket(
+    accelerator: Accelerator,
+    *,
+    plan: str | Plan | None = None,
+    network: Network | None = None,
+    compile: bool = False,  # noqa: A002
+    broadcast_buffers: bool = True,
+    timeout_s: float = 1800.0,
+) -> Accelerator:
+    """Have ``accelerator.prepare`` distribute models with us; returns the same accelerator.
+
+    The options are those of :func:`hocket.distribute`. A prepared model is the module itself,
+    ``model.hocket`` its handle. Of a single process Accelerate wraps no model, and nor do we.
+
+    Raises
+    ------
+    HocketError
+        Where Accelerate is not set up for DistributedDataParallel on processors, or with one of its
+        communication hooks; later, from ``prepare``, for a model without its optimizer.
+    """
+    if accelerator.distributed_type not in _PLACES:
+        raise HocketError(
+            f"Accelerate is set up for {accelerator.distributed_type.value}; hocket stands in for"
+            " DistributedDataParallel on processors: Accelerator(cpu=True) under torchrun"
+        )
+    hook = getattr(accelerator.ddp_handler, "comm_hook", None)
+    if hook is not None and hook.value != "no":
+        raise HocketError(f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out")
+    if accelerator.distributed_type is DistributedType.NO:
+        return accelerator
+    options = {
+        "plan": plan,
+        "network": network,
+        "compile": compile,
+        "broadcast_buffers": broadcast_buffers,
+        "timeout_s": timeout_s,
+    }
+    prepare, prepare_model, no_sync = accelerator.prepare, accelerator.prepare_model, accelerator.no_sync
+    preparing = False
+
+    def model_prepared(
+        model: torch.nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> torch.nn.Module:
+        if not evaluation_mode and not preparing and _trainable(model):
+            raise _without_optimizer(model)
+        # Everything but DistributedDataParallel.
+        return prepare_model(model, device_placement=device_placement, evaluation_mode=True)
+
+    def prepared(*args: Any, device_placement: Sequence[bool] | None = None) -> Any:
+        nonlocal preparing
+        preparing = True
+        try:
+            result = prepare(*args, device_placement=device_placement)
+        finally:
+            preparing = False
+        _distribute(result if isinstance(result, tuple) else (result,), options)
+        return result
+
+    @contextlib.contextmanager
+    def accumulating(model: torch.nn.Module) -> Iterator[None]:
+        handle = vars(model).get("hocket")
+        with no_sync(model) if handle is None else handle.no_sync():
+            yield
+
+    accelerator.prepare = prepared
+    accelerator.prepare_model = model_prepared
+    accelerator.no_sync = accumulating
+    return accelerator
+
+
+def _distribute(prepared: Sequence[Any], options: dict[str, Any]) -> None:
+    """Attach each model's training to it and to its optimizers."""
+    optimizers = [each.optimizer for each in prepared if isinstance(each, AcceleratedOptimizer)]
+    taken: set[torch.optim.Optimizer] = set()
+    for model in prepared:
+        if not isinstance(model, torch.nn.Module) or not _trainable(model) or "hocket" in vars(model):
+            continue
+        mine = set(model.parameters())
+        updating = [
+            each
+            for each in optimizers
+            if any(p in mine for group in each.param_groups for p in group["params"])
+        ]
+        if not updating:
+            raise _without_optimizer(model)
+        if not taken.isdisjoint(updating):
+            raise HocketError("an optimizer updates two models; give each model an optimizer of its own")
+        taken.update(updating)
+        hocket.distribute(model, updating, **options)
+
+
+def _trainable(model: torch.nn.Module) -> bool:
+    return any(p.requires_grad for p in model.parameters())
+
+
+def _without_optimizer(model: torch.nn.Module) -> HocketError:
+    return HocketError(
+        f"{type(model).__name__} has parameters to train and no optimizer; prepare both together:"
+        " accelerator.prepare(model, optimizer)"
+    )
