@@ -146,7 +146,7 @@ def test_asynchronous_steps_count_once_however_often_servers_end(rule: Rule, tmp
 
 
 def killed(job: Job, models: list[nn.Module], optimizer: str, steps: int, chance: random.Random) -> list[int]:
-    """Train with servers that are processes, one of which is killed; how many steps each worker knows to count."""
+    """Train with servers that are processes, one of which is killed; how many steps each worker saw count."""
     environment = os.environ | {JOB_VARIABLE: job.encoded(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server"]
     processes = [subprocess.Popen([*command, str(k)], env=environment) for k in range(job.servers)]
