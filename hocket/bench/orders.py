@@ -24,7 +24,6 @@ import numpy as np
 from hocket.bench.accuracy_request import Configuration, ReplayedRow, Transport, check_list
 from hocket.bench.graphs import load_target
 from hocket.bench.replays import (
-    Planned,
     check_transports,
     cluster_of,
     longest_wait_s,
@@ -146,21 +145,22 @@ def bench_orders(request: OrdersRequest) -> OrdersMeasured:
     check_transports([request.transport])
     cells = [(step, rho) for step in request.steps for rho in request.rhos]
     asked = [configuration(request, step, policy) for step, _ in cells for policy in request.policies]
-    cluster = cluster_of(asked, request.rate_bps)
+    cluster = cluster_of(asked, request.rate_bps)  # refuses what is no lab
+    # A worker's own transfers are that much of what all of them put on a server's link.
+    alone = request.servers / request.workers
+    graphs = [
+        scaled(load_target(step), request.rate_bps, request.transfer_s, rho * alone) for step, rho in cells
+    ]
     with tempfile.TemporaryDirectory(prefix="hocket-") as name:
         folder = Path(name)
         file = measured_network(request.rate_bps, request.timeout_s, folder)
-        rows: list[list[Planned]] = []
-        for number, (step, rho) in enumerate(cells):
-            # A worker's own transfers are that much of what all of them put on a server's link.
-            alone = rho * request.servers / request.workers
-            graph = scaled(load_target(step), request.rate_bps, request.transfer_s, alone)
-            rows.append(
-                [
-                    planned(configuration(request, step, policy), graph, str(number), file, request.seed)
-                    for policy in request.policies
-                ]
-            )
+        rows = [
+            [
+                planned(configuration(request, step, policy), graphs[k], str(k), file, request.seed)
+                for policy in request.policies
+            ]
+            for k, (step, _) in enumerate(cells)
+        ]
         predictions = [
             [
                 predicted(row, num_steps=request.num_steps, skip=request.skip, seed=request.seed)

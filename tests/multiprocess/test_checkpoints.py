@@ -7,6 +7,10 @@ import copy
 import os
 import random
 import re
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,13 @@ import torch
 from torch import nn
 
 from hocket.errors import HocketError
-from hocket.launch import Job, Rule
+from hocket.launch import JOB_VARIABLE, Job, Rule
 from hocket.runtime.ps.checkpoint import Buffers, Checkpoint, Pushed, Update
+from hocket.runtime.ps.distribute import serve
 from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec, TensorSpec
+from hocket.runtime.replay.servers import free_address
+from hocket.tuner.serving import ServingPlanner
 from tests.multiprocess.setups import Plain, batch
 from tests.multiprocess.test_serving import (
     OPTIMIZERS,
@@ -32,7 +39,7 @@ from tests.multiprocess.test_serving import (
     step,
     trained,
 )
-from tests.serving import Served, served
+from tests.serving import TIMEOUT_S, TOKEN, Served, served
 
 
 def some_steps(
@@ -136,6 +143,77 @@ def test_asynchronous_steps_count_once_however_often_servers_end(rule: Rule, tmp
     for server in job.servers:
         for p in server.exchange.shard.parameters:
             assert torch.equal(p, torch.full_like(p, -3.0 * steps))
+
+
+def killed(job: Job, models: list[nn.Module], optimizer: str, steps: int, chance: random.Random) -> list[int]:
+    """Train with servers that are processes, one of which is killed; how many steps each worker saw count."""
+    environment = os.environ | {JOB_VARIABLE: job.encoded(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server"]
+    processes = [subprocess.Popen([*command, str(k)], env=environment) for k in range(job.servers)]
+    first, counted = threading.Event(), [0] * len(models)
+
+    def work(worker: int) -> None:
+        with contextlib.suppress(HocketError):
+            own = OPTIMIZERS[optimizer](models[worker])
+            serve(models[worker], own, job=job, worker=worker, planner=ServingPlanner("fifo", 0))
+            for number in range(models[worker].hocket.first_step, steps):
+                step(models[worker], own, *batch(worker, number))
+                counted[worker] = number  # this step's parameters came, so the one before counts
+                first.set()
+
+    threads = [threading.Thread(target=work, args=[worker], daemon=True) for worker in range(len(models))]
+    for thread in threads:
+        thread.start()
+    try:
+        assert first.wait(60)
+        time.sleep(chance.uniform(0.0, 0.3))
+        chance.choice(processes).kill()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return counted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
+    mode: Any, tmp_path: Path
+) -> None:
+    chance, steps = random.Random(mode), 400
+    rule = Rule(mode=mode, workers=2)
+    known = [0, 0]
+    for _ in range(3):
+        job = Job(
+            address=free_address("127.0.0.1"),
+            token=TOKEN,
+            rule=rule,
+            servers=2,
+            timeout_s=TIMEOUT_S,
+            checkpoint=str(tmp_path),
+        )
+        models = [made(Layers), made(Layers)]
+        counted = killed(job, models, "momentum", steps, chance)
+        for worker in (0, 1):
+            assert models[worker].hocket.first_step >= known[worker]
+        known = [max(pair) for pair in zip(known, counted, strict=True)]
+    assert 0 < max(known) < steps
+    first: dict[int, int] = {}
+    steps = max(known) + 20
+    with served(rule, 2, checkpoint=str(tmp_path)) as running:
+        states = some_steps(running, [Layers(), Layers()], "momentum", steps, first, leave=False)
+    assert all(first[worker] >= known[worker] for worker in (0, 1))
+    for server in running.servers:  # each worker's every step once, in whichever run
+        kept = server.exchange.values.checkpoint
+        assert kept is not None
+        assert all(row == [steps] * len(row) for row in kept.applied.steps)
+    if mode == "sync":
+        with served(rule, 2) as running:
+            expected = trained(running, [made(Layers), made(Layers)], OPTIMIZERS["momentum"], steps)
+        assert equal(states[0], expected[0])
 
 
 # Files.

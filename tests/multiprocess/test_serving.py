@@ -582,3 +582,31 @@ def test_optimizers_that_no_server_can_run_are_refused() -> None:
     for optimizer in (Own(parameters.values(), lr=0.1), torch.optim.LBFGS(parameters.values())):
         with pytest.raises(HocketError, match=r"a server cannot run .*; it runs torch\.optim's"):
             spec_of(parameters, optimizer, {}, {})
+
+
+@pytest.mark.slow
+def test_a_worker_that_finishes_waits_for_pushes_that_take_long() -> None:
+    """As over a slow link: more than any wait of our own for the end."""
+
+    def work(worker: int) -> None:
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        (pair,) = model.hocket._training.client.pairs
+        send = pair._transport.send
+
+        def slowly(header: Any, payload: Any = None) -> None:
+            time.sleep(1.0)
+            send(header, payload)
+
+        pair._transport.send = slowly
+        step(model, optimizer, *batch(worker, 1))
+        model.hocket._training.client.finish()
+
+    with served(Rule(mode="async")) as job:
+        job.on_workers(work)
+    (server,) = job.servers
+    counts = server.exchange.ledger.counts
+    assert job.statuses == [0]
+    assert counts.received == counts.applied == 2 * len(server.exchange.shard.parameters)

@@ -6,8 +6,8 @@ they were applied. An update is appended and forced to the disk before the pulls
 machine's power. When updates have come to as many bytes as the values, the next generation begins.
 
 Servers need not have come equally far. Synchronous ones go back to the last round that all of them have,
-which is at most one behind; that is why two generations are kept, two rounds apart at least. Asynchronous ones keep
-everything, and do not count again what a worker repeats.
+which is at most one behind; that is why two generations are kept, two rounds apart at least. Asynchronous
+ones keep everything, and do not count again what a worker repeats.
 
 What it costs: a server writes what it applies (synchronous: a mean gradient a step; asynchronous: each push),
 which is at most what it receives; in the long run at most as much again for values, during which it stands

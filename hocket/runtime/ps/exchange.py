@@ -1,40 +1,25 @@
-"""What workers say to a server and are told, what they push and pull, and the updates in between."""
+"""What workers say to a server and are told, what they push and what they pull."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import torch
 
 from hocket.errors import HocketError
 from hocket.launch import Job
 from hocket.runtime.ps import messages
-from hocket.runtime.ps.checkpoint import Pushed
 from hocket.runtime.ps.layout import Frame
-from hocket.runtime.ps.ledger import Contribution, Due, Ledger
-from hocket.runtime.ps.messages import Settings
-from hocket.runtime.ps.peer import Brought, Peer
-from hocket.runtime.ps.shard import Gradient, Shard, mean_gradient
+from hocket.runtime.ps.ledger import Ledger
+from hocket.runtime.ps.peer import Peer
+from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec
 from hocket.runtime.ps.transport import STATE, Header, Kind, TransportError
+from hocket.runtime.ps.updates import Updates
 from hocket.runtime.ps.values import Values
-
-_KEPT_LABELS = 3
-_UPDATES_END_S = 10.0
-
-
-class _Run(NamedTuple):
-    """An update that is to run: of each parameter, what ``contributions`` brought."""
-
-    contributions: tuple[Contribution, ...]
-    brought: dict[int, list[Gradient]]
-    settings: Settings
-    scale: float
 
 
 class Exchange:
@@ -55,16 +40,11 @@ class Exchange:
         self.failure = ""
         self.ledger: Ledger
         self.values: Values
-        self._loaded = self._restoring = self._closed = False
-        self._due: deque[Due] = deque()
-        self._gradients: dict[tuple[int, Contribution], tuple[Brought, Peer]] = {}
-        self._commits: dict[Contribution, tuple[Settings, float]] = {}
-        self._norms: dict[tuple[int, float], list[float]] = {}
+        self._updates: Updates
+        self._loaded = self._restoring = False
         self._asked_norms: list[tuple[Peer, float]] = []
         self._asked_state: list[Peer] = []
         self._plan: messages.Planned | None = None
-        self._updates = threading.Thread(target=self._update, name="hocket-update", daemon=True)
-        self._updates.start()
 
     def fail(self, why: str) -> None:
         """End the training and tell every worker why."""
@@ -79,12 +59,8 @@ class Exchange:
 
     def close(self) -> None:
         """Run no more updates than are due; the training is over."""
-        with self.changed:
-            self._closed = True
-            self.changed.notify_all()
-        self._updates.join(_UPDATES_END_S)
         if self.spec is not None:
-            self.values.close()
+            self._updates.close()
 
     @property
     def addresses(self) -> list[str]:
@@ -121,6 +97,7 @@ class Exchange:
                     self.values = Values(self.job, self.index, spec)
                 found = None if self.values.found is None else self.values.found.steps
                 self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
+                self._updates = Updates(self.values, self.ledger, self.changed, self._applied, self.fail)
                 self.spec = spec
                 self.changed.notify_all()
             elif difference := self.spec.difference(spec):
@@ -190,7 +167,8 @@ class Exchange:
                     self.ledger.want(peer.worker)
                     peer.want()
                 case messages.Commit(settings, scale):
-                    self._committed(peer, settings, float(scale))
+                    self._updates.committed(peer, settings, float(scale))
+                    self._check_stuck()
                 case messages.AskNorms(norm_type):
                     self._asked_norms.append((peer, float(norm_type)))
                 case messages.AskState():
@@ -207,15 +185,6 @@ class Exchange:
                     raise TransportError("it said what only a first message says")
             self._answer_others()
 
-    def _committed(self, peer: Peer, settings: Settings, scale: float) -> None:
-        contribution = Contribution(peer.worker, peer.life, peer.label)
-        for old in [c for c in self._commits if c.worker == peer.worker and c.life == peer.life]:
-            if old.label <= peer.label - _KEPT_LABELS:
-                del self._commits[old]
-        self._commits[contribution] = (settings, scale)
-        self._issue(self.ledger.committed(peer.worker))
-        self._check_stuck()
-
     def took(self, peer: Peer, header: Header, payload: torch.Tensor | None) -> None:
         """A tensor has arrived from ``peer``."""
         assert payload is not None
@@ -230,13 +199,13 @@ class Exchange:
             if header.kind is Kind.STATE and peer.worker == 0:
                 self._took_state(peer, header.label, payload)
             elif header.kind is Kind.PUSH and not peer.gone:
-                self._pushed(peer, header)
+                self._updates.brought(peer, header.label, peer.pushed(header))
             elif not peer.gone:
                 raise TransportError(f"it sent what it was not to ({header})")
             self._answer_others()
 
     def _took_state(self, peer: Peer, label: int, payload: torch.Tensor) -> None:
-        if self._closed:
+        if self._updates.closed:
             return
         with self._failing():
             self.values.take_buffers(label, payload)
@@ -250,30 +219,15 @@ class Exchange:
             return True
         return self.values.label >= peer.label
 
-    def _pushed(self, peer: Peer, header: Header) -> None:
-        contribution = Contribution(peer.worker, peer.life, header.label)
-        whole = peer.pushed(header)
-        for brought in whole:
-            self._gradients[brought.parameter, contribution] = brought, peer
-        self._issue(self.ledger.arrived(peer.worker, header.label, [b.parameter for b in whole]))
-
-    def _issue(self, dues: Iterable[Due]) -> None:
-        for p, contribution in self.ledger.dropped:
-            self._consume(p, contribution)
-        self.ledger.dropped.clear()
-        self._due.extend(dues)
-        if self._due:
-            self.changed.notify_all()
-
-    def _consume(self, p: int, contribution: Contribution) -> None:
-        brought, peer = self._gradients.pop((p, contribution))
-        peer.consumed(brought)
-
     # What they are told.
 
     def read(self, frame: Frame) -> None:
         """Put present values in ``frame``."""
         self.values.read(frame)
+
+    def _applied(self, parameters: list[int]) -> None:
+        # A step that has ended may be what any worker waits for.
+        self._answer(None if self.job.rule.staleness is not None else parameters)
 
     def _answer(self, parameters: Iterable[int] | None = None) -> None:
         """Send what workers may pull now that ``parameters`` are newer, or of all of them."""
@@ -289,7 +243,7 @@ class Exchange:
             self._asked_state.remove(peer)
             peer.send_bulk(Kind.OPTIMIZER, self.values.packed_optimizer())
         for peer, norm_type in list(self._asked_norms):
-            norms = self._norms_of(peer.label, norm_type)
+            norms = self._updates.norms(peer.label, norm_type)
             if norms is not None:
                 self._asked_norms.remove((peer, norm_type))
                 with contextlib.suppress(TransportError):  # its own thread reports a loss
@@ -311,69 +265,6 @@ class Exchange:
             header = Header(kind=Kind.STATE, tag=STATE, length=payload.numel())
             peer.outbox.put_first(lambda: peer.transport.send(header, payload))
 
-    def _norms_of(self, label: int, norm_type: float) -> list[float] | None:
-        """The norm of each mean gradient of round ``label``; None while some are missing."""
-        known = self._norms.get((label, norm_type))
-        if known is not None:
-            return known
-        contributions = self.ledger.whole(label)
-        if contributions is None:
-            return None
-        norms = []
-        for p in self._all:
-            mean = mean_gradient([self._gradients[p, c][0].gradient for c in contributions])
-            norms.append(0.0 if mean is None else float(torch.linalg.vector_norm(mean, norm_type)))
-        kept = {asked: known for asked, known in self._norms.items() if asked[0] == label}
-        self._norms = kept | {(label, norm_type): norms}
-        return norms
-
-    # Updates, in a thread of their own.
-
-    def _update(self) -> None:
-        try:
-            while self._run_updates():
-                pass
-        except HocketError as error:
-            self.fail(str(error))
-        except Exception as error:
-            self.fail(f"an update failed: {error!r}")
-
-    def _run_updates(self) -> bool:
-        """Run what is due, once there is something; False when it is over."""
-        with self.changed:
-            self.changed.wait_for(lambda: bool(self._due or self._closed))
-            if not self._due:
-                return False
-            runs = [self._next_run()]
-            # The disk is waited for once for all of them.
-            while self._due and self.values.checkpoint is not None:
-                runs.append(self._next_run())
-        for run in runs:
-            gradients = {p: mean_gradient(each) for p, each in run.brought.items()}
-            pushes = [Pushed(worker, label) for worker, _, label in run.contributions]
-            self.values.update(gradients, pushes, run.settings, run.scale)
-        self.values.settle()
-        with self.changed:
-            dues = [Due(p, run.contributions) for run in runs for p in run.brought]
-            self.ledger.applied(dues)
-            for due in dues:
-                for contribution in due.contributions:
-                    self._consume(due.parameter, contribution)
-            # A step that has ended may be what any worker waits for.
-            rule = self.job.rule
-            self._answer(None if rule.staleness is not None else [due.parameter for due in dues])
-            self.changed.notify_all()
-        return True
-
-    def _next_run(self) -> _Run:
-        """What is due next of the same workers."""
-        first = self._due[0].contributions
-        brought = {}
-        while self._due and self._due[0].contributions == first:
-            p = self._due.popleft().parameter
-            brought[p] = [self._gradients[p, c][0].gradient for c in first]
-        return _Run(first, brought, *self._commits[first[0]])
-
     # Workers go.
 
     def ended(self, peer: Peer, *, said: bool = False, data: bool = False) -> None:
@@ -384,7 +275,7 @@ class Exchange:
             if not (peer.said_bye and peer.data_ended) or peer.gone:
                 return
             self.finished.add(peer.worker)
-            self._issue(self.ledger.leave(peer.worker, finished=True))
+            self._updates.issue(self.ledger.leave(peer.worker, finished=True))
             self._forget(peer)
             peer.end("it has finished", hang_up=False)
             self._check_stuck()
@@ -400,7 +291,7 @@ class Exchange:
             peer.end(why)
             self._forget(peer)
             if self.spec is not None and peer.worker in self.ledger.members:
-                self._issue(self.ledger.leave(peer.worker, finished=False))
+                self._updates.issue(self.ledger.leave(peer.worker, finished=False))
             rule = self.job.rule
             left = self.finished | set(self.peers) | (set(range(rule.workers)) - self.seen)
             if rule.mode == "sync" and self.spec is not None and len(left) < rule.needed:

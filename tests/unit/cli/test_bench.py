@@ -114,7 +114,22 @@ def test_what_cannot_be_timed_alone_is_refused(arguments: tuple[str, ...], said:
         (("--workers", "1-80"), "80 workers and 2 servers on one machine"),
         (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
         (("--plot", "/nowhere/page.html"), "the folder '/nowhere' does not exist"),
+        (("--transport", "gloo,smoke"), "transport 'smoke' is unknown; choose one of: gloo, grpc"),
+        (("--window", "wide"), "window: "),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(hocket("bench", "predict", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--policy", "tac"), "policy 'tac' alone compares with nothing"),
+        (("--rho", "much"), "rho 'much' is not a list of numbers"),
+        (("--step", "chain,resnet"), "step 'resnet' is unknown; did you mean"),
+        (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
+    ],
+)
+def test_orders_that_cannot_be_compared_are_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(hocket("bench", "orders", *arguments))

@@ -137,6 +137,11 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         ([*PS, "--workers", "0", "train.py"], "0 workers cannot train"),
         ([*PS, "--servers", "0", "train.py"], "0 servers cannot serve"),
         ([*PS, "--restarts", "1", "train.py"], "--restarts 1 is for mode 'async'"),
+        (["--checkpoint", "kept", "train.py"], "--checkpoint is for parameter servers"),
+        (
+            [*PS, "--mode", "inference", "--checkpoint", "kept", "train.py"],
+            "mode 'inference' trains nothing that a checkpoint could hold",
+        ),
         ([*PS, "--timeout", "0s", "train.py"], "a timeout of 0.0 s is not between 0 and 1e9"),
         ([*PS, "--mode", "fast", "train.py"], "'fast' is not one of"),
         (["--network", "train.py", "train.py"], "train.py: is not JSON"),
