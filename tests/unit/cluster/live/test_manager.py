@@ -86,7 +86,7 @@ def events(folder: Path) -> list[tuple[float, str | None, str]]:
 def test_another_manager_goes_on_with_what_runs(tmp_path: Path) -> None:
     jobs = [
         live_job("a", 4, iterations=60),
-        noting("b", tmp_path, 1.0),
+        noting("b", tmp_path, 3.0),
         noting("queued", tmp_path, gpus=4, memory_bytes=9.5),
     ]
     with running(tmp_path, jobs, until_idle=False, keep=True) as cluster:
