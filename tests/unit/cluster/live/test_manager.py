@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -70,9 +71,15 @@ def test_a_killed_rank_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 
 def rank_of(place: Path) -> int:
-    """The process that a guard watches."""
-    guard = int(place.with_name(place.name + ".pid").read_text())
-    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    """The process that a guard watches: the one of their group whose parent is in it."""
+    group = int(place.with_name(place.name + ".pid").read_text())
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getpgid(int(path.name)) == group:
+                found[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    (rank,) = [pid for pid, parent in found.items() if parent in found]
+    return rank
 
 
 def events(folder: Path) -> list[tuple[float, str | None, str]]:
