@@ -26,7 +26,8 @@ def test_training_passes_the_gate(tmp_path: Path) -> None:
         transfers = cluster.manager.status().transfers
     said = [(tmp_path / f"node{k}" / "ended" / f"1-1-{k}.out").read_text() for k in (0, 1)]
     assert (record.state, record.iteration) == ("finished", steps), said
-    assert len(transfers) == steps  # every round was seen
+    assert transfers
+    assert cluster.manager.events >= 4 * steps  # each rank says when it computes, rank 0 what it transfers
     assert record.parts[2] > 0
     assert "weights" in said[0]
     assert said[0] == said[1]

@@ -34,7 +34,7 @@ def noting(name: str, folder: Path, seconds: float = 0.0, gpus: int = 1, **chang
     return live_job(name, gpus, command=command, **changes)
 
 
-@pytest.mark.parametrize("policy", ["srsf-1", "srpt"])
+@pytest.mark.parametrize("policy", ["srsf-1", pytest.param("srpt", marks=pytest.mark.slow)])
 def test_jobs_run_to_their_end(tmp_path: Path, policy: str) -> None:
     jobs = [live_job("wide", 4), live_job("pair", 2, arrival_s=0.1), live_job("alone", 1, size_bytes=0.0)]
     with running(tmp_path, jobs, policy=policy) as cluster:
@@ -58,6 +58,7 @@ def test_a_rank_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
     assert "status 3: no such data" in records["bad"].why
 
 
+@pytest.mark.slow
 def test_a_killed_rank_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     with running(tmp_path, [live_job("a", 4, iterations=40)]) as cluster:
         cluster.until(lambda status: status.jobs[0].iteration >= 5)
@@ -90,6 +91,7 @@ def events(folder: Path) -> list[tuple[float, str | None, str]]:
         database.close()
 
 
+@pytest.mark.slow
 def test_another_manager_goes_on_with_what_runs(tmp_path: Path) -> None:
     jobs = [
         live_job("a", 4, iterations=60),
@@ -132,6 +134,7 @@ def test_two_managers_do_not_share_a_cluster(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_many_submissions_at_once_are_all_kept(tmp_path: Path) -> None:
     refused: list[Exception] = []
 
@@ -190,6 +193,7 @@ def test_a_drained_node_gets_no_job(tmp_path: Path) -> None:
             cluster.ask(Drain("node7", True))
 
 
+@pytest.mark.slow
 def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.5)
     with running(tmp_path, [live_job("a", 4, iterations=50)]) as cluster:
@@ -238,6 +242,7 @@ def test_shared_gpus_are_used_in_turn(tmp_path: Path) -> None:
     assert sum(record.parts[1] for record in records.values()) >= 0.1
 
 
+@pytest.mark.slow
 def test_ranks_go_on_without_a_gate(tmp_path: Path) -> None:
     with running(tmp_path, [live_job("a", 4, iterations=30)], until_idle=False, keep=True) as cluster:
         cluster.until(lambda s: s.jobs[0].iteration >= 3)
