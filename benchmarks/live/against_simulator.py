@@ -52,9 +52,11 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     hocket("lab", "up", "--nodes", "4", "--rate", RATE, "--name", "live")
     try:
-        alone = [(1, size, 4e7) for size in (1e6, 2e6, 4e6, 8e6, 12e6)]
-        shared = [(count, size, 3e7) for count in (2, 3, 4) for size in (2e6, 8e6)]
-        points = [(k, size, measured(folder, k, size, round(sent / size))) for k, size, sent in alone + shared]
+        alone = [(1, size, 6e7) for size in (1e6, 2e6, 4e6, 8e6, 12e6)]
+        shared = [(count, size, 1e8) for count in (2, 3, 4) for size in (2e6, 8e6)]
+        points = [
+            (k, size, measured(folder, k, size, round(sent / size))) for k, size, sent in alone + shared
+        ]
         # a + (k b + (k - 1) eta) M, by relative errors.
         matrix = np.array([[1.0, k * size, (k - 1) * size] for k, size, _ in points])
         seconds = np.array([each for *_, each in points])

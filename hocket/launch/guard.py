@@ -15,13 +15,15 @@ import sys
 
 
 def main() -> int:
-    """Run the command; its status."""
+    """Run the command, as nobody's child: Ray, for one, ends its workers' children with them."""
+    if os.fork():
+        os._exit(0)
     place, lock = sys.argv[1], int(sys.argv[2])
     command = sys.argv[4:]
     # What ends the rank is meant for the command, which is in this process group too.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    write(f"{place}.pid", os.getpid())
+    write(f"{place}.pid", os.getpgid(0))
     with open(f"{place}.out", "ab") as out:
         try:
             status = subprocess.Popen(

@@ -33,7 +33,8 @@ class Ranks:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._wrap = wrap
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._groups: dict[str, int] = {}
+        self._to_reap: list[subprocess.Popen[bytes]] = []
         self._stopping: dict[str, float] = {}
 
     def start(self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
@@ -48,14 +49,17 @@ class Ranks:
             told = {**os.environ, **environment}
             if self._wrap is not None:
                 argv, told = self._wrap(argv, told)
-            self._started[key] = subprocess.Popen(
+            started = subprocess.Popen(
                 argv, env=told, cwd=folder, pass_fds=[lock], stdin=subprocess.DEVNULL, start_new_session=True
             )
+            self._groups[key] = started.pid
+            self._to_reap.append(started)
         finally:
             os.close(lock)
 
     def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while anything of it runs."""
+        self._to_reap = [started for started in self._to_reap if started.poll() is None]
         found = {}
         for path in self._folder.glob("*.lock"):
             found[path.stem] = self._condition(path)
@@ -81,6 +85,7 @@ class Ranks:
         """A rank that has ended is not asked about any more; what it left is in the folder "ended"."""
         ended = self._folder / "ended"
         ended.mkdir(exist_ok=True)
+        self._groups.pop(key, None)
         for path in self._folder.glob(f"{key}.*"):
             path.replace(ended / path.name)
 
@@ -94,8 +99,6 @@ class Ranks:
 
     def _condition(self, lock_path: Path) -> int | None:
         key = lock_path.stem
-        if (popen := self._started.get(key)) is not None and popen.poll() is not None:
-            del self._started[key]
         lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not _locked(lock):
@@ -109,9 +112,9 @@ class Ranks:
 
     def _signal(self, key: str, number: int) -> None:
         with contextlib.suppress(OSError, ValueError):
-            popen = self._started.get(key)
-            group = popen.pid if popen is not None else int((self._folder / f"{key}.pid").read_text())
-            os.killpg(group, number)
+            if self._condition(self._folder / f"{key}.lock") is None:
+                group = self._groups.get(key) or int((self._folder / f"{key}.pid").read_text())
+                os.killpg(group, number)
 
 
 def _locked(lock: int) -> bool:

@@ -20,21 +20,17 @@ ROOT = Path(__file__).parents[2]
 def test_training_passes_the_gate(tmp_path: Path) -> None:
     steps = 30
     command = (sys.executable, "-m", "tests.multiprocess.gated_case", str(steps))
-    jobs = [
-        live_job(name, 2, iterations=steps, command=command, folder=str(ROOT), memory_bytes=6.0)
-        for name in ("a", "b")
-    ]
-    with running(tmp_path, jobs, servers=2, gpus=1, memory=10.0, restarts=0) as cluster:
-        records = cluster.join()
+    job = live_job("a", 2, iterations=steps, command=command, folder=str(ROOT))
+    with running(tmp_path, [job], servers=2, gpus=1, restarts=0) as cluster:
+        record = cluster.join(100.0)["a"]
         transfers = cluster.manager.status().transfers
-    ended = [
-        (tmp_path / f"node{k}" / "ended" / f"{job}-1-{k}.out").read_text() for job in (1, 2) for k in (0, 1)
-    ]
-    assert {r.state for r in records.values()} == {"finished"}, ended
-    # One after the other: their memory does not fit together. Every round was seen.
-    assert all(sum(span.job == name for span in transfers) == steps for name in ("a", "b"))
-    assert len({text.splitlines()[-1] for text in ended}) == 1
-    assert "weights" in ended[0]
+    said = [(tmp_path / f"node{k}" / "ended" / f"1-1-{k}.out").read_text() for k in (0, 1)]
+    assert (record.state, record.iteration) == ("finished", steps), said
+    assert transfers
+    assert cluster.manager.events >= 4 * steps  # each rank says when it computes, rank 0 what it transfers
+    assert record.parts[2] > 0
+    assert "weights" in said[0]
+    assert said[0] == said[1]
 
 
 @pytest.mark.slow
@@ -53,7 +49,7 @@ def test_steps_are_replayed_through_the_gate(tmp_path: Path) -> None:
     files = {key: str(tmp_path / f"{key}.json") for key in ("step", "plan")}
     job = live_job("a", 2, iterations=5, **files)
     with running(tmp_path, [job], servers=2, gpus=1, restarts=0) as cluster:
-        record = cluster.join()["a"]
+        record = cluster.join(100.0)["a"]
         transfers = cluster.manager.status().transfers
     said = (tmp_path / "node0" / "ended" / "1-1-0.out").read_text()
     assert (record.state, record.why) == ("finished", ""), said

@@ -25,8 +25,10 @@ from hocket.cluster.placing import finish_jobs, place_on, place_queue
 from hocket.cluster.policies.registry import policy_of
 from hocket.cluster.progress import reset, settle
 from hocket.cluster.records import (
+    BACKWARD,
     COMPUTING,
     FINISHED,
+    FORWARD,
     IN_BACKWARD,
     IN_FORWARD,
     NONE,
@@ -51,7 +53,8 @@ class Course:
     ``tasks``: of each rank how many tasks it says it has ended, two an iteration; ``ended``: how many of them
     the engine knows of. ``begun``, ``done``: iterations that were over when it was added, and are now.
     ``transferred``: iterations whose transfers have ended. ``chunks``: how many of the one under way were let
-    go. ``here``: ranks that talk to the gate; ``computes``, ``transfers``: the task that each waits for,
+    go. ``here``: ranks that talk to the gate, ``parked``: those that do not and have
+    left their GPU; ``computes``, ``transfers``: the task that each waits for,
     and the iteration whose chunk rank 0 waits with.
     """
 
@@ -65,6 +68,7 @@ class Course:
     transferred: int = 0
     chunks: int = 0
     here: set[int] = field(default_factory=set)
+    parked: set[int] = field(default_factory=set)
     computes: dict[int, int] = field(default_factory=dict)
     transfers: int | None = None
 
@@ -333,7 +337,7 @@ class Driver:
         s.jobs["moved"][s.moved[: s.counts[0]["moved"]]] = 0
         s.counts[0]["moved"] = 0
         start_tasks(s.jobs, s.workers, s.gpus, s.touched, s.started, s.counts)
-        return bool(ended)
+        return bool(ended) or bool(s.counts[0]["placed"])
 
     def _feed(self, course: Course, now: int) -> bool:
         """Let what ranks have ended end in the engine, as far as it has begun there."""
@@ -343,6 +347,7 @@ class Driver:
             return False
         fed = False
         if row["stage"] == COMPUTING:
+            fed = self._park(course)
             for rank, w in enumerate(self._workers(course)):
                 running = s.workers[w]["phase"] in (IN_FORWARD, IN_BACKWARD)
                 if running and course.ended[rank] < course.tasks[rank]:
@@ -354,6 +359,7 @@ class Driver:
                     )  # fmt: skip
             done = course.job.iterations - int(row["remaining"])
             if done > course.done:
+                course.parked.clear()
                 course.done, course.transferred = done, max(course.transferred, done)
         elif row["stage"] in (READY, TRANSFERRING) and course.transferred > course.done:
             if row["stage"] == READY:  # it went ahead
@@ -365,8 +371,31 @@ class Driver:
             )  # fmt: skip
             course.done += 1
             course.chunks = 0
+            course.parked.clear()
             fed = True
         return fed
+
+    def _park(self, course: Course) -> bool:
+        """Let ranks that do not talk to us leave their GPUs to others; whether that changed anything."""
+        s, changed = self._known(), False
+        for rank, w in enumerate(self._workers(course)):
+            silent = rank not in course.here and course.tasks[rank] == course.ended[rank]
+            if silent == (rank in course.parked):
+                continue
+            g = int(s.workers[w]["gpu"])
+            if not silent:
+                course.parked.discard(rank)
+                s.workers[w]["phase"] = FORWARD if course.ended[rank] % 2 == 0 else BACKWARD
+            elif s.workers[w]["phase"] != WAITING:
+                course.parked.add(rank)
+                s.workers[w]["phase"] = WAITING
+                if s.gpus[g]["running"] == w:
+                    s.gpus[g]["running"] = NONE
+            else:
+                continue
+            touch(s.gpus, s.touched, s.counts, g)
+            changed = True
+        return changed
 
     def _answer(self, actions: Actions) -> None:
         """Whoever waits for what has begun in the engine, or is over there, may go."""

@@ -114,7 +114,7 @@ class Manager:
         self._by_attempt: dict[str, Run] = {}
         self._drained: set[str] = set()
         self._spans: deque[list[object]] = deque(maxlen=_MOST_SPANS)
-        self._open_spans: dict[str, list[object]] = {}
+        self._open_spans: dict[str, tuple[int, list[object]]] = {}
         self._server = Server(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._deciding = False
@@ -313,20 +313,24 @@ class Manager:
                 run.links[0].send(Go(number))
 
     def _log_transfers(self, now_s: float) -> None:
-        """Write down whose transfers are under way since the last decision, and whose are no longer."""
-        if not self._driver.courses:
-            under_way: set[str] = set()
-        else:
+        """Write down whose transfers have begun since the last decision, and whose are over."""
+        under_way: dict[str, int] = {}
+        if self._driver.courses:
             state, _ = self._driver.state
-            courses = self._driver.courses.items()
-            under_way = {name for name, c in courses if state.jobs[c.row]["stage"] == TRANSFERRING}
-        for name in list(self._open_spans.keys() - under_way):
-            self._open_spans.pop(name)[3] = now_s
-        for name in under_way - self._open_spans.keys():
-            servers = sorted({g // self._cluster.gpus_per_server for g in self._records[name].gpus})
-            span: list[object] = [name, servers, now_s, None]
-            self._open_spans[name] = span
-            self._spans.append(span)
+            for name, course in self._driver.courses.items():
+                row = state.jobs[course.row]
+                if row["stage"] == TRANSFERRING:
+                    under_way[name] = int(row["since"])
+        for name, (since, span) in list(self._open_spans.items()):
+            if under_way.get(name) != since:
+                span[3] = now_s
+                del self._open_spans[name]
+        for name, since in under_way.items():
+            if name not in self._open_spans:
+                servers = sorted({g // self._cluster.gpus_per_server for g in self._records[name].gpus})
+                span = [name, servers, now_s, None]
+                self._open_spans[name] = since, span
+                self._spans.append(span)
 
     def _begun(self, record: Record) -> Run:
         run = Run(record)

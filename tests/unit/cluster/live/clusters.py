@@ -81,9 +81,9 @@ class Running:
             time.sleep(0.05)
         return status
 
-    def join(self) -> dict[str, Record]:
+    def join(self, limit_s: float = LIMIT_S) -> dict[str, Record]:
         """Wait until it is idle."""
-        self._thread.join(LIMIT_S)
+        self._thread.join(limit_s)
         assert not self._thread.is_alive()
         if self.failure is not None:
             raise self.failure

@@ -31,6 +31,8 @@ def test_jobs_run_and_actors_that_die_lose_none(tmp_path: Path) -> None:
 
         async def survives() -> None:
             await first.start("1-1-0", [sys.executable, "-c", PROGRAM, "4"], {}, str(tmp_path))
+            while await first.output("1-1-0") != "begun\n":
+                await asyncio.sleep(0.1)
             assert await first.conditions() == {"1-1-0": None}
             ray.kill(first._actor, no_restart=False)
             deadline = time.monotonic() + 60
