@@ -4,7 +4,8 @@ What is compared: each server by itself that has the GPUs, each rack with its se
 load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
 
 * the job alone: computing, and on several servers its transfers, times the jobs that send over its busiest
-  link (its own included), over what that link carries: an oversubscribed uplink is a slow link;
+  link (its own included), over what that link carries: an oversubscribed uplink is a slow link. Of a job with
+  batches what its transfers add when it is alone counts so;
 * what goes before it under SRSF: on the GPU where that is most, the service left of residents with less left;
 * what it delays: its own computing, for each resident with more service left, on the GPU where most are.
 
