@@ -100,6 +100,11 @@ def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
             notes.append(
                 f"{trace.source}: {len(own)} of {len(steps)} steps run the same operations; left out: {left}"
             )
+        if any(o.collective == "reduce_scatter" and o.phase == Phase.BACKWARD for o in own[0].operations):
+            trace.refuse(
+                "gradients are exchanged by reduce_scatter, as sharded training does, and Hocket plans all-"
+                "reduces and parameter servers; trace the job under DistributedDataParallel, or on one GPU"
+            )
         kept.append(own)
     ranks = Counter(trace.rank for trace in traces if trace.rank is not None)
     for trace in traces:
