@@ -341,6 +341,15 @@ def test_a_cut_archive_is_refused_in_one_line(tmp_path: Path) -> None:
             import_kineto([tmp_path / "trace.json.gz"])
 
 
+def test_an_archive_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.document._LARGEST_BYTES", 2**20)
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(b" " * 2**22))
+    with pytest.raises(FormatError, match="holds more than 1 MiB; decompress it, or record fewer steps"):
+        import_kineto([tmp_path / "trace.json.gz"])
+
+
 def in_file(name: str) -> list[dict[str, Any]]:
     return json.loads(gzip.decompress((DATA / name).read_bytes()))["traceEvents"]
 
