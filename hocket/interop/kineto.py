@@ -66,6 +66,11 @@ def import_kineto(
         notes.append(joined.note)
     shape_of = first_tensor if joined is None else joined.shape_of
     gradients = find_gradients(structure, shape_of)
+    if gradients.sized_by == "all-reduces" and any(r.size_bytes is None for r in structure.reductions):
+        traces[0].refuse(
+            "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
+            "newer, or give the --execution-trace"
+        )
     batch, batch_note = _batch_size(structure, batch_size, shape_of)
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],

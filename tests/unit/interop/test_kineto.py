@@ -87,6 +87,18 @@ def test_shapes_that_are_not_what_was_reduced_do_not_count(tmp_path: Path) -> No
     assert set(graph.parameter_dtypes) == {"float16"}
 
 
+def test_all_reduces_of_unknown_size_are_refused_unless_shapes_say_it(tmp_path: Path) -> None:
+    for shapes in (True, False):
+        document = ddp(shapes=shapes).document()
+        for event in document["traceEvents"]:
+            event.get("args", {}).pop("In msg nelems", None)
+        if shapes:
+            assert imported(tmp_path, document).graph.parameter_bytes.tolist() == [80, 48]
+        else:
+            with pytest.raises(FormatError, match="how large its all-reduces are is not in it"):
+                imported(tmp_path, document)
+
+
 def test_ddp_says_sizes_as_it_copies_gradients_back(tmp_path: Path) -> None:
     trace = ddp(shapes=False, steps=1)
     for k, size in enumerate((48, 80)):
