@@ -59,7 +59,7 @@ def _gunzip(data: bytes, source: str) -> bytes:
             parts.append(part)
             size += len(part)
             if size > _LARGEST_BYTES:
-                rule = f"holds more than {_LARGEST_BYTES >> 30} GiB; decompress it and cut it to fewer steps"
+                rule = f"holds more than {_LARGEST_BYTES >> 20} MiB; decompress it, or record fewer steps"
                 raise FormatError(source, "", rule)
     return b"".join(parts)
 

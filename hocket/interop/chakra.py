@@ -6,8 +6,9 @@ controls them), data alone. An all-reduce that nothing leads from to another col
 gradients: it is a parameter of ``comm_size`` bytes, completed by what it depends on and awaited by what
 depends on it. Other collectives are operations that take as long as recorded.
 
-**Phases.** Update: what follows an all-reduce of gradients, or is ``Optimizer.step``. Backward:
-autograd's operators and what follows them. Forward: the rest.
+**Phases.** Backward: operators with that name or autograd's, and what follows them. Update: what follows an
+all-reduce of gradients, and after the backward pass what is named like an optimizer, which waits for all of
+them; and what follows these. Forward: the rest.
 
 **Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU,
 where a step is one sequence to Hocket: where there are GPU operations, the host's take no time and await
@@ -16,6 +17,7 @@ no gradient.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +33,8 @@ from hocket.interop.chakra_export import STEP_ATTRIBUTE
 from hocket.interop.chakra_schema import Collective, NodeType, attributes, read_messages
 from hocket.interop.imported import Imported, Names, counted
 
-_OPTIMIZER = "Optimizer.step"
-_AUTOGRAD = "autograd::engine::evaluate_function"
+_OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
+_BACKWARD = re.compile(r"backward|^autograd::", re.IGNORECASE)
 _MICRO = 1e-6
 
 
@@ -201,7 +203,9 @@ def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepR
             for j in ((k,) if k not in gradients else trace.depends[k])
             if j in of_node
         ]
-        awaited = [] if trace.host[i] else [of_gradient[j] for j in trace.depends[i] if j in gradients]
+        awaited = [of_gradient[j] for j in trace.depends[i] if j in gradients and phases[i] == "update"]
+        if phases[i] == "update" and _OPTIMIZER.search(nodes[i].name):
+            awaited = list(of_gradient.values())
         seconds = 0.0 if trace.host[i] else nodes[i].duration_micros * _MICRO
         inputs = [of_node[j] for j in dict.fromkeys(before)]
         operations.append(OperationRow(name, phases[i], seconds, inputs, awaited, []))  # type: ignore[arg-type]
@@ -218,7 +222,10 @@ def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepR
         model=path.name.split(".")[0],
         batch_size=1,
         device="cuda" if trace.launches else "unknown",
-        parameters=[ParameterRow(of_gradient[i], [size], "uint8", size) for i, size in gradients.items()],
+        # What is complete last is read first.
+        parameters=[
+            ParameterRow(of_gradient[i], [size], "uint8", size) for i, size in reversed(gradients.items())
+        ],
         operations=operations,
     )
     return rows, _notes(trace, gradients)
@@ -248,10 +255,12 @@ def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
     phases = ["forward"] * len(trace.nodes)
     for i in trace.order:
         name, before = trace.nodes[i].name, trace.depends[i]
+        follows = {phases[j] for j in before}
         after_reduction = not trace.host[i] and any(j in gradients for j in before)
-        if after_reduction or name.startswith(_OPTIMIZER) or any(phases[j] == "update" for j in before):
+        updates = "backward" in follows and _OPTIMIZER.search(name) is not None
+        if after_reduction or updates or "update" in follows:
             phases[i] = "update"
-        elif name.startswith(_AUTOGRAD) or any(phases[j] == "backward" for j in before):
+        elif _BACKWARD.search(name) or "backward" in follows:
             phases[i] = "backward"
     return phases
 

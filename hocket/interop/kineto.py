@@ -66,6 +66,11 @@ def import_kineto(
         notes.append(joined.note)
     shape_of = first_tensor if joined is None else joined.shape_of
     gradients = find_gradients(structure, shape_of)
+    if gradients.sized_by == "all-reduces" and any(r.size_bytes is None for r in structure.reductions):
+        traces[0].refuse(
+            "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
+            "newer, or give the --execution-trace"
+        )
     batch, batch_note = _batch_size(structure, batch_size, shape_of)
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],
@@ -99,6 +104,11 @@ def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
             left = ", ".join(step.label for step in steps if step.key() != key)
             notes.append(
                 f"{trace.source}: {len(own)} of {len(steps)} steps run the same operations; left out: {left}"
+            )
+        if any(o.collective == "reduce_scatter" and o.phase == Phase.BACKWARD for o in own[0].operations):
+            trace.refuse(
+                "gradients are exchanged by reduce_scatter, as sharded training does, and Hocket plans all-"
+                "reduces and parameter servers; trace the job under DistributedDataParallel, or on one GPU"
             )
         kept.append(own)
     ranks = Counter(trace.rank for trace in traces if trace.rank is not None)

@@ -14,6 +14,7 @@ With all-reduces, 1 and 2 count only if the gradients between two launches add u
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +78,9 @@ class StepReader:
         self._by_sequence = _forward_by_sequence(step, order)
         forward = [i for i in order if step.operations[i].phase == Phase.FORWARD]
         self.first_forward = forward[:1]
+        # With gradient accumulation the last of several backward passes completes the gradients.
+        read = [rows[-1] for rows, _ in self._by_sequence.values()]
+        self.last_pass_us = max((step.operations[i].gpu.call.start_us for i in read), default=-math.inf)
 
     def last_backward(self, until_us: float) -> int:
         """The last backward operation launched until then; the first one where none was."""
@@ -116,7 +120,7 @@ def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first
     reader = StepReader(step)
     if not reader.trains:
         return Gradients(parameters=[], sized_by="", count=0, without_reader=0)
-    gradients = _accumulations(step, shape_of)
+    gradients = [g for g in _accumulations(step, shape_of) if g.event.start_us > reader.last_pass_us]
     copies = _copied_back(step)
     sized_by = "recorded shapes"
     if not _fits(step, gradients):
@@ -133,6 +137,8 @@ def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first
         if len(copies) == len(parameters):
             for parameter, (places, _) in zip(parameters, copies, strict=True):
                 parameter.copies = places
+    # What is complete last is read first, where nothing else tells them apart.
+    parameters.reverse()
     parameters.sort(key=lambda parameter: min(parameter.readers, default=len(step.operations)))
     return Gradients(
         parameters=parameters,

@@ -31,8 +31,8 @@ def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
     if len(streams) > 1:
         beside = streams.total() - streams.most_common(1)[0][1]
         notes.append(
-            f"{counted(beside, 'operation')} a step ran on streams beside the busiest one; here a worker runs "
-            "one operation at a time, and they take the time that nothing else covers"
+            f"{counted(beside, 'operation')} a step ran on streams beside the busiest one; here a worker "
+            "runs one operation at a time, and they take the time that nothing else covers"
         )
     return notes
 
@@ -43,13 +43,12 @@ def gradient_notes(samples: Sequence[Step], gradients: Gradients, *, by_nodes: b
     reductions = samples[0].reductions
     if reductions:
         size = sum(reduction.size_bytes or 0 for reduction in reductions)
-        took_s = (
-            median(sum(r.gpu.end_us - r.gpu.start_us for r in own.reductions) for own in samples) * _MICRO
-        )
+        took_us = median(sum(r.gpu.end_us - r.gpu.start_us for r in own.reductions) for own in samples)
+        waited_s = median(own.waited_s for own in samples)
         notes.append(
-            f"{counted(len(reductions), 'all-reduce')} a step, {size / 2**20:.2f} MiB: {_ms(took_s)} (waiting "
-            f"for other ranks included), for which the GPU idles {_ms(median(own.waited_s for own in samples))}; "
-            "they are left to plans"
+            f"{counted(len(reductions), 'all-reduce')} a step, {size / 2**20:.2f} MiB: "
+            f"{_ms(took_us * _MICRO)} (waiting for other ranks included), for which the GPU idles "
+            f"{_ms(waited_s)}; plans place them"
         )
     others = Counter(operation.collective for operation in samples[0].operations if operation.collective)
     for kind, count in others.items():

@@ -13,7 +13,7 @@ from tests.unit.cli.test_commands import BRANCHES, CARAMEL, GOLDEN, NETWORK, hoc
 from tests.unit.interop.traces import ddp
 
 
-def test_a_kineto_trace_becomes_a_step_that_is_tuned_and_predicted(tmp_path: Path) -> None:
+def test_a_kineto_trace_becomes_a_step_that_is_planned_and_predicted(tmp_path: Path) -> None:
     trace, step = tmp_path / "job.pt.trace.json.gz", tmp_path / "step.json"
     trace.write_bytes(gzip.compress(json.dumps(ddp().document()).encode()))
     ran = hocket("import", "kineto", str(trace), "-o", str(step), "--batch-size", "16")
@@ -21,10 +21,7 @@ def test_a_kineto_trace_becomes_a_step_that_is_tuned_and_predicted(tmp_path: Pat
     assert f"{step}: 8 operations, 2 parameters, 0.00 MiB, sampled steps: 2" in ran.err
     assert load_step(step).batch_size == 16
     allreduce = ("--architecture", "allreduce", "--bandwidth", "1Mbit/s", "--json")
-    tuned = hocket(
-        "tune", str(step), *allreduce, "--workers", "2", "--budget", "0.1s", "-o", str(tmp_path / "p.json")
-    )
-    assert tuned.status == 0
+    assert hocket("simulate", str(step), "--policy", "caramel", *allreduce, "--workers", "2").status == 0
     predicted = hocket("predict", str(step), *allreduce, "--workers", "1,2", "--steps", "20")
     assert len(json.loads(predicted.out)) == 2
 

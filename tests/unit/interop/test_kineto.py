@@ -87,6 +87,18 @@ def test_shapes_that_are_not_what_was_reduced_do_not_count(tmp_path: Path) -> No
     assert set(graph.parameter_dtypes) == {"float16"}
 
 
+def test_all_reduces_of_unknown_size_are_refused_unless_shapes_say_it(tmp_path: Path) -> None:
+    for shapes in (True, False):
+        document = ddp(shapes=shapes).document()
+        for event in document["traceEvents"]:
+            event.get("args", {}).pop("In msg nelems", None)
+        if shapes:
+            assert imported(tmp_path, document).graph.parameter_bytes.tolist() == [80, 48]
+        else:
+            with pytest.raises(FormatError, match="how large its all-reduces are is not in it"):
+                imported(tmp_path, document)
+
+
 def test_ddp_says_sizes_as_it_copies_gradients_back(tmp_path: Path) -> None:
     trace = ddp(shapes=False, steps=1)
     for k, size in enumerate((48, 80)):
@@ -130,6 +142,40 @@ def test_steps_that_do_something_else_are_left_out(tmp_path: Path) -> None:
     graph, notes = imported(tmp_path, trace)
     assert graph.num_samples == 2
     assert any("2 of 3 steps run the same operations; left out: ProfilerStep#6" in note for note in notes)
+
+
+def test_accumulated_gradients_are_complete_after_the_last_pass(tmp_path: Path) -> None:
+    trace = ddp(steps=1)
+    # A pass before, without all-reduces.
+    for event in ddp(steps=1).events:
+        if not event["name"].startswith(("nccl", "Optimizer", "Profiler", "aten::_foreach")):
+            moved = {**event, "ts": event["ts"] - 490, "args": dict(event["args"])}
+            if "correlation" in moved["args"]:
+                moved["args"]["correlation"] += 50
+            trace.events.append(moved)
+    trace.events = [e for e in trace.events if not e["name"].startswith(("Prof", "nccl"))]
+    launched = {e["args"]["correlation"] for e in trace.events if e["cat"] == "kernel"}
+    trace.events = [
+        e for e in trace.events if e["cat"] != "cuda_runtime" or e["args"]["correlation"] in launched
+    ]
+    trace.host("ProfilerStep#1", -500, 1000, cat="user_annotation")
+    graph, _ = imported(tmp_path, trace)
+    assert graph.parameter_bytes.tolist() == [80, 48]
+    made = graph.produces.row_of_entry().tolist()
+    assert [graph.operation_names[i] for i in made] == [
+        "backward/AddmmBackward0.3",
+        "backward/AddmmBackward0.4",
+    ]
+
+
+def test_sharded_training_is_refused(tmp_path: Path) -> None:
+    document = ddp().document()
+    for event in document["traceEvents"]:
+        if event["name"].startswith("nccl"):
+            event["name"] = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*)"
+            event["args"]["Collective name"] = "reduce_scatter_tensor_coalesced"
+    with pytest.raises(FormatError, match="exchanged by reduce_scatter, as sharded training does"):
+        imported(tmp_path, document)
 
 
 def test_a_norm_of_all_gradients_waits_for_all_of_them(tmp_path: Path) -> None:
@@ -307,6 +353,15 @@ def test_a_cut_archive_is_refused_in_one_line(tmp_path: Path) -> None:
             import_kineto([tmp_path / "trace.json.gz"])
 
 
+def test_an_archive_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.document._LARGEST_BYTES", 2**20)
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(b" " * 2**22))
+    with pytest.raises(FormatError, match="holds more than 1 MiB; decompress it, or record fewer steps"):
+        import_kineto([tmp_path / "trace.json.gz"])
+
+
 def in_file(name: str) -> list[dict[str, Any]]:
     return json.loads(gzip.decompress((DATA / name).read_bytes()))["traceEvents"]
 
@@ -361,6 +416,7 @@ def test_resnet50_under_ddp_on_an_a100_is_all_there() -> None:
 
 
 @real
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps"), [("param_linear_kineto.json.gz", 40), ("param_resnet_kineto.json.gz", 30)]
 )
