@@ -35,14 +35,14 @@
     const lanes = panel.series.some((series) => series.base);
     const named = panel.series.some((series) => typeof series.x[0] === "string");
     const layout = {
-      ...baseLayout(), width: place.clientWidth, height: named ? 360 : 330, margin: {l: 62, r: 12, t: panel.title ? 44 : 18, b: named ? 110 : 48},
+      ...baseLayout(), width: place.clientWidth, height: named ? 360 : 330, margin: {l: 62, r: 12, t: panel.title ? 44 : 18, b: 44}, showlegend: panel.series.length > 1,
       title: {text: plain(panel.title), font: {size: 13}, x: 0, xanchor: "left", y: 0.98, yanchor: "top"},
       dragmode: false, hovermode: lanes || named ? "closest" : "x", barmode: lanes ? "overlay" : panel.stacked ? "stack" : "group",
       legend: {orientation: "h", font: {size: 11}, x: 0, y: 1.0, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)"},
       xaxis: {...baseAxis(panel.x), type: named ? "category" : panel.x_log ? "log" : "linear", fixedrange: true, automargin: true},
       yaxis: {...baseAxis(panel.y), type: panel.y_log ? "log" : "linear", fixedrange: true, automargin: true},
     };
-    if (lanes) layout.yaxis = {...layout.yaxis, autorange: "reversed", dtick: 1};
+    if (lanes) layout.yaxis = {...layout.yaxis, autorange: "reversed", tickvals: panel.lanes.map((_, i) => i), ticktext: panel.lanes.map(plain)};
     Plotly.react(place, panel.series.map(trace), layout, plotOptions);
   }
 

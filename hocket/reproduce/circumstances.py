@@ -20,6 +20,7 @@ def circumstances(command: str, setting: Setting) -> Circumstances:
     return Circumstances(
         command=command,
         hardware=f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {_memory_gib():.0f} GiB, Linux",
+        load=round(os.getloadavg()[2], 1),
         versions=", ".join(
             [f"Hocket {__version__}", f"Python {platform.python_version()}", *map(_named, _PACKAGES)]
         ),

@@ -3,7 +3,8 @@
 The papers' numbers are data of claims; ours are computed from what a run measured. Rules:
 
     near                 within ``tolerance`` of the paper's number: reproduced; else on the same side of
-                         ``neutral``: same direction; else not reproduced
+                         ``neutral`` with a tenth of the paper's effect or more: same direction; else not
+                         reproduced
     at least, at most    the paper's number met: reproduced; else not reproduced
     said in words        a statement without a number, counted over all cases that it speaks of: in all of
                          them: reproduced; in some: in part; in none: not reproduced
@@ -25,6 +26,11 @@ M = TypeVar("M")
 Rule = Literal["near", "at least", "at most", "in words"]
 Unit = Literal["", "x", "%", "s"]
 Verdict = Literal["reproduced", "same direction", "in part", "not reproduced", "not here"]
+
+TOLERANCE = 0.1
+"""Of the paper's number, where a claim names no other."""
+LEAST_EFFECT = 0.1
+"""Of the paper's effect: what is less has no direction."""
 
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "same direction", "in part", "not reproduced", "not here")
 
@@ -61,7 +67,7 @@ class Claim(Generic[M]):
     paper: float | None = None
     unit: Unit = ""
     rule: Rule = "near"
-    tolerance: float = 0.1
+    tolerance: float = TOLERANCE
     neutral: float | None = None
     why: str = ""
 
@@ -91,7 +97,8 @@ class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.paper is None:
             return "in words"
         prefix = {"at least": "≥ ", "at most": "≤ "}.get(self.rule, "")
-        return prefix + _text(self.paper, self.unit)
+        within = f" (± {self.tolerance:.0%})" if self.rule == "near" and self.tolerance != TOLERANCE else ""
+        return prefix + _text(self.paper, self.unit) + within
 
     @property
     def ours_text(self) -> str:
@@ -147,8 +154,8 @@ def verdict_of(claim: Claim[M], found: float | Share | None) -> Verdict:
         return "reproduced"
     if claim.neutral is None:
         return "not reproduced"
-    agree = (found - claim.neutral) * (claim.paper - claim.neutral) > 0
-    return "same direction" if agree else "not reproduced"
+    effect = (found - claim.neutral) / (claim.paper - claim.neutral)
+    return "same direction" if effect >= LEAST_EFFECT else "not reproduced"
 
 
 def _text(value: float, unit: Unit) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hocket.reproduce.claims import VERDICTS, ClaimRow
-from hocket.reproduce.page import cell_text
+from hocket.reproduce.page import cell_text, hardware_text
 from hocket.reproduce.result import Circumstances, Reproduction, Table
 
 
@@ -16,19 +16,19 @@ def markdown(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
     head = [
         "# The papers again",
         "",
-        f"Made by `{circumstances.command}`; do not edit. {circumstances.date}, {circumstances.hardware}, "
-        f"{circumstances.versions}; seed {circumstances.seed}. The command also writes a page with every "
-        "figure.",
+        f"Made by `{circumstances.command}`; do not edit. {circumstances.date}, "
+        f"{hardware_text(circumstances)}, {circumstances.versions}; seed {circumstances.seed}. The command "
+        "also writes a page with every figure.",
         "",
         *_rows(
             ("Paper", *(verdict.capitalize() for verdict in VERDICTS), "Seconds"),
             ((each.title, *_counts(each.claims), f"{each.wall_s:.0f}") for each in made),
         ),
         "",
-        "A number is *reproduced* within its tolerance (10% unless the file of claims says otherwise), else "
-        "it has the *same direction* if it lies on the same side of no effect. A statement in words is "
-        "counted over its cases: *reproduced* where it holds in all of them, *in part* where in some. *Not "
-        "here*: that takes what is not on this machine.",
+        "A number is *reproduced* within 10% of the paper's, or what stands beside that; else it has the "
+        "*same direction* if it shows a tenth of the effect or more. A statement in words is counted over "
+        "its cases: *reproduced* where it holds in all of them, *in part* where in some. *Not here*: that "
+        "takes what is not on this machine.",
     ]
     return "\n".join([*head, *(line for each in made for line in _paper(each))]) + "\n"
 

@@ -15,7 +15,7 @@ from hocket.reproduce.result import Circumstances, Reproduction
 def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
     """The page of ``made``."""
     counts = Counter(row.verdict for reproduction in made for row in reproduction.claims)
-    setup = [circumstances.hardware, circumstances.versions, circumstances.date]
+    setup = [hardware_text(circumstances), circumstances.versions, circumstances.date]
     figures = [
         {"paper": reproduction.paper, **msgspec.to_builtins(figure)}
         for reproduction in made
@@ -32,6 +32,11 @@ def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
         papers=made,
         cell=cell_text,
     )
+
+
+def hardware_text(circumstances: Circumstances) -> str:
+    """The machine, and how busy it was: what is timed on it depends on that."""
+    return f"{circumstances.hardware}, load {circumstances.load:g} over 15 minutes"
 
 
 def cell_text(value: str | float | None) -> str:

@@ -21,7 +21,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     y: tuple[float | None, ...]
     kind: Literal["line", "points", "bars"] = "line"
     base: tuple[float, ...] | None = None
-    """Where bars that lie along the x axis begin; ``y`` names their lanes' numbers, ``x`` their lengths."""
+    """Where bars along the x axis begin; ``x`` are their lengths, ``y`` the numbers of their lanes."""
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     x_log: bool = False
     y_log: bool = False
     stacked: bool = False
+    lanes: tuple[str, ...] = ()
+    """What lanes of bars along the x axis are called."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +77,14 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which command, versions and hardware a reproduction was made."""
+    """Under which command, versions and hardware a reproduction was made.
+
+    ``load``: how many processes, its own included, wanted a processor in the last 15 minutes, on average.
+    """
 
     command: str
     hardware: str
+    load: float
     versions: str
     date: str
     seed: int

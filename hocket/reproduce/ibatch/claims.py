@@ -42,16 +42,14 @@ def _claims_of_figure_5() -> list[Claim[Measured]]:
     for (model, nodes), figures in FIGURE_5.items():
         policies = {"default": "default", "layerwise": "layer by layer", "ibatch-greedy": "iBatch"}
         for (policy, name), paper in zip(policies.items(), figures, strict=True):
-            out_of_reach = nodes == 72 and policy != "default"
             claims.append(
                 Claim[Measured](
                     figure="Fig. 5",
                     what=f"{NAMES[model]}, {nodes} nodes: speedup of {name}",
                     paper=paper,
                     unit="x",
-                    neutral=1,
                     ours=_speedup(model, nodes, policy),
-                    why=_BOUND if out_of_reach else _SPEED,
+                    why=_SPEED,
                 )
             )
     return claims
@@ -65,6 +63,11 @@ def _gains(found: Measured, policy: str, than: str, nodes: int = 30) -> list[flo
 def _gains_at_papers_default(found: Measured) -> list[float]:
     rows = [each.speedups for each in found.at_papers_default if each.nodes == 30]
     return [row["ibatch-greedy"] / row["default"] - 1 for row in rows]
+
+
+def _largest_at_papers_default(found: Measured) -> float:
+    (each,) = [each for each in found.at_papers_default if each.nodes == 72]
+    return each.speedups["ibatch-greedy"]
 
 
 def _mean(values: list[float]) -> float:
@@ -149,6 +152,14 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         tolerance=0.3,
         ours=lambda found: _mean(_gains_at_papers_default(found)),
         why=_SPEED,
+    ),
+    Claim(
+        figure="Fig. 5",
+        what="VGG19-22K, 72 nodes, at the bandwidth at which the default has its 26x: speedup of iBatch",
+        paper=FIGURE_5["vgg19_22k", 72][2],
+        unit="x",
+        ours=_largest_at_papers_default,
+        why=_BOUND,
     ),
     Claim(
         figure="Fig. 5",

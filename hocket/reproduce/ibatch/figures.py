@@ -78,12 +78,7 @@ def _figure_4(chain: Chain) -> Figure:
                 begins.append(1e3 * begin_s)
                 lengths.append(1e3 * (end_s - begin_s))
         series.append(Series(name=what, x=tuple(lengths), y=tuple(names), kind="bars", base=tuple(begins)))
-    panel = Panel(
-        title="; ".join(f"{i}: {lane}" for i, lane in enumerate(lanes)),
-        x="ms",
-        y="lane",
-        series=tuple(series),
-    )
+    panel = Panel(title="", x="ms", y="", series=tuple(series), lanes=tuple(lanes))
     return Figure(
         number="Fig. 4", caption="The forward pass by approach, GoogLeNet, 6 nodes", panels=(panel,)
     )

@@ -176,7 +176,7 @@ def _figure_12(found: Measured) -> Figure:
         )
         for stream, units in STREAMS.items()
     )
-    panel = Panel(title=f"window of {WINDOW}", x="units sent", y="stream", series=series)
+    panel = Panel(title=f"window of {WINDOW}", x="units sent", y="", series=series, lanes=tuple(STREAMS))
     return Figure(number="Fig. 12", caption="Streams in one connection", panels=(panel,))
 
 

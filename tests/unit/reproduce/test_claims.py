@@ -33,7 +33,13 @@ def test_a_level_is_reproduced_within_its_tolerance(found: float, expected: str)
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"), [(2.05, "reproduced"), (1.2, "same direction"), (0.9, "not reproduced")]
+    ("found", "expected"),
+    [
+        (2.05, "reproduced"),
+        (1.2, "same direction"),
+        (1.05, "not reproduced"),
+        (0.9, "not reproduced"),
+    ],
 )
 def test_a_ratio_has_a_direction(found: float, expected: str) -> None:
     assert verdict(found, neutral=1) == expected
@@ -85,5 +91,6 @@ def test_ours_is_shown_in_the_claims_unit() -> None:
     row = judged(claim(paper=0.377, unit="%", neutral=0), 0.66)
     assert (row.paper_text, row.ours_text, row.ratio_text) == ("37.7%", "66.0%", "1.75")
     assert judged(claim(paper=3.62, unit="x"), 1.5).ours_text == "1.50x"
+    assert judged(claim(tolerance=0.25), 2.4).paper_text == "2 (± 25%)"
     assert judged(claim(paper=117.0, unit="s", rule="at most"), 8.25).paper_text == "≤ 117 s"
     assert judged(claim(paper=0.7, unit="%", rule="at least"), 0.97).paper_text == "≥ 70.0%"

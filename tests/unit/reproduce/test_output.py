@@ -27,6 +27,7 @@ from hocket.reproduce.result import (
 ABOUT = Circumstances(
     command="hocket reproduce tictac",
     hardware="2 cores",
+    load=1.5,
     versions="Hocket 0",
     date="2026-01-02",
     seed=7,
@@ -64,7 +65,7 @@ def made() -> Reproduction:
                 panels=(
                     Panel(title="a", x="x", y="y", series=series),
                     Panel(title="b", x="", y="y", series=bars, stacked=True),
-                    Panel(title="c", x="s", y="lane", series=lanes),
+                    Panel(title="c", x="s", y="", series=lanes, lanes=("first", "second")),
                 ),
             ),
         ),
@@ -87,6 +88,7 @@ def test_the_page_is_whole_and_says_what_the_markdown_says() -> None:
     page = render([made()], ABOUT)
     assert page.count("</script>") == page.count("<script")
     assert "seed 7" in page
+    assert "2 cores, load 1.5 over 15 minutes" in page
     assert page.count('class="verdict same-direction"') == 1
     assert 'id="tictac-0"' in page
     assert "http://" not in page.split("<script type")[0]
