@@ -28,7 +28,9 @@ def main() -> None:
     args = parser.parse_args()
 
     strategy = "ddp" if args.ddp else HocketFabricStrategy()
-    processes, nodes = (int(os.environ.get(f"{of}_WORLD_SIZE", "1")) for of in ("LOCAL", "GROUP"))  # torchrun's
+    processes, nodes = (
+        int(os.environ.get(f"{of}_WORLD_SIZE", "1")) for of in ("LOCAL", "GROUP")
+    )  # torchrun's
     fabric = Fabric(accelerator="cpu", devices=processes, num_nodes=nodes, strategy=strategy)
     fabric.launch()
 

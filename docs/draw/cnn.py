@@ -1,6 +1,6 @@
 """The step behind the figures: the convolutional network that training is benchmarked with.
 
-    OMP_NUM_THREADS=1 hocket profile docs/draw/cnn.py:job --batch-size 96 --steps 5 -o docs/figures/cnn.step.json
+OMP_NUM_THREADS=1 hocket profile docs/draw/cnn.py:job --batch-size 96 --steps 5 -o docs/figures/cnn.step.json
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the site's builder changes on the way: references in docstrings are Sphinx's, which it does not know."""
+"""What the site's builder changes on the way: docstrings refer as Sphinx does, which it does not know."""
 
 from __future__ import annotations
 

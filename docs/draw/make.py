@@ -54,9 +54,7 @@ def reductions(baseline: str, policy: str) -> str:
     )
 
 
-def _panel(
-    graph: StepGraph, policy: str, network: Network, shown: tuple[str, ...], periods: int
-) -> Panel:
+def _panel(graph: StepGraph, policy: str, network: Network, shown: tuple[str, ...], periods: int) -> Panel:
     """The lanes ``shown`` of a step under ``policy``, repeated where steps overlap."""
     planned = make_plan(
         graph, network, policy, architecture="allreduce" if "reductions" in shown else "ps", budget_s=20.0
@@ -98,11 +96,15 @@ def _lanes(timeline: Timeline, shown: tuple[str, ...], periods: int) -> Iterable
             for span in timeline.spans
             if span.lane == index and span.kind in KIND_COLOURS
         ]
-        yield Lane(label={"compute": "processor", "reductions": "network"}.get(lane.name, lane.name), bars=bars)
+        yield Lane(
+            label={"compute": "processor", "reductions": "network"}.get(lane.name, lane.name), bars=bars
+        )
 
 
 def _legend(*kinds: str) -> dict[str, str]:
-    return {{"pull": "pulls", "push": "pushes", "reduce": "all-reduces"}.get(k, k): KIND_COLOURS[k] for k in kinds}
+    return {
+        {"pull": "pulls", "push": "pushes", "reduce": "all-reduces"}.get(k, k): KIND_COLOURS[k] for k in kinds
+    }
 
 
 def jobs_on(baseline: tuple[str, str], chosen: tuple[str, str]) -> str:
@@ -143,7 +145,9 @@ def jobs_on(baseline: tuple[str, str], chosen: tuple[str, str]) -> str:
             )
             for i, lane in enumerate(run.timeline.lanes)
         ]
-        panels.append(Panel(caption=f"{placement}, {policy}: jobs take {mean_s:.2f} s on average", lanes=lanes))
+        panels.append(
+            Panel(caption=f"{placement}, {policy}: jobs take {mean_s:.2f} s on average", lanes=lanes)
+        )
     return timelines(panels, colours)
 
 

@@ -72,8 +72,10 @@ def timelines(panels: Sequence[Panel], legend: Mapping[str, str]) -> str:
         parts.append(_text(x(tick), bottom + 17, text, _FAINT, 11, "middle"))
     for panel, panel_height in zip(panels, heights, strict=True):
         parts.append(_text(_MARGIN, top + 17, panel.caption, _INK, 13, weight=600))
-        for mark in panel.marks_s:
-            parts.append(_line(x(mark), top + _CAPTION - 3, x(mark), top + panel_height, _INK, "3 3"))
+        parts += [
+            _line(x(mark), top + _CAPTION - 3, x(mark), top + panel_height, _INK, "3 3")
+            for mark in panel.marks_s
+        ]
         for i, lane in enumerate(panel.lanes):
             y = top + _CAPTION + i * _LANE
             parts.append(_text(_MARGIN, y + 12, lane.label, _FAINT, 11))

@@ -57,7 +57,9 @@ def use_hocket(
         )
     hook = getattr(accelerator.ddp_handler, "comm_hook", None)
     if hook is not None and hook.value != "no":
-        raise HocketError(f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out")
+        raise HocketError(
+            f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out"
+        )
     if accelerator.distributed_type is DistributedType.NO:
         return accelerator
     options = {
@@ -76,7 +78,8 @@ def use_hocket(
         if not evaluation_mode and not preparing and _trainable(model):
             raise _without_optimizer(model)
         # Everything but DistributedDataParallel.
-        return prepare_model(model, device_placement=device_placement, evaluation_mode=True)
+        ready: torch.nn.Module = prepare_model(model, device_placement, evaluation_mode=True)
+        return ready
 
     def prepared(*args: Any, device_placement: Sequence[bool] | None = None) -> Any:
         nonlocal preparing

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hocket.errors import HocketError
 
@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     raise HocketError("Lightning is not installed; pip install 'hocket[lightning]'") from None
 
 import torch
-from lightning.fabric.strategies import DDPStrategy as FabricDDPStrategy
+from lightning.fabric.strategies.ddp import DDPStrategy as FabricDDPStrategy
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -71,7 +71,7 @@ class HocketStrategy(DDPStrategy):
         timeout_s: float = 1800.0,
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s))
-        self._options = {
+        self._options: dict[str, Any] = {
             "plan": plan,
             "network": network,
             "compile": compile,
@@ -143,7 +143,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s))
         self._backward_sync_control = _BackwardSync()  # type: ignore[assignment]
-        self._options = {
+        self._options: dict[str, Any] = {
             "plan": plan,
             "network": network,
             "compile": compile,
@@ -151,10 +151,10 @@ class HocketFabricStrategy(FabricDDPStrategy):
             "timeout_s": timeout_s,
         }
 
-    def setup_module_and_optimizers(  # type: ignore[override]
+    def setup_module_and_optimizers(
         self, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], *scheduler: Any
     ) -> tuple[Any, ...]:
-        """Attach the training of ``module``; ``scheduler``, where Fabric hands one on, comes back as it is."""
+        """Attach the training of ``module``; ``scheduler``, where there is one, comes back as it is."""
         hocket.distribute(module, list(optimizers), **self._options)
         return Distributed(module), optimizers, *scheduler
 
@@ -195,5 +195,3 @@ class _BackwardSync:
 
 def _within(module: torch.nn.Module) -> torch.nn.Module:
     return module.module if isinstance(module, Distributed) else module
-
-

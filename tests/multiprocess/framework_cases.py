@@ -51,7 +51,7 @@ def refusal(call: Callable[[], Any]) -> str:
 def _trainer_run(
     strategy: Callable[[nn.Module], Any], *, accumulate: int, clip: float | None, precision: str
 ) -> tuple[Any, dict[str, Any]]:
-    """Two epochs, a checkpoint, and a third epoch from it; the last strategy, and all that has to be alike."""
+    """Two epochs, a checkpoint, and a third epoch from it: the last strategy, and what has to be alike."""
     import lightning.pytorch as pl
 
     class Module(pl.LightningModule):
@@ -116,7 +116,9 @@ def lightning_trainer(rank: int) -> list[str]:
     for accumulate, clip, precision in ((1, None, "32-true"), (2, CLIP, "32-true"), (1, None, "bf16-mixed")):
         options: Any = {"accumulate": accumulate, "clip": clip, "precision": precision}
         _, expected = _trainer_run(lambda _: "ddp", **options)
-        used, alike = _trainer_run(lambda module: HocketStrategy(plan=sliced_plan(module, "ready")), **options)
+        used, alike = _trainer_run(
+            lambda module: HocketStrategy(plan=sliced_plan(module, "ready")), **options
+        )
         assert expected["steps"] == 18 / accumulate
         assert "net.layers.0.weight" in alike["saved"]
         # Only clipping by norm has to see all gradients at once.

@@ -270,14 +270,16 @@ def step_hooks(rank: int) -> list[str]:
 
 
 def closures(rank: int) -> list[str]:
-    """The whole step within ``step``, as frameworks have it; transfers run on into the next one all the same."""
+    """The whole step within ``step``, as frameworks have it; transfers run on into the next one."""
     twins = Twins(Plain, lambda model: torch.optim.AdamW(trainable(model), lr=0.01))
     losses: list[list[float]] = [[], []]
     for step in range(STEPS):
         x, y = batch(rank, step)
         for seen, (model, optimizer, _) in zip(losses, twins.each(), strict=True):
 
-            def closure(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+            def closure(
+                model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer
+            ) -> torch.Tensor:
                 loss = functional.cross_entropy(model(x), y)  # noqa: B023
                 optimizer.zero_grad()
                 loss.backward()
