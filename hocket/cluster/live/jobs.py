@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.jobs import JOBS_FORMAT, Job, JobSet
+from hocket.cluster.jobs import JOBS_FORMAT, Job, read_jobs
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.launch.gate import (
@@ -45,9 +45,19 @@ class LiveJob(Job, frozen=True, kw_only=True):
         return self.command is None and self.step is None
 
 
+class _Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says of a job beside what the simulator reads."""
+
+    id: str
+    command: tuple[str, ...] | None = None
+    step: str | None = None
+    plan: str | None = None
+    folder: str | None = None
+
+
 class _LiveFile(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal["hocket.jobs/1"]
-    jobs: tuple[LiveJob, ...]
+    jobs: tuple[_Program, ...]
 
 
 def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
@@ -58,20 +68,28 @@ def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
     FormatError
         Naming the file, the field and the rule.
     """
-    file = decode(read_bytes(path), _LiveFile, JOBS_FORMAT, str(path))
-    JobSet(jobs=file.jobs, source=str(path))
+    programs = decode(read_bytes(path), _LiveFile, JOBS_FORMAT, str(path)).jobs
+    for place, program in enumerate(programs):
+        check_program(program, f"{path}: jobs[{place}]")
     beside = Path(path).resolve().parent
     jobs = []
-    for place, job in enumerate(file.jobs):
-        check_program(job, f"{path}: jobs[{place}]")
+    for place, (job, program) in enumerate(zip(read_jobs(path).jobs, programs, strict=True)):
+        if job.batches and program.command is None and program.step is None:
+            rule = "are simulated only; name a command, or the step and its plan, or leave them out"
+            raise FormatError(str(path), f"jobs[{place}].batches", f"{rule} (job '{job.id}')")
+        # The engine of live jobs decides about whole transfers: ranks say when they are ready.
+        known = msgspec.structs.asdict(job) | {"batches": ()}
         named = {
-            key: str(beside / value) for key in ("step", "plan") if (value := getattr(job, key)) is not None
+            key: str(beside / value)
+            for key in ("step", "plan")
+            if (value := getattr(program, key)) is not None
         }
-        jobs.append(msgspec.structs.replace(job, **named, folder=str(beside / (job.folder or "."))))
+        folder = str(beside / (program.folder or "."))
+        jobs.append(LiveJob(**known, **named, command=program.command, folder=folder))
     return tuple(jobs)
 
 
-def check_program(job: LiveJob, source: str) -> None:
+def check_program(job: LiveJob | _Program, source: str) -> None:
     """Refuse a job with several programs or an empty one; raises FormatError."""
     if job.command is not None and (job.step is not None or job.plan is not None):
         raise FormatError(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.jobs import JobSet, write_jobs
+from hocket.cluster.jobs import JobSet, read_jobs, write_jobs
+from hocket.cluster.live.jobs import read_live_jobs
 from tests.unit.cli.test_cluster import JOB_KEYS, KEYS, job
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
 
@@ -130,3 +131,24 @@ def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
     finally:
         manager.kill()
         manager.wait(20)
+
+
+def test_a_step_and_its_plan_say_what_a_job_takes(jobs: str) -> None:
+    document = json.loads(Path(jobs).read_text())
+    row = {key: document["jobs"][0][key] for key in ("id", "gpus", "iterations", "arrival_s", "memory_bytes")}
+    golden = Path(__file__).parents[2] / "golden"
+    row |= {"step": str(golden / "branches.step.json"), "plan": str(golden / "branches.ddp.plan.json")}
+    Path(jobs).write_text(json.dumps({"format": document["format"], "jobs": [row]}))
+    (simulated,), (live,) = read_jobs(jobs).jobs, read_live_jobs(jobs)
+    assert simulated.batches
+    assert not live.batches
+    assert not live.is_traffic
+    assert (live.forward_s, live.size_bytes) == (simulated.forward_s, simulated.size_bytes)
+
+
+def test_batches_without_a_program_are_refused(jobs: str) -> None:
+    document = json.loads(Path(jobs).read_text())
+    job = document["jobs"][0]
+    job["batches"] = [{"size_bytes": job["size_bytes"], "ready_s": job["backward_s"], "due_s": 0.0}]
+    Path(jobs).write_text(json.dumps(document))
+    assert "batches: are simulated only" in refused(hocket("cluster", "run", jobs, *SETTING))
