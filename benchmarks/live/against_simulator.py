@@ -52,8 +52,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     hocket("lab", "up", "--nodes", "4", "--rate", RATE, "--name", "live")
     try:
-        alone = [(1, size, 6e7) for size in (1e6, 2e6, 4e6, 8e6, 12e6)]
-        shared = [(count, size, 1e8) for count in (2, 3, 4) for size in (2e6, 8e6)]
+        alone = [(1, size, 4e7) for size in (1e6, 2e6, 4e6, 8e6, 12e6)]
+        shared = [(count, size, 6e7) for count in (2, 3, 4) for size in (2e6, 8e6)]
         points = [
             (k, size, measured(folder, k, size, round(sent / size))) for k, size, sent in alone + shared
         ]

@@ -284,6 +284,9 @@ def _manager(
     from hocket.cluster.live.manager import Manager
     from hocket.network import parse_bytes
 
+    # Before there is a manager: from then on its clock runs.
+    with progress("loading the engine"):
+        warm()
     manager = Manager(
         folder,
         cluster,
@@ -295,8 +298,6 @@ def _manager(
         chunk_bytes=parse_bytes(chunk),
         restarts=restarts,
     )
-    with progress("loading the engine"):
-        warm()
     return manager
 
 

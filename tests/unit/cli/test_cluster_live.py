@@ -17,6 +17,7 @@ from hocket.cluster.jobs import JobSet, read_jobs, write_jobs
 from hocket.cluster.live.jobs import read_live_jobs
 from tests.unit.cli.test_cluster import JOB_KEYS, KEYS, job
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
+from tests.unit.cluster.live.clusters import warmed
 
 __all__ = ["in_tmp"]
 
@@ -26,6 +27,7 @@ QUICK = {"iterations": 3, "forward_s": 0.02, "backward_s": 0.02, "size_bytes": 1
 
 @pytest.fixture
 def jobs(in_tmp: Path) -> str:
+    warmed()  # processes that we start find the kernels compiled
     write_jobs(JobSet(jobs=(job("wide", 2, **QUICK), job("late", 1, 0.2, **QUICK))), "jobs.json")
     return "jobs.json"
 

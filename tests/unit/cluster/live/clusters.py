@@ -97,7 +97,7 @@ class Running:
         assert not self._thread.is_alive()
 
 
-_warm = functools.cache(warm)
+warmed = functools.cache(warm)
 
 
 def end_ranks(nodes: Sequence[Node]) -> None:
@@ -130,7 +130,7 @@ def running(
     chunk_bytes: float = 5e4,
 ) -> Iterator[Running]:
     """A cluster on this machine; ``keep``: ranks go on when the block ends."""
-    _warm()
+    warmed()
     cluster = Cluster(num_servers=servers, gpus_per_server=gpus, gpu_memory_bytes=memory)
     nodes = local_nodes(folder, servers)
     manager = Manager(
