@@ -28,7 +28,7 @@ def heading(made: Reproduction) -> str:
 
 
 def claims_table(claims: Sequence[ClaimRow]) -> Table:
-    """A row for each claim, with the reason below those that did not come out, once where several share it."""
+    """A row for each claim; below those that did not come out the reason, once where several share it."""
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for name in ("Figure", "Claim", "Paper", "Here", "Ratio", "Verdict"):
         numeric = name in ("Paper", "Here", "Ratio")
