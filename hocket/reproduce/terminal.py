@@ -28,16 +28,18 @@ def heading(made: Reproduction) -> str:
 
 
 def claims_table(claims: Sequence[ClaimRow]) -> Table:
-    """A row for each claim, with the reason below those that did not come out."""
+    """A row for each claim; below those that did not come out the reason, once where several share it."""
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for name in ("Figure", "Claim", "Paper", "Here", "Ratio", "Verdict"):
         numeric = name in ("Paper", "Here", "Ratio")
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+    told = ""
     for row in claims:
         verdict = Text(row.verdict, style=_STYLES[row.verdict])
         table.add_row(
             Text(row.figure), Text(row.what), row.paper_text, row.ours_text, row.ratio_text, verdict
         )
-        if row.why:
+        if row.why and row.why != told:
             table.add_row("", Text(row.why, style="dim"), "", "", "", "")
+        told = row.why
     return table

@@ -19,7 +19,7 @@ def page(browser, tmp_path_factory):
 def test_it_fetches_nothing_and_draws_every_panel(browser, page):
     assert requested(browser) in ([page.as_uri()], [page.as_uri(), "data:,"])
     browser.execute_script("document.querySelector('.panels').scrollIntoView()")
-    drawn = "return document.querySelectorAll('.panel .main-svg .plot').length"
+    drawn = "return document.querySelectorAll('.panel.js-plotly-plot').length"
     wait_until(browser, lambda driver: driver.execute_script(drawn) == 3)
     assert errors(browser) == []
     bars = "return document.querySelectorAll('.panel:nth-child(2) .bars .point').length"
