@@ -17,7 +17,7 @@ import hocket
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction
 from tests.multiprocess.setups import trainable
-from tests.multiprocess.twins import Twins, _differences
+from tests.multiprocess.twins import Twins, differing
 
 STEPS = 8
 Act = Callable[[int, nn.Module, Any], None]
@@ -167,7 +167,7 @@ def averages_by_hand(rank: int) -> list[str]:
 
     found = loop(rank, twins, after=average)
     (_, theirs), (_, ours) = averages.values()
-    return found + _differences("average", theirs, ours, 0.0)
+    return found + differing("average", theirs, ours, 0.0)
 
 
 def pickled_optimizers(rank: int) -> list[str]:
@@ -178,7 +178,7 @@ def pickled_optimizers(rank: int) -> list[str]:
 
     found = loop(rank, Twins(Layers, adam), after=keep)
     for theirs, ours in zip(states[::2], states[1::2], strict=True):
-        found += _differences("state", dict(sorted(theirs.items())), dict(sorted(ours.items())), 0.0)
+        found += differing("state", dict(sorted(theirs.items())), dict(sorted(ours.items())), 0.0)
     return found
 
 
@@ -235,7 +235,7 @@ def the_job_ends_before_the_model(rank: int) -> list[str]:
     model.hocket.detach()
     trained = {name for name, _ in model.named_parameters()}
     there, here = ({key: state[key] for key in sorted(trained)} for state in (expected, model.state_dict()))
-    return _differences("", there, here, 0.0)
+    return differing("", there, here, 0.0)
 
 
 def saved_from_a_thread(rank: int) -> list[str]:
@@ -386,7 +386,7 @@ def a_world_of_one(rank: int, world: int) -> list[str]:
             optimizer.zero_grad()
             functional.cross_entropy(each(x), y).backward()
             optimizer.step()
-    return _differences("", reference.state_dict(), model.state_dict(), 0.0)
+    return differing("", reference.state_dict(), model.state_dict(), 0.0)
 
 
 CASES = (
