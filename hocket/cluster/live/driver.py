@@ -320,8 +320,8 @@ class Driver:
         s.counts[0]["placed"] = 0
         if s.counts[0]["queued"] and (arrived or self._freed):
             place_queue(
-                s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.queue, s.placed, s.counts,
-                s.sites, rules, now,
+                s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.queue, s.placed,
+                s.counts, s.sites, rules, now,
             )  # fmt: skip
         self._freed = False
         for j in s.placed[: s.counts[0]["placed"]].tolist():
@@ -354,8 +354,8 @@ class Driver:
                     course.ended[rank] += 1
                     fed = True
                     end_task(
-                        s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ready, s.over, s.counts,
-                        rules, w, now,
+                        s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ready, s.over,
+                        s.counts, rules, w, now,
                     )  # fmt: skip
             done = course.job.iterations - int(row["remaining"])
             if done > course.done:

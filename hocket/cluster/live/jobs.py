@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -78,14 +78,14 @@ def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
             rule = "are simulated only; name a command, or the step and its plan, or leave them out"
             raise FormatError(str(path), f"jobs[{place}].batches", f"{rule} (job '{job.id}')")
         # The engine of live jobs decides about whole transfers: ranks say when they are ready.
-        known = msgspec.structs.asdict(job) | {"batches": ()}
-        named = {
+        known: dict[str, Any] = msgspec.structs.asdict(job) | {"batches": ()}
+        known |= {
             key: str(beside / value)
             for key in ("step", "plan")
             if (value := getattr(program, key)) is not None
         }
         folder = str(beside / (program.folder or "."))
-        jobs.append(LiveJob(**known, **named, command=program.command, folder=folder))
+        jobs.append(LiveJob(**known, command=program.command, folder=folder))
     return tuple(jobs)
 
 
