@@ -31,6 +31,8 @@ class Published(NamedTuple):
     batch_size: int
 
 
+LEAST_WAIT = 1e-3
+"""Of a step: what is less has no ratio that means something."""
 TABLE_1 = {
     "alexnet_v2": Published(16, 191.89, 235, 483, 512),
     "inception_v1": Published(116, 25.24, 1114, 2246, 128),
@@ -140,8 +142,8 @@ def _stragglers(found: Measured) -> list[tuple[float, float]]:
 
 
 def _straggler_ratio(found: Measured) -> float:
-    """The largest reduction among models whose workers still wait at all with TIC."""
-    return max((ours and base / ours for base, ours in _stragglers(found)), default=0.0)
+    """The largest reduction among models whose workers still wait for a thousandth of a step with TIC."""
+    return max((base / ours for base, ours in _stragglers(found) if ours >= LEAST_WAIT), default=0.0)
 
 
 def _tic_beside_tac(found: Measured) -> Share:
