@@ -40,7 +40,7 @@ from hocket.cluster.records import (
     Rules,
 )
 from hocket.cluster.state import State, make_state
-from hocket.cluster.transfers import decide_transfers, leave, occupy, stop_transfer
+from hocket.cluster.transfers import account, decide_transfers, leave, occupy, stop_transfer
 
 TICK_S = 1e-9
 _FULL = 2**61  # bytes that no job leaves free: nobody is placed on a drained server's GPUs
@@ -186,8 +186,8 @@ class Driver:
         self._leave_queue(course.row)
         s.sites.chosen[: len(gpus)] = sorted(gpus)
         place_on(
-            s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.counts, s.sites, self._rules,
-            course.row, _tick(now_s),
+            s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.counts, s.sites,
+            self._rules, course.row, _tick(now_s),
         )  # fmt: skip
 
     def joined(self, job: str, rank: int, iteration: int) -> None:
@@ -274,7 +274,7 @@ class Driver:
         if stage == TRANSFERRING:
             leave(s.jobs, s.ports, s.links, s.changed, s.flows, s.counts, j, now)
         elif stage == READY:
-            row["network_wait"] += now - row["since"]
+            account(s.jobs, j, now)
             self._give_up_claims(j)
         row["claims"] = 0
         for w in self._workers(course):
@@ -363,7 +363,7 @@ class Driver:
                 course.done, course.transferred = done, max(course.transferred, done)
         elif row["stage"] in (READY, TRANSFERRING) and course.transferred > course.done:
             if row["stage"] == READY:  # it went ahead
-                row["network_wait"] += now - row["since"]
+                account(s.jobs, j, now)
                 occupy(s.jobs, s.ports, s.links, s.changed, s.flows, s.moved, s.counts, j, now)
             end_transfer(
                 s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ports, s.links, s.changed,
