@@ -168,7 +168,7 @@ def test_nobody_at_the_address_is_said_in_one_line() -> None:
 def test_a_stranger_that_sends_a_byte_now_and_then_is_not_heard_for_ever(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(control, "HANDSHAKE_S", 0.5)
     thread, found = host(listener, let_in)
     with socket.create_connection(listener.getsockname()) as stranger:
         stranger.sendall(struct.pack("<I", 4000))
