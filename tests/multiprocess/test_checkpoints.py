@@ -43,9 +43,18 @@ from tests.serving import TIMEOUT_S, TOKEN, Served, served
 
 
 def some_steps(
-    job: Served, models: list[nn.Module], optimizer: str, last: int, first: dict[int, int], leave: bool
+    job: Served,
+    models: list[nn.Module],
+    optimizer: str,
+    last: int,
+    first: dict[int, int],
+    leave: bool,
+    acknowledged: bool = False,
 ) -> list[dict[str, torch.Tensor]]:
-    """Train up to step ``last``; then finish, or ``leave`` as processes do that are killed."""
+    """Train up to step ``last``; then finish, or ``leave`` as processes do that are killed.
+
+    ``acknowledged``: by all servers, before it leaves.
+    """
 
     def work(worker: int) -> dict[str, torch.Tensor]:
         model = models[worker]
@@ -57,6 +66,8 @@ def some_steps(
             for number in range(model.hocket.first_step, last):
                 step(model, own, *batch(worker, number))
         if leave:
+            if acknowledged:
+                model.hocket.flush()
             model.hocket._training.client.close()
             return {}
         state = copy.deepcopy(model.state_dict())
@@ -107,9 +118,12 @@ def test_buffers_go_on_too(tmp_path: Path) -> None:
 
 
 def test_one_asynchronous_worker_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    """From where all servers are: of a step that only one of them has, another gradient is computed."""
     for last in (7, STEPS):
         with served(Rule(mode="async"), 2, checkpoint=str(tmp_path)) as job:
-            (state,) = some_steps(job, [made(Layers)], "adam", last, {}, leave=last < STEPS)
+            (state,) = some_steps(
+                job, [made(Layers)], "adam", last, {}, leave=last < STEPS, acknowledged=True
+            )
             ended(job, last < STEPS)
     assert equal(state, alone(OPTIMIZERS["adam"], workers=1).state_dict())
 

@@ -15,6 +15,7 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "exit", sys.exit)  # given back afterwards
     monkeypatch.delattr(sys, "last_value", raising=False)
     notice_exits()
+    went_on()  # what tests before this one exited with
     yield
     went_on()
 
