@@ -60,13 +60,14 @@ def test_unknown_papers_are_listed_and_nothing_is_written(papers: list[object], 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_of_it_quickly(in_tmp: Path) -> None:
-    ran = hocket("reproduce", "all", "--quick", "-o", "out", "--json")
+def test_papers_quickly(in_tmp: Path) -> None:
+    papers = ["tictac", "prediction"]  # all of them take minutes
+    ran = hocket("reproduce", *papers, "--quick", "-o", "out", "--json")
     assert ran.status == 0, ran.err
     documents = json.loads(ran.out)
-    assert [document["reproduction"]["paper"] for document in documents] == list(registry.PAPERS)
+    assert [document["reproduction"]["paper"] for document in documents] == papers
     for document in documents:
         assert document["reproduction"]["wall_s"] > 0
         assert len(document["reproduction"]["figures"]) >= 4
     names = {path.name for path in (in_tmp / "out").iterdir()}
-    assert names == {"index.html", "reproduction.md", *(f"{paper}.json" for paper in registry.PAPERS)}
+    assert names == {"index.html", "reproduction.md", *(f"{paper}.json" for paper in papers)}
