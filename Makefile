@@ -2,11 +2,13 @@ PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FIRST := $(VENV)/.first
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test test-slow lint bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
-demo: $(STAMP)
+demo: $(FIRST)
 	$(BIN)/hocket demo
 
 test: $(STAMP)
@@ -33,12 +35,19 @@ dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 
-# The virtual environment is made when it is missing and brought up to date when its inputs change.
-$(STAMP): pyproject.toml constraints.txt
+# The virtual environment is made when it is missing and brought up to date when its inputs change: with what the first
+# picture needs, or with what tests and documentation need.
+$(VENV)/bin/python:
 	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev,docs,optimal,ray,grpc,chakra,lightning,accelerate]'
+	$(PYTHON) -m venv $(VENV)
+
+$(FIRST): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) '.[torch]'
 	touch $@
+
+$(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) '.[torch,dev,docs,optimal,ray,grpc,chakra,lightning,accelerate]'
+	touch $(FIRST) $@
 
 clean:
 	rm -rf $(VENV) hocket-demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

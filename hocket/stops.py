@@ -13,6 +13,7 @@ from typing import NoReturn
 
 _STOPS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _AGAIN_S = 0.05
+_IMPORT_LOCK = ("<frozen importlib._bootstrap>", "cb")
 
 
 class _Stop(SystemExit):
@@ -25,7 +26,8 @@ class _Unwinding:
     Python drops an exception that comes up in a finalizer, a weak reference's callback (its import lock has
     one) or a function that a C library called. The program would then go on as if nothing had happened, so a
     timer looks whether the exception still lives and raises another where it does not. Nor is it raised
-    where LLVM's objects are halfway between two owners, which would free them twice.
+    where LLVM's objects are halfway between two owners, which would free them twice, or in that callback of
+    the import lock, of which Python would print a traceback.
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,8 @@ class _Unwinding:
             self._raise(frame)
 
     def _raise(self, frame: FrameType | None) -> None:
+        if frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == _IMPORT_LOCK:
+            return
         while frame is not None:
             if str(frame.f_globals.get("__name__")).startswith("llvmlite"):
                 return

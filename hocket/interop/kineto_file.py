@@ -21,6 +21,7 @@ from hocket.errors import FormatError
 STEP_PREFIX = "ProfilerStep#"
 OPTIMIZER_PREFIX = "Optimizer.step#"
 NODE_PREFIX = "autograd::engine::evaluate_function"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
 _RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"))

@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 
 from hocket.graph import Phase
 from hocket.interop.imported import Names
-from hocket.interop.kineto_file import NODE_PREFIX, Host, whole
+from hocket.interop.kineto_file import ACCUMULATE, NODE_PREFIX, Host, whole
 from hocket.interop.kineto_steps import Step, Tensor, dtype_name, first_tensor, item_bytes, short_name
 
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
 _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 
 
@@ -153,9 +152,9 @@ def _accumulations(step: Step, shape_of: Callable[[Host], Tensor | None]) -> lis
     last_node: dict[object, Host] = {}
     found = []
     for event in step.host:
-        if event.name.startswith(NODE_PREFIX) and not event.name.endswith(_ACCUMULATE):
+        if event.name.startswith(NODE_PREFIX) and not event.name.endswith(ACCUMULATE):
             last_node[event.thread] = event
-        elif event.name == _ACCUMULATE:
+        elif event.name == ACCUMULATE:
             around = event.parent
             # Hooks, such as DDP's copy into a bucket, run inside the node and after the operator.
             end_us = (

@@ -24,7 +24,16 @@ from typing import Any
 
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_file import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace, whole
+from hocket.interop.kineto_file import (
+    ACCUMULATE,
+    NODE_PREFIX,
+    OPTIMIZER_PREFIX,
+    STEP_PREFIX,
+    Gpu,
+    Host,
+    Trace,
+    whole,
+)
 
 _MICRO = 1e-6
 _ALL_REDUCE = "all_reduce"
@@ -186,11 +195,17 @@ def _fill(step: Step, ran: Sequence[Gpu]) -> None:
         else:
             phase = Phase.FORWARD
         kind = _collective(gpu)
-        if kind == _ALL_REDUCE and phase == Phase.BACKWARD:
+        # Others of the backward pass are a layer's own, as of batch statistics.
+        if kind == _ALL_REDUCE and phase == Phase.BACKWARD and _in_hook(chain):
             step.reductions.append(Reduction(gpu, *_message(gpu, chain)))
         else:
             step.operations.append(Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind))
     step.reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+
+
+def _in_hook(chain: Sequence[Host]) -> bool:
+    """Whether it was launched where a gradient is complete, as DDP launches its reductions."""
+    return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
 
 
 def _collective(gpu: Gpu) -> str:

@@ -6,6 +6,7 @@ some seconds the rank goes ahead, says so once, and tries to reach the manager a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -197,8 +198,6 @@ class Gate:
             try:
                 connection = connect(self._address, self._token, self._guest, _CONNECT_S)
                 connection.send(Join(self._iteration))
-                if self._last is not None:
-                    connection.send(self._last)
             except (TransportError, HocketError) as error:
                 if str(error) == GIVEN_UP:
                     print(
@@ -212,6 +211,10 @@ class Gate:
                     self._connection, self._said, self._tried = connection, False, True
                     self._heard_s = time.monotonic()
                     self._changed.notify_all()
+                # Not before: what is said meanwhile would be lost. Said twice it does no harm.
+                if (last := self._last) is not None:
+                    with contextlib.suppress(TransportError):
+                        connection.send(last)
                 self._listen(connection)
             with self._changed:
                 self._tried = True

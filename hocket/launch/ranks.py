@@ -92,10 +92,11 @@ class Ranks:
     def output(self, key: str, most_bytes: int = 4000) -> str:
         """The end of what a rank printed."""
         try:
-            data = (self._folder / f"{key}.out").read_bytes()
+            with (self._folder / f"{key}.out").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+                return file.read(most_bytes).decode(errors="replace")
         except OSError:
             return ""
-        return data[-most_bytes:].decode(errors="replace")
 
     def _condition(self, lock_path: Path) -> int | None:
         key = lock_path.stem

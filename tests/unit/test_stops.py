@@ -29,6 +29,15 @@ space = {"__name__": "llvmlite.binding.passes", "time": time, "ready": ready}
 exec("def halfway(): ready(); time.sleep(0.5); print('whole', flush=True)", space)
 space["halfway"]()
 """
+_IN_THE_IMPORT_LOCK = """
+import weakref
+space = {"time": time, "ready": ready}
+exec(compile("def cb(_): ready(); time.sleep(0.5)", "<frozen importlib._bootstrap>", "exec"), space)
+class Lock: pass
+lock = Lock()
+kept = weakref.ref(lock, space["cb"])
+del lock
+"""
 _CLEANING = """
 try:
     ready()
@@ -41,8 +50,14 @@ finally:
 
 @pytest.mark.parametrize(
     ("where", "prints"),
-    [(_IN_A_FINALIZER, ""), (_IN_A_CALLBACK, ""), (_IN_LLVM, "whole\n"), (_CLEANING, "cleaned\n")],
-    ids=["finalizer", "callback", "llvm", "cleaning"],
+    [
+        (_IN_A_FINALIZER, ""),
+        (_IN_A_CALLBACK, ""),
+        (_IN_LLVM, "whole\n"),
+        (_IN_THE_IMPORT_LOCK, ""),
+        (_CLEANING, "cleaned\n"),
+    ],
+    ids=["finalizer", "callback", "llvm", "import lock", "cleaning"],
 )
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stop_is_neither_lost_nor_repeated(where: str, prints: str, number: int, status: int) -> None:

@@ -343,8 +343,8 @@ class Manager:
         servers = run.attempt.servers(self._cluster)
         different = list(dict.fromkeys(servers))
         checkpoint = self._checkpoint(run.record)
-        checkpoint.mkdir(parents=True, exist_ok=True)
         try:
+            checkpoint.mkdir(parents=True, exist_ok=True)
             leaders = []
             for server in different:
                 node = self._nodes[server]
@@ -365,9 +365,9 @@ class Manager:
             command, folder = command_of(run.record.job), run.record.job.folder or "."
             for rank, server in enumerate(servers):
                 await self._nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
-        except NodeError as error:
+        except (NodeError, OSError) as error:
             self.note(f"cannot be started: {error}", run.record.job.id)
-            run.ending = ("failed", str(error))
+            run.ending = run.ending or ("failed", str(error))
         run.started = True
 
     def _checkpoint(self, record: Record) -> Path:
@@ -436,14 +436,16 @@ class Manager:
         """See which ranks have ended, and what that means for their jobs."""
         while True:
             conditions: list[dict[str, int | None] | None] = []
+            # Only those that had been started before any node was asked.
+            runs = [run for run in self._runs.values() if run.started]
             for node in self._nodes:
                 try:
                     conditions.append(await node.conditions())
                 except NodeError as error:
                     self.note(f"{error}")
                     conditions.append(None)
-            for run in list(self._runs.values()):
-                if run.started and self._runs.get(run.record.job.id) is run:
+            for run in runs:
+                if self._runs.get(run.record.job.id) is run:
                     await self._look_at(run, conditions)
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -465,7 +467,8 @@ class Manager:
                 running.append((rank, server))
             elif status != 0 and run.ending is None:
                 failed = True
-                run.ending = ("failed", await self._why(rank, server, key, status))
+                why = await self._why(rank, server, key, status)
+                run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
         if failed and running:
             for rank, server in running:
                 with contextlib.suppress(NodeError):

@@ -75,7 +75,10 @@ class LocalNode:
     async def free_port(self) -> int:
         """A port that nobody listens at."""
         if self._place is not None:
-            return await asyncio.to_thread(free_port, self._place)
+            try:
+                return await asyncio.to_thread(free_port, self._place)
+            except HocketError as error:
+                raise NodeError(f"{self.name}: {error}") from None
         with socket.create_server((self.address, 0)) as unused:
             return int(unused.getsockname()[1])
 
@@ -87,7 +90,7 @@ class LocalNode:
             environment = {"GLOO_SOCKET_IFNAME": "lo", **environment}
         try:
             self._ranks.start(key, command, environment, folder)
-        except (OSError, HocketError) as error:
+        except (OSError, ValueError, HocketError) as error:  # a null byte in a command is a ValueError
             raise NodeError(f"{self.name}: {error}") from None
 
     async def conditions(self) -> dict[str, int | None]:

@@ -40,16 +40,16 @@ def replays(setting: Setting, progress: Progress | None) -> Replays:
         return _none("--quick leaves the emulated cluster out")
     try:
         check_machine()
-        batches = {}
-        for number, rho in enumerate(RHOS):
-            _tell(progress, number, f"replaying {BATCHED}, rho {rho:g}")
-            batches[rho] = _replayed((BATCHED,), ("fifo",), rho, setting)
-        _tell(progress, len(RHOS), "replaying models")
-        models = _replayed(MODELS, ("fifo", "tic"), 1.0, setting)
-        _tell(progress, len(RHOS) + 1, "replaying orders")
-        orders = _replayed((BATCHED,), ORDERS, 1.0, setting)
     except HocketError as error:
         return _none(str(error))
+    batches = {}
+    for number, rho in enumerate(RHOS):
+        _tell(progress, number, f"replaying {BATCHED}, rho {rho:g}")
+        batches[rho] = _replayed((BATCHED,), ("fifo",), rho, setting)
+    _tell(progress, len(RHOS), "replaying models")
+    models = _replayed(MODELS, ("fifo", "tic"), 1.0, setting)
+    _tell(progress, len(RHOS) + 1, "replaying orders")
+    orders = _replayed((BATCHED,), ORDERS, 1.0, setting)
     return Replays(batches=batches, models=models, orders=orders)
 
 

@@ -19,7 +19,7 @@ from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group
 from hocket.runtime.replay.worker import replay_with_reductions
 
-_WAIT_S = 600.0  # as long as others may have the network
+_WAIT_S = 86_400.0  # as long as others may have the network
 
 
 def main() -> None:
