@@ -99,11 +99,17 @@ def lasting(jobs: JobSet, cluster: Cluster) -> JobSet:
     return JobSet(jobs=tuple(lasting))
 
 
-def compared(seed: int, placement: str, policy: str, *, ties: bool, record: bool = False) -> ClusterRun:
-    """Simulate one random case and its twin; assert that they agree on every job."""
+def compared(
+    seed: int, placement: str, policy: str, *, ties: bool, record: bool = False, instant: bool = False
+) -> ClusterRun:
+    """Simulate one random case and its twin; assert that they agree on every job.
+
+    ``instant``: transfers may take no time.
+    """
     rng = random.Random(seed)
     cluster = cluster_of(rng, ties=ties)
-    jobs = lasting(job_set(rng, cluster.num_gpus, ties=ties), cluster)
+    jobs = job_set(rng, cluster.num_gpus, ties=ties)
+    jobs = jobs if instant else lasting(jobs, cluster)
     chunk = rng.choice([3e7, 1e8, 2.5e8])
     run = simulate(
         jobs, cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk, record=record
@@ -148,6 +154,11 @@ def test_engine_agrees_with_its_twin(
 def test_engine_agrees_with_its_twin_on_hundreds_of_clusters(policy: str) -> None:
     for seed in range(360):
         compared(seed, PLACEMENTS[seed % len(PLACEMENTS)], policy, ties=seed % 2 == 0)
+
+
+@pytest.mark.xfail(strict=True, reason="who computes first at an instant transfer's end is open")
+def test_engine_agrees_with_its_twin_on_transfers_that_take_no_time() -> None:
+    compared(238, "lwf-2", "srsf-1", ties=True, instant=True)
 
 
 @examples(40)
