@@ -29,9 +29,10 @@ from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
 from hocket.graph.csr import Csr, topological_order
+from hocket.graph.names import UniqueNames
 from hocket.interop.chakra_export import STEP_ATTRIBUTE
 from hocket.interop.chakra_schema import Collective, NodeType, attributes, read_messages
-from hocket.interop.imported import Imported, Names, counted
+from hocket.interop.imported import Imported, counted
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
 _BACKWARD = re.compile(r"backward|^autograd::", re.IGNORECASE)
@@ -191,7 +192,7 @@ def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepR
     trace = _trace(str(path), nodes, place)
     gradients = _gradients(trace)
     phases = _phases(trace, gradients)
-    names = Names()
+    names = UniqueNames()
     of_node = {i: names.take(node.name or f"node {i}") for i, node in enumerate(nodes) if i not in gradients}
     of_gradient = {i: f"bucket{k}" for k, i in enumerate(gradients)}
     operations = []

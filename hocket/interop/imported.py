@@ -1,8 +1,7 @@
-"""What importers share: their result, and names that occur once."""
+"""What importers share: their result, and how they count."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from hocket.graph import StepGraph
@@ -13,22 +12,6 @@ class Imported(NamedTuple):
 
     graph: StepGraph
     notes: tuple[str, ...]
-
-
-class Names:
-    """Names as asked for; the second of a kind gets ``.2``, the third ``.3``."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def take(self, name: str) -> str:
-        """Return ``name`` or the first free numbering of it."""
-        candidate = name
-        while candidate in self._counts:
-            self._counts[name] += 1
-            candidate = f"{name}.{self._counts[name]}"
-        self._counts[candidate] += 1
-        return candidate
 
 
 def counted(count: int, what: str) -> str:

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
+from hocket.graph.names import UniqueNames
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
-from hocket.interop.imported import Imported, Names
+from hocket.interop.imported import Imported
 from hocket.interop.kineto_file import Host, Trace, read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
@@ -144,7 +145,7 @@ def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> No
 def _rows(
     trace: Trace, step: Step, samples: Sequence[Step], gradients: Gradients, joined: Joined | None
 ) -> list[OperationRow]:
-    names = Names()
+    names = UniqueNames()
     of_main = {i: names.take(o.name) for i, o in enumerate(step.operations) if o.phase != Phase.UPDATE}
     inputs = stream_inputs(trace, step)
     if joined is not None:
@@ -173,7 +174,7 @@ def _updates(
     samples: Sequence[Step],
     gradients: Gradients,
     row_of: dict[int, OperationRow],
-    names: Names,
+    names: UniqueNames,
 ) -> list[OperationRow]:
     every = [i for i, operation in enumerate(step.operations) if operation.phase == Phase.UPDATE]
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hocket.graph import Phase
-from hocket.interop.imported import Names
+from hocket.graph.names import UniqueNames
 from hocket.interop.kineto_file import ACCUMULATE, NODE_PREFIX, Host, whole
 from hocket.interop.kineto_steps import Step, Tensor, dtype_name, first_tensor, item_bytes, short_name
 
@@ -208,10 +208,10 @@ def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[lis
     in_order = sorted(
         {id(rows): (rows, name) for rows, name in readers if rows}.values(), key=lambda x: x[0][0]
     )
-    numbers, layer = Names(), {}
+    numbers, layer = UniqueNames(), {}
     for rows, name in in_order:
         layer[id(rows)] = numbers.take(name)
-    names, parameters, unread = Names(), [], 0
+    names, parameters, unread = UniqueNames(), [], 0
     for gradient, (rows, _) in zip(gradients, readers, strict=True):
         assert gradient.shape is not None
         shape, dtype, size = gradient.shape

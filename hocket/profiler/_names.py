@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -61,19 +60,3 @@ class Paths:
         newest_node = torch._C._autograd._get_sequence_nr() - 1
         self._path_of_node.setdefault(newest_node, path)
         return path
-
-
-class UniqueNames:
-    """Names as asked for; the second of a kind gets ``.2``, the third ``.3``."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def take(self, name: str) -> str:
-        """Return ``name`` or the first free numbering of it."""
-        candidate = name
-        while candidate in self._counts:
-            self._counts[name] += 1
-            candidate = f"{name}.{self._counts[name]}"
-        self._counts[candidate] += 1
-        return candidate
