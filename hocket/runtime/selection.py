@@ -21,7 +21,8 @@ from hocket.runtime.training import Training
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 _PROFILED_STEPS = 6
 _HEATS = 2  # rounds of all plans
-_FINALS = 3  # rounds of the two that are left
+_LEAD = 3  # turns that one of the last two has to win more often than the other
+_MOST_TURNS = 9  # of those two; odd, so that one of them has won more
 _WORTH = 0.98  # of the time without: what running on into the next forward pass has to reach
 _STEPS_PER_TRIAL = 4
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
@@ -161,38 +162,62 @@ def _enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
 def _try(
     training: Training, choice: Choice, tried: Sequence[Scheduled], control: Group
 ) -> Generator[None, None, None]:
-    """Run every plan in turn, the fastest again, and keep the best of those; a tie goes to the first.
+    """Run every plan in turn, then the two fastest by turns until one is ahead, which stays.
 
-    What disturbs a step makes it longer, never shorter: a plan is as fast as in its fastest turn. One whose
-    transfers run on into the next forward pass has to be faster by more than turns differ: where there is
-    nothing to gain, what its transfers take from the processors remains.
+    What disturbs a step makes it longer, never shorter: in the heats a plan is as fast as in its fastest
+    turn. In the final two turns that follow each other are compared, so that what changes slowly disturbs
+    both, and only who was faster counts, not by how much, so that one long step decides one turn alone.
     """
-    left = list(range(len(tried)))
+    every = range(len(tried))
     trials: list[list[float]] = [[] for _ in tried]
-    for turn in range(_HEATS + _FINALS):
-        if turn == _HEATS:
-            left = _finalists(tried, trials)
-        seconds: dict[int, float] = {}
-        for k in left if turn % 2 == 0 else reversed(left):
-            _enforce(training, choice, tried[k])
-            for _ in range(_WARM_STEPS):
-                yield
-            started = time.perf_counter()
-            for _ in range(_STEPS_PER_TRIAL):
-                yield
-            seconds[k] = (time.perf_counter() - started) / _STEPS_PER_TRIAL
-        for k, slowest_s in zip(left, largest([seconds[k] for k in left], control), strict=True):
-            trials[k].append(slowest_s)
+    for turn in range(_HEATS):
+        yield from _turn(training, choice, tried, every if turn % 2 == 0 else every[::-1], trials, control)
+    first, second = _finalists(tried, trials)
+    asked = _WORTH if _runs_on(tried[second].plan) and not _runs_on(tried[first].plan) else 1.0
+    lead = 0
+    for turn in range(_MOST_TURNS):
+        left = (first, second) if turn % 2 == 0 else (second, first)
+        yield from _turn(training, choice, tried, left, trials, control)
+        lead += 1 if trials[second][-1] < trials[first][-1] * asked else -1
+        if abs(lead) == _LEAD:
+            break
     choice.trials = {each.plan.policy: s for each, s in zip(tried, trials, strict=True)}
-    asked = {k: min(trials[k]) * (1 if _runs_on(tried[k].plan) else _WORTH) for k in left}
-    _enforce(training, choice, tried[min(asked, key=asked.__getitem__)])
+    _enforce(training, choice, tried[second if lead > 0 else first])
 
 
-def _finalists(tried: Sequence[Scheduled], trials: Sequence[Sequence[float]]) -> list[int]:
-    """The two fastest, one of which does not run on into the next forward pass: the baseline does not."""
+def _turn(
+    training: Training,
+    choice: Choice,
+    tried: Sequence[Scheduled],
+    order: Sequence[int],
+    trials: Sequence[list[float]],
+    control: Group,
+) -> Generator[None, None, None]:
+    """Some steps of each plan of ``order``; ``trials`` gets the slowest rank's seconds a step."""
+    seconds = []
+    for k in order:
+        _enforce(training, choice, tried[k])
+        for _ in range(_WARM_STEPS):
+            yield
+        started = time.perf_counter()
+        for _ in range(_STEPS_PER_TRIAL):
+            yield
+        seconds.append((time.perf_counter() - started) / _STEPS_PER_TRIAL)
+    for k, slowest_s in zip(order, largest(seconds, control), strict=True):
+        trials[k].append(slowest_s)
+
+
+def _finalists(tried: Sequence[Scheduled], trials: Sequence[Sequence[float]]) -> tuple[int, int]:
+    """The two fastest, one of which does not run on into the next forward pass: the baseline does not.
+
+    The second has to beat the first: it runs on where only one does, else it comes later.
+    """
     fastest = sorted(range(len(tried)), key=lambda k: min(trials[k]))
     ordinary = next(k for k in fastest if not _runs_on(tried[k].plan))
-    return sorted({fastest[0], fastest[1] if fastest[0] == ordinary else ordinary})
+    other = fastest[1] if fastest[0] == ordinary else fastest[0]
+    if _runs_on(tried[other].plan):
+        return ordinary, other
+    return min(ordinary, other), max(ordinary, other)
 
 
 def _runs_on(plan: Plan) -> bool:

@@ -76,10 +76,18 @@ def test_the_two_fastest_of_the_heats_have_a_final(monkeypatch: pytest.MonkeyPat
     assert steps == (4 * 2 + 2 * 3) * STEPS_A_TURN
 
 
-def test_a_disturbance_does_not_cost_the_fastest_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbed_s = {"b": [5.0, 0.0, 5.0, 5.0, 5.0]}
+def test_disturbed_turns_do_not_cost_the_fastest_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed_s = {"b": [5.0, 0.0, 5.0, 0.0, 0.0, 5.0]}
     choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8}, disturbed_s)
     assert choice.plan.policy == "b"
+    assert len(choice.trials["b"]) == 2 + 7  # two of seven turns lost: three ahead
+
+
+def test_a_final_that_nobody_leads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed_s = {"b": [0.0, 0.0, *([0.0, 5.0] * 10)]}
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "b": 0.8}, disturbed_s)
+    assert choice.plan.policy == "b"  # five of nine
+    assert len(choice.trials["b"]) == 2 + 9
 
 
 def test_of_equals_the_baseline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
