@@ -30,7 +30,9 @@ from hocket.runtime.ps.transport import (
     unpack,
 )
 
-_HEADERS_AHEAD = 2
+# A message leaves once its receiver has said that its buffer is posted. That word waits behind whatever else
+# travels towards the sender, another worker's pushes for one, so small messages would wait for large ones.
+_HEADERS_AHEAD = 64
 _TAGS, _LENGTHS = 1 << 20, 2047  # their product is what gloo has tags for
 _NOBODYS = _TAGS - 1
 # Between steps a peer may be silent for as long as it likes; its control connection says whether it lives.

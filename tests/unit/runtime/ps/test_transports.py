@@ -107,6 +107,16 @@ def test_gloo_keeps_the_senders_order() -> None:
     thread.join(10)
 
 
+def test_gloo_sends_many_messages_before_the_first_is_received() -> None:
+    sender, receiver = made("gloo", timeout_s=5.0)
+    tags = range(FIRST_FRAME, FIRST_FRAME + 60)
+    for tag in tags:
+        receiver.expect(tag, torch.zeros(5, dtype=torch.uint8))
+    for tag in tags:  # a receiver whose words are late says nothing meanwhile
+        sender.send(*message(5, tag))
+    assert [receiver.receive()[0].tag for _ in tags] == list(tags)
+
+
 def test_a_message_of_another_length_is_refused(ends: Ends) -> None:
     sender, receiver = ends
     receiver.expect(FIRST_FRAME, torch.zeros(10, dtype=torch.uint8))
