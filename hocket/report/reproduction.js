@@ -21,7 +21,7 @@
     const shade = colour("series-" + (i % 8 + 1));
     const common = {name: plain(series.name), showlegend: true};
     if (series.kind === "bars" && series.base) {
-      return {...common, type: "bar", orientation: "h", x: series.x, y: series.y, base: series.base, marker: {color: shade, line: {color: colour("paper"), width: 1}}};
+      return {...common, type: "bar", orientation: "h", x: series.x, y: series.y, base: series.base, width: 0.8, marker: {color: shade, line: {color: colour("paper"), width: 1}}};
     }
     if (series.kind === "bars") {
       return {...common, type: "bar", x: series.x.map((x) => typeof x === "string" ? plain(x) : x), y: series.y, marker: {color: shade}};
@@ -34,8 +34,9 @@
   function draw({place, panel}) {
     const lanes = panel.series.some((series) => series.base);
     const named = panel.series.some((series) => typeof series.x[0] === "string");
+    const legendRows = panel.series.length > 5 ? panel.series.length : 2;  // names are as wide as a narrow panel then
     const layout = {
-      ...baseLayout(), width: place.clientWidth, height: named ? 360 : 330, margin: {l: 62, r: 12, t: panel.title ? 44 : 18, b: 44}, showlegend: panel.series.length > 1,
+      ...baseLayout(), width: place.clientWidth, height: (named ? 320 : 290) + 20 * legendRows, margin: {l: 62, r: 12, t: panel.title ? 44 : 18, b: 44}, showlegend: panel.series.length > 1,
       title: {text: plain(panel.title), font: {size: 13}, x: 0, xanchor: "left", y: 0.98, yanchor: "top"},
       dragmode: false, hovermode: lanes || named ? "closest" : "x", barmode: lanes ? "overlay" : panel.stacked ? "stack" : "group",
       legend: {orientation: "h", font: {size: 11}, x: 0, y: 1.0, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)"},

@@ -135,7 +135,9 @@ def _figure_9(found: Measured) -> Figure:
                 ),
             )
             series.append(Series(name=task, x=_names(runs), y=_percent(found, runs), kind="bars"))
-        panels.append(Panel(title=f"{workers} workers", x="", y=_GAIN, series=tuple(series)))
+        panels.append(
+            Panel(title=f"{workers} worker{'s' * (workers > 1)}", x="", y=_GAIN, series=tuple(series))
+        )
     return Figure(
         number="Fig. 9", caption="Scaling the number of workers, four to a server", panels=tuple(panels)
     )
@@ -153,7 +155,12 @@ def _figure_10(found: Measured) -> Figure:
                 ),
             )
             series.append(
-                Series(name=f"{servers} servers", x=_names(runs), y=_percent(found, runs), kind="bars")
+                Series(
+                    name=f"{servers} server{'s' * (servers > 1)}",
+                    x=_names(runs),
+                    y=_percent(found, runs),
+                    kind="bars",
+                )
             )
         panels.append(Panel(title=task, x="", y=_GAIN, series=tuple(series)))
     return Figure(number="Fig. 10", caption="Scaling the number of servers, 8 workers", panels=tuple(panels))
