@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -65,8 +65,8 @@ class RankLink:
         self._writer.transport.abort()
 
 
-class Handler(Protocol):
-    """What the server calls; never from two places at once."""
+class RankHandler(Protocol):
+    """What the server calls about ranks; never from two places at once."""
 
     def token_of(self, guest: Guest) -> str:
         """What the guest has to know."""
@@ -88,20 +88,20 @@ class Handler(Protocol):
         """A rank has gone."""
         ...
 
-    async def serve(self, request: FromClient) -> Answer:
-        """A command's request; raises HocketError for one that cannot be served."""
-        ...
-
-    def note(self, what: str) -> None:
-        """Something for the log."""
-        ...
-
 
 class Server:
-    """Serves ``handler`` at a TCP address, and at a socket in the file system for this machine's ranks."""
+    """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log.
+    """
+
+    def __init__(
+        self,
+        ranks: RankHandler,
+        serve: Callable[[FromClient], Awaitable[Answer]],
+        note: Callable[[str], None],
+    ) -> None:
+        self._ranks, self._serve, self._note = ranks, serve, note
         self._servers: list[asyncio.Server] = []
         self._strangers = 0
         self._serving: set[asyncio.Task[None]] = set()
@@ -138,7 +138,7 @@ class Server:
             else:
                 await self._serve_rank(guest, reader, writer, peer)
         except RefusedError as error:
-            self._handler.note(f"{peer} was refused: {error}")
+            self._note(f"{peer} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
@@ -162,12 +162,12 @@ class Server:
         writer.write(framed(Challenge(nonce)))
         hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
         guest = Guest(hello.role, hello.index, hello.address)
-        token = self._handler.token_of(guest)
+        token = self._ranks.token_of(guest)
         proof = proof_of(token, "guest", nonce, hello.nonce, said_by(hello))
         if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
             raise RefusedError("it does not know the token")
         writer.write(framed(Challenge(proof_of(token, "host", hello.nonce, nonce, ""))))
-        if guest.role == "rank" and not self._handler.is_current(guest.address, guest.index):
+        if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
             writer.write(framed(Welcome(GIVEN_UP)))
             with contextlib.suppress(OSError):
                 await writer.drain()
@@ -180,23 +180,23 @@ class Server:
         self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Any
     ) -> None:
         link = RankLink(
-            guest.address, guest.index, writer, lambda why: self._handler.note(f"{peer} was refused: {why}")
+            guest.address, guest.index, writer, lambda why: self._note(f"{peer} was refused: {why}")
         )
         join: Join = await _message(reader, Join, MOST_BYTES, HANDSHAKE_S)
-        if not self._handler.is_current(link.attempt, link.rank):
+        if not self._ranks.is_current(link.attempt, link.rank):
             return
-        self._handler.joined(link, join)
+        self._ranks.joined(link, join)
         try:
             while True:
-                self._handler.heard(link, await _message(reader, FromRank, MOST_BYTES))
+                self._ranks.heard(link, await _message(reader, FromRank, MOST_BYTES))
         finally:
-            self._handler.left(link)
+            self._ranks.left(link)
 
     async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             request: FromClient = await _message(reader, FromClient, MOST_OF_CLIENT, 4 * HANDSHAKE_S)
             try:
-                answer = await self._handler.serve(request)
+                answer = await self._serve(request)
             except HocketError as error:
                 answer = Answer(refused=str(error))
             writer.write(framed(answer))

@@ -1,0 +1,154 @@
+"""What commands ask of a manager: to submit, cancel and drain, and how everybody is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.live.book import Book
+from hocket.cluster.live.database import Record
+from hocket.cluster.live.jobs import LiveJob, check_program
+from hocket.cluster.live.messages import (
+    Answer,
+    AskStatus,
+    Cancel,
+    Drain,
+    FromClient,
+    JobStatus,
+    Status,
+    Submit,
+)
+from hocket.cluster.live.transfer_log import TransferLog
+from hocket.errors import HocketError, UnknownNameError
+
+
+class Commands:
+    """Serves commands; ``placement`` and ``policy`` as users call them."""
+
+    def __init__(self, book: Book, transfers: TransferLog, *, placement: str, policy: str) -> None:
+        self._book, self._transfers = book, transfers
+        self._placement, self._policy = placement, policy
+        self._number = max((record.number for record in book.records.values()), default=0)
+        self._drained: set[str] = set()
+
+    async def serve(self, request: FromClient) -> Answer:
+        """A command's request; raises HocketError for one that cannot be served."""
+        match request:
+            case Submit(jobs):
+                return Answer(notes=tuple(self.submit(jobs)))
+            case Cancel(job):
+                return Answer(notes=(self._cancel(job),))
+            case Drain(node, on):
+                return Answer(notes=(self._drain(node, on=on),))
+            case AskStatus():
+                return Answer(status=self.status())
+
+    def submit(self, jobs: Sequence[LiveJob]) -> list[str]:
+        """Keep new jobs; what is to be said of each. Raises HocketError if one can never be placed."""
+        if jobs:
+            JobSet(jobs=tuple(jobs), source="submission")  # ids and numbers are as they have to be
+        now_s, notes, new = self._book.now_s(), [], []
+        for job in jobs:
+            known = self._book.records.get(job.id)
+            if known is not None:
+                if msgspec.structs.replace(known.job, arrival_s=job.arrival_s) != job:
+                    raise HocketError(
+                        f"job '{job.id}' is known and another one; give this one an id of its own"
+                    )
+                notes.append(f"{job.id}: {known.state}, it was submitted before")
+                continue
+            check_program(job, f"job '{job.id}'")
+            self._book.driver.check(job)
+            self._number += 1
+            arrival_s = now_s + job.arrival_s
+            new.append(
+                Record(
+                    number=self._number,
+                    job=msgspec.structs.replace(job, arrival_s=arrival_s),
+                    arrival_s=arrival_s,
+                )
+            )
+            notes.append(f"{job.id}: queued")
+        if new:
+            self._book.make_known(new)
+            try:
+                self._book.database.add(new)
+            except sqlite3.Error as error:
+                for record in new:
+                    self._book.driver.withdraw(record.job.id, now_s)
+                raise HocketError(f"the jobs cannot be kept: {error}; submit them again") from None
+            for record in new:
+                self._book.records[record.job.id] = record
+                self._book.arrives(record)
+        return notes
+
+    def _cancel(self, job: str) -> str:
+        book, record = self._book, self._book.records.get(job)
+        if record is None:
+            raise UnknownNameError("job", job, list(book.records)[-20:])
+        if record.over:
+            return f"{job}: {record.state} already"
+        if record.state == "running":
+            book.runs[job].ending = ("cancelled", "")
+        else:
+            book.driver.withdraw(job, book.now_s())
+            record.state, record.finish_s = "cancelled", book.now_s()
+            book.database.put([record])
+            book.changed.set()
+        book.note("cancelled", job)
+        book.decide_soon()
+        return f"{job}: cancelled"
+
+    def _drain(self, name: str, *, on: bool) -> str:
+        book, names = self._book, [node.name for node in self._book.nodes]
+        if name not in names:
+            raise UnknownNameError("node", name, names)
+        (self._drained.add if on else self._drained.discard)(name)
+        book.driver.drain(names.index(name), on=on)
+        there = sum(names.index(name) in run.attempt.servers(book.cluster) for run in book.runs.values())
+        book.note(f"{name} is {'drained' if on else 'in use again'}")
+        book.decide_soon()
+        return (
+            f"{name}: {'no job is placed there any more' if on else 'in use again'}, {there} jobs are there"
+        )
+
+    def status(self) -> Status:
+        """The cluster as it is."""
+        book, records = self._book, self._book.records.values()
+        times = [
+            r.finish_s - r.arrival_s for r in records if r.state == "finished" and r.finish_s is not None
+        ]
+        return Status(
+            now_s=book.now_s(),
+            placement=self._placement,
+            policy=self._policy,
+            gpus_per_server=book.cluster.gpus_per_server,
+            nodes=tuple(node.name for node in book.nodes),
+            drained=tuple(sorted(self._drained)),
+            jobs=tuple(self._job_status(record) for record in records),
+            transfers=self._transfers.spans(),
+            average_jct_s=sum(times) / len(times) if times else None,
+        )
+
+    def _job_status(self, record: Record) -> JobStatus:
+        job, driver = record.job.id, self._book.driver
+        live = not record.over and job in driver.courses
+        return JobStatus(
+            id=job,
+            model=record.job.model,
+            state=record.state,
+            stage=driver.stage(job) if live else record.state,
+            gpus=tuple(divmod(gpu, self._book.cluster.gpus_per_server) for gpu in record.gpus),
+            wanted=record.job.gpus,
+            iteration=max(record.iteration, driver.done(job)) if live else record.iteration,
+            iterations=record.job.iterations,
+            attempt=record.attempt,
+            arrival_s=record.arrival_s,
+            start_s=record.start_s,
+            finish_s=record.finish_s,
+            jct_s=None if record.finish_s is None else record.finish_s - record.arrival_s,
+            why=record.why,
+        )

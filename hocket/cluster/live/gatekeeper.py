@@ -1,0 +1,94 @@
+"""The gate: what ranks say goes to the engine, and whoever may go on is told so."""
+
+from __future__ import annotations
+
+import secrets
+
+from hocket.cluster.live.book import Book, Run
+from hocket.cluster.live.decisions import Actions
+from hocket.cluster.live.jobs import attempt_token
+from hocket.cluster.live.server import RankLink
+from hocket.launch.control import Guest
+from hocket.launch.gate import Compute, Computed, FromRank, Go, Held, Join, Transfer, Transferred
+
+
+class Gatekeeper:
+    """Meets ranks, and commands; ``token``: the cluster's."""
+
+    def __init__(self, book: Book, token: str) -> None:
+        self._book, self._token = book, token
+
+    def token_of(self, guest: Guest) -> str:
+        """What the guest has to know."""
+        if guest.role == "client":
+            return self._token
+        number, _, attempt = guest.address.partition("-")
+        if guest.role != "rank" or not (number.isdecimal() and attempt.isdecimal()):
+            return secrets.token_hex(16)  # which nobody knows
+        return attempt_token(self._token, guest.address)
+
+    def is_current(self, attempt: str, rank: int) -> bool:
+        """Whether the rank takes part."""
+        run = self._book.by_attempt.get(attempt)
+        return run is not None and run.ending is None and 0 <= rank < len(run.attempt.gpus)
+
+    def joined(self, link: RankLink, message: Join) -> None:
+        """A rank has come; one that is here already has lost its other connection."""
+        run = self._book.by_attempt[link.attempt]
+        self._forget(run, link.rank)
+        run.links[link.rank] = link
+        self._book.driver.joined(run.record.job.id, link.rank, max(0, message.iteration))
+        self._book.decide_soon()
+
+    def heard(self, link: RankLink, message: FromRank) -> None:
+        """A rank says something."""
+        run = self._book.by_attempt.get(link.attempt)
+        if run is None or run.links.get(link.rank) is not link:
+            return
+        job, rank, driver = run.record.job.id, link.rank, self._book.driver
+        match message:
+            case Compute(number, iteration, part):
+                run.computes[rank] = number
+                driver.ask_compute(job, rank, iteration, part)
+            case Computed(iteration, part):
+                driver.computed(job, rank, iteration, part)
+            case Transfer(number, iteration, bytes_left, of_bytes) if rank == 0:
+                run.transfer = number
+                driver.ask_transfer(job, iteration, bytes_left, of_bytes, self._book.now_s())
+            case Transferred(iteration) if rank == 0:
+                driver.ended_transfer(job, iteration)
+        self._book.decide_soon()
+
+    def left(self, link: RankLink) -> None:
+        """A rank has gone."""
+        run = self._book.by_attempt.get(link.attempt)
+        if run is not None and run.links.get(link.rank) is link:
+            self._forget(run, link.rank)
+            self._book.decide_soon()
+
+    def _forget(self, run: Run, rank: int) -> None:
+        if run.links.pop(rank, None) is not None:
+            run.computes.pop(rank, None)
+            if rank == 0:
+                run.transfer = None
+            self._book.driver.left(run.record.job.id, rank)
+
+    def let_go(self, actions: Actions) -> None:
+        """Tell ranks that they may go on."""
+        for job, rank in actions.compute:
+            run = self._book.runs[job]
+            number = run.computes.pop(rank, None)
+            if number is not None and rank in run.links:
+                run.links[rank].send(Go(number))
+        for job in actions.transfer:
+            run = self._book.runs[job]
+            number, run.transfer = run.transfer, None
+            if number is not None and 0 in run.links:
+                run.links[0].send(Go(number))
+
+    def hold(self) -> None:
+        """Tell whoever waits that we are alive."""
+        for run in self._book.runs.values():
+            for rank, link in run.links.items():
+                if rank in run.computes or (rank == 0 and run.transfer is not None):
+                    link.send(Held())
