@@ -138,8 +138,8 @@ class Attempts:
             record.state, record.why, record.finish_s = state, why, now_s
             if state == "finished":
                 record.iteration = record.job.iterations
-            book.database.put([record])
             book.note(f"{state}{': ' if why else ''}{why}", job)
+            book.database.put([record])
             book.changed.set()
         book.decide_soon()
 

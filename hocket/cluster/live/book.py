@@ -26,7 +26,7 @@ class Run:
         self.computes: dict[int, int] = {}
         self.transfer: int | None = None
         self.started = False
-        self.ending: tuple[JobState, str] | None = None
+        self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
 
 
 class Book:

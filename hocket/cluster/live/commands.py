@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.book import Book
-from hocket.cluster.live.database import Record
+from hocket.cluster.live.database import JobState, Record
+from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.jobs import LiveJob, check_program
 from hocket.cluster.live.messages import (
     Answer,
@@ -32,7 +34,10 @@ class Commands:
         self._book, self._transfers = book, transfers
         self._placement, self._policy = placement, policy
         self._number = max((record.number for record in book.records.values()), default=0)
-        self._drained: set[str] = set()
+        names = [node.name for node in book.nodes]
+        self._drained = book.database.drained() & set(names)
+        for name in self._drained:
+            book.driver.drain(names.index(name), on=True)
 
     async def serve(self, request: FromClient) -> Answer:
         """A command's request; raises HocketError for one that cannot be served."""
@@ -89,14 +94,21 @@ class Commands:
         book, record = self._book, self._book.records.get(job)
         if record is None:
             raise UnknownNameError("job", job, list(book.records)[-20:])
-        if record.over:
-            return f"{job}: {record.state} already"
-        if record.state == "running":
+        if record.over or record.cancelled:
+            return f"{job}: {record.state if record.over else 'cancelled'} already"
+        runs = record.state == "running"
+        state: JobState = "running" if runs else "cancelled"
+        finish_s = None if runs else book.now_s()
+        # What was answered is not forgotten, whoever ends this process.
+        try:
+            book.database.put([replace(record, cancelled=True, state=state, finish_s=finish_s)])
+        except sqlite3.Error as error:
+            raise HocketError(f"job '{job}' goes on, it cannot be kept that it is to end: {error}") from None
+        record.cancelled, record.state, record.finish_s = True, state, finish_s
+        if runs:
             book.runs[job].ending = ("cancelled", "")
         else:
             book.driver.withdraw(job, book.now_s())
-            record.state, record.finish_s = "cancelled", book.now_s()
-            book.database.put([record])
             book.changed.set()
         book.note("cancelled", job)
         book.decide_soon()
@@ -106,6 +118,10 @@ class Commands:
         book, names = self._book, [node.name for node in self._book.nodes]
         if name not in names:
             raise UnknownNameError("node", name, names)
+        try:
+            book.database.drain(name, on=on)
+        except sqlite3.Error as error:
+            raise HocketError(f"{name} is as it was, the change cannot be kept: {error}") from None
         (self._drained.add if on else self._drained.discard)(name)
         book.driver.drain(names.index(name), on=on)
         there = sum(names.index(name) in run.attempt.servers(book.cluster) for run in book.runs.values())
@@ -140,7 +156,7 @@ class Commands:
             id=job,
             model=record.job.model,
             state=record.state,
-            stage=driver.stage(job) if live else record.state,
+            stage=_stage(record, driver) if live else record.state,
             gpus=tuple(divmod(gpu, self._book.cluster.gpus_per_server) for gpu in record.gpus),
             wanted=record.job.gpus,
             iteration=max(record.iteration, driver.done(job)) if live else record.iteration,
@@ -152,3 +168,7 @@ class Commands:
             jct_s=None if record.finish_s is None else record.finish_s - record.arrival_s,
             why=record.why,
         )
+
+
+def _stage(record: Record, driver: Driver) -> str:
+    return "ending" if record.cancelled else driver.stage(record.job.id)

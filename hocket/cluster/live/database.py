@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +28,15 @@ create table if not exists jobs (
     iteration integer not null, gpus text not null, parts text not null, why text not null
 ) strict;
 create table if not exists events (time_s real not null, job text, what text not null) strict;
+create table if not exists drained (node text primary key) strict;
 """
-_COLUMNS = "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration, gpus, parts, why"
+# They came later; clusters that are there get them.
+_NEW_COLUMNS = ("cancelled", "lost")
+_COLUMNS = (
+    "number, id, job, state, arrival_s, start_s, finish_s, attempt, iteration,"
+    " gpus, parts, why, cancelled, lost"
+)
+_MOST_EVENTS = 100_000
 
 
 @dataclass(kw_only=True)
@@ -37,6 +45,7 @@ class Record:
 
     ``attempt``: how often it was started; ``iteration``: how many are over; ``gpus``: of the last attempt;
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
+    ``cancelled``: it is to end, if it has not; ``lost``: how many attempts ended because a node was gone.
     """
 
     number: int
@@ -50,6 +59,8 @@ class Record:
     gpus: tuple[int, ...] = ()
     parts: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     why: str = ""
+    cancelled: bool = False
+    lost: int = 0
 
     @property
     def over(self) -> bool:
@@ -82,14 +93,36 @@ class Database:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # What was answered is on disk.
             self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
+            there = {row[1] for row in self._connection.execute("pragma table_info(jobs)")}
+            for column in _NEW_COLUMNS:
+                if column not in there:
+                    self._connection.execute(
+                        f"alter table jobs add column {column} integer not null default 0"
+                    )
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise HocketError(f"{path}: is no database of a cluster: {error}") from None
+        self._notes: list[tuple[float, str | None, str]] = []
 
     def close(self) -> None:
         """Let another manager have it."""
-        self._connection.close()
-        os.close(self._lock)
+        try:
+            self.write_notes()
+        finally:
+            self._connection.close()
+            os.close(self._lock)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Keep all of what is written inside, or none of it; the disk is waited for once."""
+        with self._connection:
+            self._connection.execute("begin")
+            yield
+            notes = list(self._notes)
+            self._connection.executemany("insert into events values (?, ?, ?)", notes)
+            newest = "select max(rowid) from events"
+            self._connection.execute(f"delete from events where rowid <= ({newest}) - ?", (_MOST_EVENTS,))
+        del self._notes[: len(notes)]
 
     def settle(self, settings: Mapping[str, str], epoch_s: float) -> float:
         """Keep the settings of a new cluster; when the cluster began, on the machine's clock.
@@ -102,8 +135,7 @@ class Database:
         known = dict(self._connection.execute("select name, value from settings"))
         wanted = {"format": _FORMAT, **settings}
         if not known:
-            with self._connection:
-                self._connection.execute("begin")
+            with self._together():
                 rows = [*wanted.items(), ("epoch_s", repr(epoch_s))]
                 self._connection.executemany("insert into settings values (?, ?)", rows)
             return epoch_s
@@ -121,29 +153,44 @@ class Database:
 
     def add(self, records: Sequence[Record]) -> None:
         """Keep new jobs, all or none."""
-        with self._connection:
-            self._connection.execute("begin")
+        with self._together():
             self._connection.executemany(
-                f"insert into jobs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"insert into jobs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [_row(record) for record in records],
             )
 
     def put(self, records: Sequence[Record]) -> None:
         """Keep what has become of jobs."""
-        with self._connection:
-            self._connection.execute("begin")
+        with self._together():
             self._connection.executemany(
                 "update jobs set state = ?, start_s = ?, finish_s = ?, attempt = ?, iteration = ?, gpus = ?,"
-                " parts = ?, why = ? where number = ?",
+                " parts = ?, why = ?, cancelled = ?, lost = ? where number = ?",
                 [(row[3], *row[5:], row[0]) for row in map(_row, records)],
             )
 
+    def drained(self) -> set[str]:
+        """The nodes on which nobody is to be placed."""
+        return {name for (name,) in self._connection.execute("select node from drained")}
+
+    def drain(self, node: str, *, on: bool) -> None:
+        """Keep whether nobody is to be placed on a node."""
+        change = "insert or ignore into drained values (?)" if on else "delete from drained where node = ?"
+        with self._together():
+            self._connection.execute(change, (node,))
+
     def note(self, time_s: float, job: str | None, what: str) -> None:
-        """Write down what happened."""
-        self._connection.execute("insert into events values (?, ?, ?)", (time_s, job, what))
+        """Say what happened; it is written with what is written next, as the disk is slow."""
+        self._notes.append((time_s, job, what))
+
+    def write_notes(self) -> None:
+        """Write down what was noted."""
+        if self._notes:
+            with self._together():
+                pass
 
     def events(self) -> list[tuple[float, str | None, str]]:
-        """What happened, in order."""
+        """What happened, in order; the newest, if it was much."""
+        self.write_notes()
         return list(self._connection.execute("select time_s, job, what from events order by rowid"))
 
 
@@ -161,11 +208,14 @@ def _row(record: Record) -> tuple[Any, ...]:
         msgspec.json.encode(record.gpus).decode(),
         msgspec.json.encode(record.parts).decode(),
         record.why,
+        int(record.cancelled),
+        record.lost,
     )
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration, gpus, parts, why = row
+    number, _, job, state, arrival_s, start_s, finish_s, attempt, iteration = row[:9]
+    gpus, parts, why, cancelled, lost = row[9:]
     return Record(
         number=number,
         job=msgspec.json.decode(job, type=LiveJob),
@@ -178,4 +228,6 @@ def _record(row: tuple[Any, ...]) -> Record:
         gpus=msgspec.json.decode(gpus, type=tuple[int, ...]),
         parts=msgspec.json.decode(parts, type=tuple[float, float, float, float]),
         why=why,
+        cancelled=bool(cancelled),
+        lost=lost,
     )

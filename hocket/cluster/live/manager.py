@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.attempts import Attempts
-from hocket.cluster.live.book import Book
+from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.commands import Commands
 from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.driver import Driver
@@ -160,19 +160,23 @@ class Manager:
     def _decide(self) -> None:
         book, now_s = self._book, self._book.now_s()
         actions = book.driver.decide(now_s)
-        for job, gpus in actions.placed.items():
-            record = book.records[job]
-            record.state, record.gpus, record.why = "running", tuple(gpus), ""
-            record.start_s = now_s if record.start_s is None else record.start_s
-            record.attempt += 1
-            run = book.begun(record)
-            self._database.put([record])
-            book.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
+        runs = [self._placed(job, gpus, now_s) for job, gpus in actions.placed.items()]
+        if runs:  # on disk, all at once, before anything of it happens
+            self._database.put([run.record for run in runs])
+        for run in runs:
             book.spawn(self._attempts.start(run))
         self._gatekeeper.let_go(actions)
         since = book.driver.transferring()
         servers = {job: sorted(set(book.runs[job].attempt.servers(book.cluster))) for job in since}
         self._transfers.take(since, servers, now_s)
+
+    def _placed(self, job: str, gpus: Sequence[int], now_s: float) -> Run:
+        record = self._book.records[job]
+        record.state, record.gpus, record.why = "running", tuple(gpus), ""
+        record.start_s = now_s if record.start_s is None else record.start_s
+        record.attempt += 1
+        self._book.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
+        return self._book.begun(record)
 
     def _where(self, record: Record) -> str:
         servers = dict.fromkeys(g // self._book.cluster.gpus_per_server for g in record.gpus)
@@ -184,6 +188,7 @@ class Manager:
             await asyncio.sleep(HELD_EVERY_S)
             self._gatekeeper.hold()
             self._book.keep_iterations()
+            self._database.write_notes()
 
 
 def _socket_path(folder: Path) -> Path:

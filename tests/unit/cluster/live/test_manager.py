@@ -180,6 +180,31 @@ def test_jobs_are_cancelled_wherever_they_are(tmp_path: Path) -> None:
     assert {r.state for r in records.values()} == {"cancelled"}
 
 
+def test_what_was_answered_is_not_forgotten(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, 100.0)], until_idle=False, keep=True) as cluster:
+        cluster.until(lambda s: (tmp_path / "a.ran").exists())
+        assert cluster.ask(Drain("node0", True)).notes[0].endswith("1 jobs are there")
+        assert cluster.ask(Cancel("a")).notes == ("a: cancelled",)
+        # The manager ends here, before it has seen any rank end.
+    with running(tmp_path, [noting("b", tmp_path)]) as cluster:
+        records = cluster.join()
+    assert (records["a"].state, records["a"].attempt) == ("cancelled", 1)
+    assert records["b"].gpus[0] >= 2
+    assert cluster.manager.status().drained == ("node0",)
+
+
+def test_what_cannot_be_kept_is_not_done(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, arrival_s=1e6)], until_idle=False) as cluster:
+        cluster.manager._database._connection.execute("pragma query_only = on")
+        with pytest.raises(HocketError, match="cannot be kept that it is to end"):
+            cluster.ask(Cancel("a"))
+        with pytest.raises(HocketError, match="node0 is as it was"):
+            cluster.ask(Drain("node0", True))
+        status = cluster.status()
+        assert (status.jobs[0].state, status.drained) == ("queued", ())
+        cluster.manager._database._connection.execute("pragma query_only = off")
+
+
 def test_a_drained_node_gets_no_job(tmp_path: Path) -> None:
     with running(tmp_path, until_idle=False) as cluster:
         assert cluster.ask(Drain("node0", True)).notes == (
