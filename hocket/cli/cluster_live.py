@@ -46,6 +46,9 @@ LabName = Annotated[str | None, typer.Option("--lab", help="Run in the nodes of 
 Listen = Annotated[str, typer.Option(help="Where ranks on other machines and commands reach the manager.")]
 PageAt = Annotated[str, typer.Option("--page", help="Where browsers find the cluster's page; off: nowhere.")]
 Restarts = Annotated[int, typer.Option(min=0, help="How often a job that fails is tried again.")]
+LostAfter = Annotated[
+    str, typer.Option(help="Of silence of a node, until its jobs are tried again elsewhere.")
+]
 State = Annotated[
     Path | None,
     typer.Option(
@@ -69,6 +72,7 @@ def run(
     listen: Listen = "127.0.0.1:0",
     page: PageAt = "off",
     restarts: Restarts = 3,
+    lost_after: LostAfter = "60s",
     state: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the cluster there, and go on if it is there.")
     ] = None,
@@ -88,7 +92,7 @@ def run(
     began_s = time.monotonic()
     with _folder(state) as folder, _nodes(folder, servers, engine, address, lab) as nodes:
         cluster = _cluster(len(nodes), gpus_per_server, memory, network_file)
-        manager = _manager(folder, cluster, nodes, placement, policy, seed, chunk, restarts)
+        manager = _manager(folder, cluster, nodes, placement, policy, seed, chunk, restarts, lost_after)
 
         async def work() -> None:
             try:
@@ -138,6 +142,7 @@ def serve(
     listen: Listen = "127.0.0.1:0",
     page: PageAt = "127.0.0.1:0",
     restarts: Restarts = 3,
+    lost_after: LostAfter = "60s",
     seed: options.Seed = 0,
 ) -> None:
     """Manage a cluster until it is stopped; jobs come from submit.
@@ -146,7 +151,7 @@ def serve(
     """
     with _nodes(state, servers, engine, address, lab) as nodes:
         cluster = _cluster(len(nodes), gpus_per_server, memory, network_file)
-        manager = _manager(state, cluster, nodes, placement, policy, seed, chunk, restarts)
+        manager = _manager(state, cluster, nodes, placement, policy, seed, chunk, restarts, lost_after)
         _until_stopped(_served(manager, state, listen, page, (), until_idle=False))
 
 
@@ -278,12 +283,16 @@ def _manager(
     seed: int,
     chunk: str,
     restarts: int,
+    lost_after: str,
 ) -> Manager:
     from hocket.cluster.live.clients import token_of
     from hocket.cluster.live.driver import warm
     from hocket.cluster.live.manager import Manager
-    from hocket.network import parse_bytes
+    from hocket.network import parse_bytes, parse_duration
 
+    lost_after_s = parse_duration(lost_after)
+    if lost_after_s <= 0:
+        raise HocketError(f"--lost-after {lost_after} is over at once; give e.g. 60s")
     # Before there is a manager: from then on its clock runs.
     with progress("loading the engine"):
         warm()
@@ -297,6 +306,7 @@ def _manager(
         seed=seed,
         chunk_bytes=parse_bytes(chunk),
         restarts=restarts,
+        lost_after_s=lost_after_s,
     )
     return manager
 

@@ -21,7 +21,13 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.control import Connection, Guest, TransportError, accept, connect, welcome
-from hocket.launch.gate import CHECKPOINT_VARIABLE, TOKEN_VARIABLE, Gate, gate_of_environment
+from hocket.launch.gate import (
+    CHECKPOINT_VARIABLE,
+    TOKEN_VARIABLE,
+    Gate,
+    first_iteration,
+    gate_of_environment,
+)
 from hocket.launch.job import split_address
 
 TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"
@@ -145,12 +151,18 @@ def replay(
             os.pwrite(kept, b"%020d" % (iteration + 1), 0)
 
 
+def kept_path(checkpoint: str | Path) -> Path:
+    """Where rank 0 keeps how many iterations are over, in the folder of the job's own."""
+    return Path(checkpoint, "iterations")
+
+
 def main() -> None:
     """Replay what the environment says."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
-    kept = Path(os.environ[CHECKPOINT_VARIABLE], "iterations")
-    begin = int(kept.read_text() or 0) if kept.exists() else 0
+    kept = kept_path(os.environ[CHECKPOINT_VARIABLE])
+    # Not what is kept here: ranks on several disks would not agree.
+    begin = first_iteration()
     gate = gate_of_environment(begin)
     ring = None
     if traffic.leaders and traffic.place is not None:

@@ -77,7 +77,8 @@
       if (job.state === "running") used += job.gpus.length;
     }
     put("setup", `${state.placement} / ${state.policy} · ${state.nodes.length} nodes of ${state.gpus_per_server} GPUs · ${state.now_s.toFixed(0)} s`
-      + (state.drained.length ? ` · drained: ${state.drained.join(", ")}` : ""));
+      + (state.drained.length ? ` · drained: ${state.drained.join(", ")}` : "")
+      + (state.silent.length ? ` · no answer from ${state.silent.join(", ")}` : ""));
     put("running", counts.running);
     put("gpus", `on ${used} of ${state.nodes.length * state.gpus_per_server} GPUs`);
     put("queued", counts.queued);

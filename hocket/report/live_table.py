@@ -18,6 +18,8 @@ def live_table(status: Status) -> Table:
     ]
     if status.drained:
         parts.append(f"drained: {', '.join(status.drained)}")
+    if status.silent:
+        parts.append(f"no answer from {', '.join(status.silent)}")
     if status.average_jct_s is not None:
         parts.append(f"average JCT {status.average_jct_s:.2f} s of {len(finished)} finished")
     table = Table(title=" · ".join(parts), box=None)

@@ -21,7 +21,7 @@ def job(name, state="running", stage="computing", **changes):
 def state_of(*jobs, **changes):
     fields = {
         **{"now_s": 12.0, "placement": "lwf-1", "policy": "ada-srsf", "gpus_per_server": 2},
-        **{"nodes": ("node0", "node1"), "drained": (), "jobs": jobs, "average_jct_s": None},
+        **{"nodes": ("node0", "node1"), "drained": (), "silent": (), "jobs": jobs, "average_jct_s": None},
         "transfers": (TransferSpan("a", (0, 1), 2.0, 3.0), TransferSpan("a", (0, 1), 4.0, None)),
     }
     return msgspec.json.encode(Status(**fields | changes))
@@ -51,10 +51,10 @@ def test_changes_are_seen_and_nobody_else_is_asked(browser, served):
     assert browser.execute_script(bars, "#network-plot") == 4
 
     ended = job("a", "finished", "finished", iteration=10, finish_s=14.0, jct_s=14.0)
-    served.state = state_of(ended, job("b"), now_s=15.0, drained=("node1",), average_jct_s=14.0)
+    served.state = state_of(ended, job("b"), now_s=15.0, drained=("node1",), silent=("node0",), average_jct_s=14.0)
     wait_until(browser, lambda driver: text(driver, "#over") == "1")
     assert "14.00" in text(browser, "#jct")
-    assert "drained: node1" in text(browser, "#setup")
+    assert "drained: node1 · no answer from node0" in text(browser, "#setup")
     assert browser.execute_script(bars, "#gpu-plot") == 4
     asked = set(requested(browser)) - {"data:,"}
     assert asked == {served.url, served.url + "state"}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable
 
 from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.jobs import command_of, environments
-from hocket.cluster.live.nodes import NodeError
+from hocket.cluster.live.nodes import Node, NodeError, text_of
+from hocket.cluster.live.watch import Watch
 from hocket.launch.control import UNIX
+from hocket.launch.traffic import kept_path
 
 LOOK_EVERY_S = 0.05
+_ASIDE_S = 2.0  # what is asked beside the watch, which waits for it
+_CANCEL_S = 5.0  # of silence, until a job that was cancelled is over without its node
 _RETRY_S = 1.0  # until a job that failed is tried again
 
 
@@ -20,13 +24,23 @@ class Attempts:
     """Starts ranks and watches them.
 
     ``token``: the cluster's; ``gate``: the path of the gate's socket; ``restarts``: how often a job that
-    fails is tried again; ``chunk_bytes``: after how many bytes replayed jobs ask again. ``address``: the
-    gate's for ranks that do not have this machine's files.
+    fails is tried again; ``chunk_bytes``: after how many bytes replayed jobs ask again; ``lost_after_s``: of
+    a node's silence, until its jobs go back to the queue. ``address``: the gate's for other machines.
     """
 
-    def __init__(self, book: Book, token: str, *, gate: str, restarts: int, chunk_bytes: float) -> None:
+    def __init__(
+        self,
+        book: Book,
+        token: str,
+        *,
+        gate: str,
+        restarts: int,
+        chunk_bytes: float,
+        lost_after_s: float,
+    ) -> None:
         self._book, self._token, self._gate = book, token, gate
-        self._restarts, self._chunk_bytes = restarts, chunk_bytes
+        self._restarts, self._chunk_bytes, self._lost_after_s = restarts, chunk_bytes, lost_after_s
+        self._watches = [Watch(node, lost_after_s) for node in book.nodes]
         self.address = ""
 
     async def start(self, run: Run) -> None:
@@ -46,90 +60,135 @@ class Attempts:
                 run.attempt,
                 self._book.cluster,
                 leaders=leaders,
-                gates=[local if nodes[s].shares_files else self.address for s in servers],
+                gates=[local if nodes[s].here else self.address for s in servers],
                 token=run.attempt.token(self._token),
                 checkpoint=str(checkpoint.resolve()),
                 begin=run.record.iteration,
                 chunk_bytes=int(self._chunk_bytes if preemptive else max(1.0, job.size_bytes)),
             )
-            command, folder = command_of(job), job.folder or "."
+            folder = "." if job.is_traffic or job.folder is None else job.folder
             for rank, server in enumerate(servers):
+                if run.ending is not None:
+                    break  # it was cancelled meanwhile
+                command = command_of(job, nodes[server].python)
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, OSError) as error:
             self._book.note(f"cannot be started: {error}", job.id)
             run.ending = run.ending or ("failed", str(error))
-        run.started = True
+        run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:
         """See which ranks have ended, and what that means for their jobs."""
-        while True:
-            conditions: list[dict[str, int | None] | None] = []
-            # Only those that had been started before any node was asked.
-            runs = [run for run in self._book.runs.values() if run.started]
-            for node in self._book.nodes:
-                try:
-                    conditions.append(await node.conditions())
-                except NodeError as error:
-                    self._book.note(f"{error}")
-                    conditions.append(None)
-            for run in runs:
-                if self._book.runs.get(run.record.job.id) is run:
-                    await self._look_at(run, conditions)
-            await asyncio.sleep(LOOK_EVERY_S)
+        loop = asyncio.get_running_loop()
+        last_s = loop.time()
+        try:
+            while True:
+                # A node that does not answer keeps nobody else waiting.
+                await asyncio.wait([watch.ask() for watch in self._watches], timeout=LOOK_EVERY_S)
+                now_s = loop.time()
+                for server, watch in enumerate(self._watches):
+                    if watch.take(now_s - last_s):
+                        await self._end_strays(watch)
+                    if watch.turned():
+                        self._turn(server, watch)
+                last_s = now_s
+                for run in list(self._book.runs.values()):
+                    if run.started_s is not None and self._book.runs.get(run.record.job.id) is run:
+                        await self._look_at(run, run.started_s)
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            for watch in self._watches:
+                watch.end()
 
-    async def _look_at(self, run: Run, conditions: Sequence[dict[str, int | None] | None]) -> None:
-        nodes, servers = self._book.nodes, run.attempt.servers(self._book.cluster)
-        running, failed = [], run.ending is not None
-        for rank, server in enumerate(servers):
-            known = conditions[server]
-            if known is None:
-                return  # what runs there is not known
-            key = run.attempt.key(rank)
-            if key not in known:
+    def _turn(self, server: int, watch: Watch) -> None:
+        """Place nobody on a node that does not answer, or again on one that does."""
+        name = watch.node.name
+        self._book.set_silent(name, silent=watch.late)
+        self._book.note(watch.why or f"{name} does not answer" if watch.late else f"{name} answers again")
+        self._book.decide_soon()
+
+    async def _end_strays(self, watch: Watch) -> None:
+        """End ranks of attempts that are over, which a node that was lost has brought back."""
+        node, said = watch.node, watch.answer() or {}
+        over = [key for key in said if key.rpartition("-")[0] not in self._book.by_attempt]
+        watch.strays = any(said[key] is None for key in over)
+        await _aside((node.stop if said[key] is None else node.forget, key) for key in over)
+
+    async def _look_at(self, run: Run, started_s: float) -> None:
+        running: list[tuple[Node, str]] = []
+        ended: list[tuple[Node, str]] = []
+        left, lost = False, set()
+        patience_s = _CANCEL_S if run.record.cancelled else self._lost_after_s
+        for rank, server in enumerate(run.attempt.servers(self._book.cluster)):
+            watch, key = self._watches[server], run.attempt.key(rank)
+            known = watch.answer(started_s)
+            if known is None or known.get(key, 0) is None:
+                if watch.quiet_s >= patience_s:
+                    lost.add(watch.node.name)
+                    continue
+                left = True
+                if known is not None and not watch.late:
+                    running.append((watch.node, key))
+            elif key not in known:
                 # The manager was ended between writing the attempt down and starting it.
-                failed = True
                 run.ending = run.ending or ("failed", f"rank {rank} was not started")
-                continue
-            status = known[key]
-            if status is None:
-                running.append((rank, server))
-            elif status != 0 and run.ending is None:
-                failed = True
-                why = await self._why(rank, server, key, status)
-                run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
-        if failed and running:
-            for rank, server in running:
-                with contextlib.suppress(NodeError):
-                    await nodes[server].stop(run.attempt.key(rank))
-        elif not running:
-            self._ended(run)
-            for rank, server in enumerate(servers):
-                with contextlib.suppress(NodeError):
-                    await nodes[server].forget(run.attempt.key(rank))
+            else:
+                ended.append((watch.node, key))
+                if (status := known[key]) and run.ending is None:
+                    why = await self._why(rank, watch.node, key, status)
+                    run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
+        if lost and run.ending is None:
+            names = ", ".join(sorted(lost))
+            run.ending, run.lost = ("failed", f"{names} has not answered for {self._lost_after_s:g} s"), True
+        if left:
+            if run.ending is not None:
+                await _aside((node.stop, key) for node, key in running)
+            return
+        self._ended(run, await self._kept(run))
+        await _aside((node.forget, key) for node, key in ended)
+        self._book.changed.set()
 
-    async def _why(self, rank: int, server: int, key: str, status: int) -> str:
+    async def _why(self, rank: int, node: Node, key: str, status: int) -> str:
         ended = f"status {status}" if status >= 0 else f"signal {-status}"
-        node, said = self._book.nodes[server], ""
-        with contextlib.suppress(NodeError):
-            lines = (await node.output(key)).strip().splitlines()
-            said = f": {lines[-1][:300]}" if lines else ""
+        said = ""
+        with contextlib.suppress(NodeError, TimeoutError):
+            async with asyncio.timeout(_ASIDE_S):
+                lines = (await node.output(key)).strip().splitlines()
+                said = f": {lines[-1][:300]}" if lines else ""
         return f"rank {rank} on {node.name} ended with {ended}{said}"
 
-    def _ended(self, run: Run) -> None:
-        """All processes of an attempt have ended: its job is over, or tried again."""
+    async def _kept(self, run: Run) -> int:
+        """How many iterations a replayed job has run, also while it had nobody to tell."""
+        if not run.record.job.is_traffic:
+            return 0
+        path = str(kept_path(self._book.checkpoint(run.record).resolve()))
+        watch = self._watches[run.attempt.servers(self._book.cluster)[0]]
+        if watch.late and not watch.node.shares_files:
+            return 0  # with its node
+        with contextlib.suppress(NodeError, TimeoutError, ValueError):
+            async with asyncio.timeout(_ASIDE_S):
+                return int(text_of(path) if watch.node.shares_files else await watch.node.text(path))
+        return 0
+
+    def _ended(self, run: Run, kept: int) -> None:
+        """All processes of an attempt have ended, or are lost: its job is over, or tried again."""
         book, record = self._book, run.record
         job, now_s = record.job.id, book.now_s()
-        record.iteration = max(record.iteration, book.driver.done(job))
+        record.iteration = min(record.job.iterations, max(record.iteration, book.driver.done(job), kept))
         parts = book.driver.withdraw(job, now_s)
         seconds = (parts.computing_s, parts.gpu_wait_s, parts.transferring_s, parts.network_wait_s)
         a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
         record.parts = (a, b, c, d)
         del book.runs[job], book.by_attempt[run.attempt.name]
+        # A rank that is lost to us alone comes again, and is told that it was given up.
+        for link in run.links.values():
+            link.close()
+        record.lost += run.lost
         state, why = run.ending or ("finished", "")
-        if state == "failed" and record.attempt <= self._restarts:
+        if state == "failed" and record.attempt - record.lost <= self._restarts:
             book.note(f"{why}; it is tried again", job)
             record.state, record.why = "queued", why
-            if record.job.step is None and not any(book.checkpoint(record).glob("*")):
+            if record.job.command is not None and not any(book.checkpoint(record).glob("*")):
                 record.iteration = 0  # it has kept nothing
             book.make_known([record])
             book.database.put([record])
@@ -140,7 +199,6 @@ class Attempts:
                 record.iteration = record.job.iterations
             book.note(f"{state}{': ' if why else ''}{why}", job)
             book.database.put([record])
-            book.changed.set()
         book.decide_soon()
 
     def _try_again(self, record: Record) -> None:
@@ -161,3 +219,12 @@ class Attempts:
             if not left:
                 return
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _aside(work: Iterable[tuple[Callable[[str], Awaitable[None]], str]]) -> None:
+    """Ask nodes for something that can be asked again: none of them holds up the watch for long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ASIDE_S):
+            for ask, key in work:
+                with contextlib.suppress(NodeError):
+                    await ask(key)

@@ -25,13 +25,15 @@ class Run:
         self.links: dict[int, RankLink] = {}
         self.computes: dict[int, int] = {}
         self.transfer: int | None = None
-        self.started = False
+        self.started_s: float | None = None  # of the loop's time, when all of its ranks had been
         self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
+        self.lost = False  # with a node
 
 
 class Book:
     """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
 
+    ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
     ``decide`` is called soon after anything has come up; ``events`` counts what has. ``changed`` is set when
     somebody should look, at ``failure``, say: what went wrong where nobody could be told.
     """
@@ -52,6 +54,10 @@ class Book:
         self.records = {record.job.id: record for record in database.jobs()}
         self.runs: dict[str, Run] = {}
         self.by_attempt: dict[str, Run] = {}
+        self.drained = database.drained()
+        self.silent: set[str] = set()
+        for node in self.nodes:
+            self._place_there(node.name)
         self.events = 0
         self.changed = asyncio.Event()
         self.failure: BaseException | None = None
@@ -66,6 +72,21 @@ class Book:
     def note(self, what: str, job: str | None = None) -> None:
         """Write down what happened."""
         self.database.note(self.now_s(), job, what)
+
+    def set_drained(self, name: str, *, drained: bool) -> None:
+        """Place nobody on a node any more, or again, since somebody wants that; kept before it is done."""
+        self.database.drain(name, on=drained)
+        (self.drained.add if drained else self.drained.discard)(name)
+        self._place_there(name)
+
+    def set_silent(self, name: str, *, silent: bool) -> None:
+        """Place nobody on a node that does not answer, or again on one that does."""
+        (self.silent.add if silent else self.silent.discard)(name)
+        self._place_there(name)
+
+    def _place_there(self, name: str) -> None:
+        server = [node.name for node in self.nodes].index(name)
+        self.driver.drain(server, on=name in self.drained or name in self.silent)
 
     def checkpoint(self, record: Record) -> Path:
         """The folder that all attempts at a job share."""

@@ -34,10 +34,6 @@ class Commands:
         self._book, self._transfers = book, transfers
         self._placement, self._policy = placement, policy
         self._number = max((record.number for record in book.records.values()), default=0)
-        names = [node.name for node in book.nodes]
-        self._drained = book.database.drained() & set(names)
-        for name in self._drained:
-            book.driver.drain(names.index(name), on=True)
 
     async def serve(self, request: FromClient) -> Answer:
         """A command's request; raises HocketError for one that cannot be served."""
@@ -67,6 +63,7 @@ class Commands:
                 continue
             check_program(job, f"job '{job.id}'")
             self._book.driver.check(job)
+            self._check_files(job)
             self._number += 1
             arrival_s = now_s + job.arrival_s
             new.append(
@@ -89,6 +86,14 @@ class Commands:
                 self._book.records[record.job.id] = record
                 self._book.arrives(record)
         return notes
+
+    def _check_files(self, job: LiveJob) -> None:
+        apart = [node.name for node in self._book.nodes if not node.shares_files]
+        if job.step is not None and apart:
+            raise HocketError(
+                f"job '{job.id}' replays files of this machine, and {apart[0]} has others; give all nodes "
+                "one file system with --state and the jobs in it, or leave out step and plan"
+            )
 
     def _cancel(self, job: str) -> str:
         book, record = self._book, self._book.records.get(job)
@@ -119,11 +124,9 @@ class Commands:
         if name not in names:
             raise UnknownNameError("node", name, names)
         try:
-            book.database.drain(name, on=on)
+            book.set_drained(name, drained=on)
         except sqlite3.Error as error:
             raise HocketError(f"{name} is as it was, the change cannot be kept: {error}") from None
-        (self._drained.add if on else self._drained.discard)(name)
-        book.driver.drain(names.index(name), on=on)
         there = sum(names.index(name) in run.attempt.servers(book.cluster) for run in book.runs.values())
         book.note(f"{name} is {'drained' if on else 'in use again'}")
         book.decide_soon()
@@ -143,7 +146,8 @@ class Commands:
             policy=self._policy,
             gpus_per_server=book.cluster.gpus_per_server,
             nodes=tuple(node.name for node in book.nodes),
-            drained=tuple(sorted(self._drained)),
+            drained=tuple(sorted(book.drained)),
+            silent=tuple(sorted(book.silent)),
             jobs=tuple(self._job_status(record) for record in records),
             transfers=self._transfers.spans(),
             average_jct_s=sum(times) / len(times) if times else None,

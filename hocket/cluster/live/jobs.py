@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,12 +199,12 @@ def environments(
     return found
 
 
-def command_of(job: LiveJob) -> list[str]:
-    """What each rank executes."""
+def command_of(job: LiveJob, python: str) -> list[str]:
+    """What each rank executes; ``python``: the interpreter of its machine."""
     if job.command is not None:
         return list(job.command)
     if job.step is not None:
         assert job.plan is not None
-        program = [sys.executable, "-P", "-m", "hocket.runtime.replay.rank"]
+        program = [python, "-P", "-m", "hocket.runtime.replay.rank"]
         return [*program, job.step, job.plan, str(job.iterations)]
-    return [sys.executable, "-P", "-m", "hocket.launch.traffic"]
+    return [python, "-P", "-m", "hocket.launch.traffic"]

@@ -23,7 +23,7 @@ from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.jobs import LiveJob
 from hocket.cluster.live.messages import Status
-from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.launch.gate import HELD_EVERY_S
@@ -36,6 +36,7 @@ class Manager:
     """Runs the jobs of the cluster in ``folder`` on ``nodes``.
 
     ``token``: what commands have to know; ``restarts``: how often a job that fails is tried again;
+    ``lost_after_s``: of silence of a node, until its jobs go back to the queue and may run elsewhere.
     ``on_change`` is called now and then. To be run once, with :meth:`run`.
     """
 
@@ -51,6 +52,7 @@ class Manager:
         seed: int = 0,
         chunk_bytes: float = 4e6,
         restarts: int = 3,
+        lost_after_s: float = 60.0,
     ) -> None:
         assert len(nodes) == cluster.num_servers
         driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
@@ -69,7 +71,12 @@ class Manager:
         self._transfers = TransferLog()
         self._gatekeeper = Gatekeeper(self._book, token)
         self._attempts = Attempts(
-            self._book, token, gate=str(self._socket), restarts=restarts, chunk_bytes=chunk_bytes
+            self._book,
+            token,
+            gate=str(self._socket),
+            restarts=restarts,
+            chunk_bytes=chunk_bytes,
+            lost_after_s=lost_after_s,
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
         self._server = Server(self._gatekeeper, self._commands.serve, self._book.note)
@@ -108,6 +115,7 @@ class Manager:
         try:
             self.address = self._attempts.address = await self._server.open(host, port, str(self._socket))
             book.note(f"manager at {self.address}")
+            check_reachable(self.address, book.nodes)
             opened()
             self._take_over()
             self._commands.submit(jobs)
@@ -150,7 +158,7 @@ class Manager:
         for record in left:
             if record.state == "running":
                 run = book.begun(record)
-                run.started = True
+                run.started_s = 0.0
                 book.driver.adopt(record.job.id, record.gpus, now_s)
             else:
                 book.arrives(record)

@@ -65,7 +65,10 @@ class TransferSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as it is; ``average_jct_s``: of finished jobs, None where there is none."""
+    """The cluster as it is; ``average_jct_s``: of finished jobs, None where there is none.
+
+    ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
+    """
 
     now_s: float
     placement: str
@@ -73,6 +76,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_server: int
     nodes: tuple[str, ...]
     drained: tuple[str, ...]
+    silent: tuple[str, ...]
     jobs: tuple[JobStatus, ...]
     transfers: tuple[TransferSpan, ...]
     average_jct_s: float | None

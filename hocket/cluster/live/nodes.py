@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ipaddress
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +15,8 @@ from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import Node as LabNode
 from hocket.lab.links import free_port
+from hocket.launch.control import host_towards
+from hocket.launch.job import split_address
 from hocket.launch.ranks import Ranks, Wrap
 
 
@@ -23,13 +27,16 @@ class NodeError(Exception):
 class Node(Protocol):
     """One server of the cluster; every method raises NodeError where it cannot be reached.
 
-    ``name`` as users call it; ``address`` where its ranks are reached; ``shares_files``: whether it has this
-    machine's files, sockets among them.
+    ``name`` as users call it; ``address`` where its ranks are reached, "" while that is not known; ``python``
+    the interpreter there. ``shares_files``: whether it has this machine's files, ``here``: whether it is this
+    machine, or a part of it, so that sockets are among them.
     """
 
     name: str
     address: str
+    python: str
     shares_files: bool
+    here: bool
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
@@ -57,11 +64,16 @@ class Node(Protocol):
         """A rank that has ended is not asked about any more."""
         ...
 
+    async def text(self, path: str) -> str:
+        """What is in a small file there, "" where there is none."""
+        ...
+
 
 class LocalNode:
     """A node on this machine, its ranks kept track of in ``folder``; in ``place``, a lab's, where given."""
 
-    shares_files = True
+    python = sys.executable
+    shares_files = here = True
 
     def __init__(self, name: str, folder: Path, lab: Lab | None = None, place: LabNode | None = None) -> None:
         self.name = name
@@ -108,6 +120,39 @@ class LocalNode:
     async def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
         self._ranks.forget(key)
+
+    async def text(self, path: str) -> str:
+        """What is in a small file there, "" where there is none."""
+        return text_of(path)
+
+
+def text_of(path: str) -> str:
+    """What is in a small file of this machine, "" where there is none."""
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def check_reachable(gate: str, nodes: Sequence[Node]) -> None:
+    """Refuse a gate, at host:port, that nodes on other machines cannot reach; raises HocketError."""
+    host, _ = split_address(gate)
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if not (address.is_loopback or address.is_unspecified):
+        return
+    for node in nodes:
+        if node.address and not node.here:
+            raise HocketError(
+                f"--listen {host}: {node.name} ({node.address}) is another machine and cannot ask this one "
+                f"there; give the address under which it finds this machine, e.g. {_own_address(node)}:0"
+            )
+
+
+def _own_address(node: Node) -> str:
+    try:
+        return host_towards(f"{node.address}:1")
+    except HocketError:
+        return "10.0.0.1"
 
 
 def _inside(

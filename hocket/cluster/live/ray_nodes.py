@@ -1,22 +1,41 @@
 """The nodes of a Ray cluster: an actor on each starts ranks as processes of that machine and watches them.
 
-An actor that dies is started again by Ray, and finds its ranks in its folder: they go on meanwhile.
+An actor that dies is started again, by Ray or by us, and finds its ranks in its folder: they go on meanwhile.
+Which machine is which node is kept in the cluster's folder, so a node is the same one whatever address and
+number Ray gives its machine the next time; one that is not there counts as one that does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import platform
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hocket.cluster.live.nodes import Node, NodeError
+import msgspec
+
+from hocket.cluster.live.nodes import Node, NodeError, text_of
+from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
+from hocket.launch.gate import CHECKPOINT_VARIABLE
 from hocket.launch.ranks import Ranks
 
 _ANSWER_S = 30.0
 _TRIES = 5
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What an actor says of its machine: its interpreter, a file of ours as it sees it, its boot's id."""
+
+    python: str
+    seen: str
+    boot: str
 
 
 class RankActor:
@@ -24,6 +43,10 @@ class RankActor:
 
     def __init__(self, folder: str) -> None:
         self._ranks = Ranks(folder)
+
+    def machine(self, path: str) -> Machine:
+        """What this machine is; ``path``: of the manager's token."""
+        return machine_seeing(path)
 
     def free_port(self, host: str) -> int:
         """A port of ``host`` that nobody listens at."""
@@ -33,8 +56,10 @@ class RankActor:
     def start(self, key: str, command: list[str], environment: dict[str, str], folder: str) -> str:
         """Start a rank; why it cannot be, or ""."""
         try:
+            if checkpoint := environment.get(CHECKPOINT_VARIABLE):  # this machine may have other disks
+                Path(checkpoint).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._ranks.start(key, command, environment, folder)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a null byte in a command is a ValueError
             return str(error)
         return ""
 
@@ -54,86 +79,163 @@ class RankActor:
         """A rank that has ended is not asked about any more."""
         self._ranks.forget(key)
 
-    def sees(self, path: str) -> bool:
-        """Whether a file of the manager's machine is one of this machine's."""
-        return Path(path).exists()
+    def text(self, path: str) -> str:
+        """What is in a small file here, "" where there is none."""
+        return text_of(path)
 
 
 class RayNode:
-    """A node of a Ray cluster."""
+    """A node of a Ray cluster, on the machine of that host name or address.
 
-    def __init__(self, name: str, address: str, actor: Any, *, shares_files: bool) -> None:
-        self.name, self.address, self.shares_files = name, address, shares_files
+    ``kept``: the folder of that machine in which its ranks are kept track of; ``token``: the file by which we
+    find out whether it has this machine's files.
+    """
+
+    def __init__(self, ray: Any, name: str, machine: str, kept: Path, token: Path) -> None:
+        self.name, self.address, self.python = name, "", sys.executable
+        self.shares_files, self.here = True, False
+        self._ray, self._machine, self._kept, self._token = ray, machine, kept, token
+        self._actor: Any = None
+        self._reaching = asyncio.Lock()
+
+    def reach(self) -> None:
+        """Have an actor there; NodeError where Ray has no such machine now."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        for found in alive(self._ray):
+            if self._machine in names_of(found):
+                break
+        else:
+            raise NodeError(f"{self.name} does not answer: '{self._machine}' is not in the Ray cluster")
+        pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
+        made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
+        actor = made.options(scheduling_strategy=pinned).remote(str(self._kept))
+        theirs: Machine = self._ray.get(actor.machine.remote(str(self._token)), timeout=_ANSWER_S)
+        ours = machine_seeing(str(self._token))
+        self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
+        self.shares_files = theirs.seen == ours.seen
+        self.here = self.shares_files and theirs.boot == ours.boot
         self._actor = actor
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
-        return int(await self._answered(self._actor.free_port.remote(self.address)))
+        if self._actor is None:  # its address is not known before
+            await self._asked("conditions")
+        return int(await self._asked("free_port", self.address))
 
     async def start(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
     ) -> None:
         """Start a rank; nothing happens where it was started before."""
-        why = await self._answered(self._actor.start.remote(key, list(command), dict(environment), folder))
+        why = await self._asked("start", key, list(command), dict(environment), folder)
         if why:
             raise NodeError(f"{self.name}: {why}")
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""
-        found: dict[str, int | None] = await self._answered(self._actor.conditions.remote())
+        found: dict[str, int | None] = await self._asked("conditions")
         return found
 
     async def stop(self, key: str) -> None:
         """Ask a rank to end, and make it some seconds later."""
-        await self._answered(self._actor.stop.remote(key))
+        await self._asked("stop", key)
 
     async def output(self, key: str) -> str:
         """The end of what a rank printed."""
-        return str(await self._answered(self._actor.output.remote(key)))
+        return str(await self._asked("output", key))
 
     async def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
-        await self._answered(self._actor.forget.remote(key))
+        await self._asked("forget", key)
 
-    async def _answered(self, answer: Awaitable[Any]) -> Any:
-        from ray.exceptions import RayError
+    async def text(self, path: str) -> str:
+        """What is in a small file there, "" where there is none."""
+        return str(await self._asked("text", path))
+
+    async def _asked(self, method: str, *arguments: Any) -> Any:
+        from ray.exceptions import RayError, RayTaskError
 
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await answer
+                async with self._reaching:
+                    if self._actor is None:
+                        await asyncio.to_thread(self.reach)
+                return await getattr(self._actor, method).remote(*arguments)
         except (RayError, TimeoutError) as error:
+            if not isinstance(error, RayTaskError):
+                self._actor = None  # its machine may come back as another node of Ray's
             raise NodeError(f"{self.name} does not answer: {str(error).partition(chr(10))[0]}") from None
 
 
-def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
-    """``count`` nodes, or one of each machine, of the Ray cluster that ``ray`` is connected to.
+def machine_seeing(path: str) -> Machine:
+    """This machine, as it sees the file at ``path``."""
+    seen = hashlib.sha256(text_of(path).encode()).hexdigest()
+    return Machine(sys.executable, seen, text_of(_BOOT) or platform.node())
 
-    Where there is one machine it is all of them; else no more are taken than there are.
+
+def alive(ray: Any) -> list[Any]:
+    """The nodes that Ray has now, by address."""
+    return sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeManagerAddress"]))
+
+
+def names_of(node: Any) -> tuple[str, str]:
+    """What a machine of Ray's can be called by: its host's name, its address."""
+    return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
+
+
+def machines_of(found: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
+    """The machine of each node by the node's name, as it was when the cluster in ``folder`` was begun.
+
+    A new cluster has ``count`` nodes, or one of each machine of ``found``; where there is one machine it is
+    all of them. A machine goes by its host's name, or by its address where several have that name.
 
     Raises
     ------
     HocketError
-        When the cluster has fewer machines.
+        When there are fewer machines, or the cluster has another number of nodes.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    alive = sorted((n for n in ray.nodes() if n["Alive"]), key=lambda n: str(n["NodeManagerAddress"]))
-    wanted = len(alive) if count is None else count
-    if len(alive) == 1:
-        alive *= wanted
-    if wanted > len(alive):
+    path = folder / "ray-nodes.json"
+    if path.exists():
+        known = convert_document(read_document(path), dict[str, str], str(path))
+        if count is not None and count != len(known):
+            raise HocketError(
+                f"{count} servers, and the cluster in {folder} has {len(known)}; give --servers {len(known)}"
+            )
+        return known
+    hosts = Counter(names_of(node)[0] for node in found)
+    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, found)]
+    wanted = len(machines) if count is None else count
+    if len(machines) == 1:
+        machines *= wanted
+    if wanted > len(machines):
         raise HocketError(
-            f"{wanted} servers, and the Ray cluster has {len(alive)} nodes; give --servers {len(alive)}"
+            f"{wanted} servers, and the Ray cluster has {len(machines)} nodes; give --servers {len(machines)}"
         )
-    probe = folder.resolve() / "token"
-    actor_of = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
+    known = {f"node{place}": machine for place, machine in enumerate(machines[:wanted])}
+    write_json(known, path)
+    return known
+
+
+def ray_nodes(ray: Any, folder: Path, count: int | None) -> list[Node]:
+    """The nodes, of the Ray cluster that ``ray`` is connected to, of the cluster in ``folder``.
+
+    Raises
+    ------
+    HocketError
+        When there are not as many, or none of them answers.
+    """
+    token = folder.resolve() / "token"
+    # Other clusters, of other machines, may have folders of the same name.
+    kept = folder.resolve() / "ray" / hashlib.sha256(text_of(str(token)).encode()).hexdigest()[:16]
     nodes: list[Node] = []
-    for place, machine in enumerate(alive[:wanted]):
-        pinned = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
-        # Where ranks are kept track of must not depend on who asks, and is a folder of that machine.
-        kept = folder.resolve() / f"ray{place}"
-        actor = actor_of.options(scheduling_strategy=pinned).remote(str(kept))
-        shares = bool(ray.get(actor.sees.remote(str(probe))))
-        address = str(machine["NodeManagerAddress"])
-        nodes.append(RayNode(f"node{place}", address, actor, shares_files=shares))
+    absent: list[str] = []
+    for name, machine in machines_of(alive(ray), folder, count).items():
+        node = RayNode(ray, name, machine, kept / name, token)
+        nodes.append(node)
+        try:
+            node.reach()
+        except (NodeError, ray.exceptions.RayError) as error:
+            absent.append(str(error))
+    if len(absent) == len(nodes):
+        raise HocketError(f"{absent[0]}; {folder}/ray-nodes.json says which machine each node is")
     return nodes

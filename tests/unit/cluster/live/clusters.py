@@ -128,11 +128,14 @@ def running(
     keep: bool = False,
     memory: float = 10.0,
     chunk_bytes: float = 5e4,
+    lost_after_s: float = 60.0,
+    nodes: Sequence[Node] | None = None,
 ) -> Iterator[Running]:
     """A cluster on this machine; ``keep``: ranks go on when the block ends."""
     warmed()
+    nodes = local_nodes(folder, servers) if nodes is None else nodes
+    servers = len(nodes)
     cluster = Cluster(num_servers=servers, gpus_per_server=gpus, gpu_memory_bytes=memory)
-    nodes = local_nodes(folder, servers)
     manager = Manager(
         folder,
         cluster,
@@ -142,6 +145,7 @@ def running(
         token=TOKEN,
         restarts=restarts,
         chunk_bytes=chunk_bytes,
+        lost_after_s=lost_after_s,
     )
     found = Running(manager, nodes)
     found.open(jobs, until_idle=until_idle)

@@ -1,0 +1,69 @@
+"""A node, asked again and again what became of its ranks: what it said last, and since when it is silent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hocket.cluster.live.nodes import Node, NodeError
+
+Conditions = dict[str, int | None]
+
+_LATE_S = 5.0
+_MOST_ROUND_S = 1.0
+
+
+class Watch:
+    """What is known of a node's ranks.
+
+    ``quiet_s``: for how long it has owed us an answer, 0 while it gives them. Only time in which we ran
+    counts: whoever was stopped, or suspended with its machine, has not waited. ``why``: it does not answer.
+    ``strays``: whether it has ranks that are to end. ``late``, set by :meth:`turned`: nobody is to be placed
+    there, as it does not answer, or has only just come back with strays.
+    """
+
+    def __init__(self, node: Node, most_late_s: float) -> None:
+        self.node = node
+        self.quiet_s = 0.0
+        self.why = ""
+        self.late = self.strays = False
+        self._late_s = min(_LATE_S, most_late_s)
+        self._question: asyncio.Task[Conditions] | None = None
+        self._asked_s = self._answer_asked_s = 0.0
+        self._answer: Conditions | None = None
+
+    def ask(self) -> asyncio.Task[Conditions]:
+        """Ask, unless the last question is open."""
+        if self._question is None:
+            self._asked_s = asyncio.get_running_loop().time()
+            self._question = asyncio.create_task(self.node.conditions())
+        return self._question
+
+    def take(self, round_s: float) -> bool:
+        """Take in the answer if there is one; ``round_s``: since the last call. Whether there was one."""
+        question = self._question
+        if question is not None and question.done():
+            self._question = None
+            try:
+                self._answer, self._answer_asked_s = question.result(), self._asked_s
+            except NodeError as error:
+                self.why = str(error)
+            else:
+                self.quiet_s, self.why = 0.0, ""
+                return True
+        self.quiet_s += min(round_s, _MOST_ROUND_S)
+        return False
+
+    def turned(self) -> bool:
+        """Whether it has become late, or answers again, since the last call."""
+        was = self.late
+        self.late = self.quiet_s >= self._late_s or (was and self.strays)
+        return was != self.late
+
+    def answer(self, since_s: float = 0.0) -> Conditions | None:
+        """What it said last; None if it was not asked after ``since_s``, in the loop's time."""
+        return self._answer if self._answer_asked_s > since_s else None
+
+    def end(self) -> None:
+        """Ask no more."""
+        if self._question is not None:
+            self._question.cancel()

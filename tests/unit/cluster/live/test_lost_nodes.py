@@ -1,0 +1,189 @@
+"""Nodes that do not answer, or that have other disks: nobody waits for them, and no job runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.messages import Cancel, Submit
+from hocket.cluster.live.nodes import LocalNode, NodeError
+from hocket.errors import HocketError
+from hocket.launch.gate import CHECKPOINT_VARIABLE, GIVEN_UP
+from tests.unit.cluster.live.clusters import LIMIT_S, Running, live_job, running
+from tests.unit.cluster.live.test_manager import events, noting, rank_of
+
+
+class Far(LocalNode):
+    """A node that can be out of reach, while its ranks go on, or hang; ``own``: its disk, if it has one."""
+
+    def __init__(self, folder: Path, k: int, own: Path | None = None) -> None:
+        super().__init__(f"node{k}", folder / f"node{k}")
+        self.gone = self.hangs = False
+        self.own = own
+        self.shares_files = own is None
+
+    async def conditions(self) -> dict[str, int | None]:
+        await self._reached()
+        return await super().conditions()
+
+    async def stop(self, key: str) -> None:
+        await self._reached()
+        await super().stop(key)
+
+    async def start(
+        self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
+    ) -> None:
+        await self._reached()
+        if self.own is not None:
+            self.own.mkdir(exist_ok=True)
+            environment = {**environment, CHECKPOINT_VARIABLE: str(self.own)}
+        await super().start(key, command, environment, folder)
+
+    async def forget(self, key: str) -> None:
+        await self._reached()
+        await super().forget(key)
+
+    async def text(self, path: str) -> str:
+        await self._reached()
+        return await super().text(path if self.own is None else str(self.own / Path(path).name))
+
+    async def _reached(self) -> None:
+        if self.hangs:
+            await asyncio.sleep(1e6)
+        if self.gone:
+            raise NodeError(f"{self.name} is out of reach")
+
+
+def far(folder: Path, count: int = 2) -> list[Far]:
+    return [Far(folder, k) for k in range(count)]
+
+
+def eventually(path: Path, text: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while text not in (path.read_text() if path.exists() else ""):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
+def placed(cluster: Running, name: str) -> int:
+    """The node that the job of that name is on; every node has one GPU."""
+    status = cluster.until(lambda s: any(j.id == name and j.iteration > 2 for j in s.jobs))
+    return next(job.gpus[0][0] for job in status.jobs if job.id == name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["gone", "hangs"])
+def test_jobs_of_a_lost_node_go_on_elsewhere_and_do_not_run_twice(tmp_path: Path, how: str) -> None:
+    nodes = far(tmp_path)
+    job = live_job("a", iterations=150)
+    with running(
+        tmp_path, [job], nodes=nodes, gpus=1, restarts=0, lost_after_s=1.0, until_idle=False
+    ) as cluster:
+        lost = placed(cluster, "a")
+        setattr(nodes[lost], how, True)
+        moved = cluster.until(lambda s: s.jobs[0].attempt == 2)
+        assert moved.silent == (f"node{lost}",)
+        assert moved.jobs[0].iteration > 2
+        # Its old rank, out of our reach, is told at the gate.
+        eventually(tmp_path / f"node{lost}" / "1-1-0.out", GIVEN_UP)
+        again = cluster.until(lambda s: s.jobs[0].state == "finished").jobs[0]
+        assert (again.gpus, again.attempt) == (((1 - lost, 0),), 2)
+        setattr(nodes[lost], how, False)
+        if how == "gone":
+            cluster.until(lambda s: not s.silent)
+            eventually(tmp_path / f"node{lost}" / "ended" / "1-1-0.out", GIVEN_UP)
+    said = [what for _, _, what in events(tmp_path)]
+    assert f"node{lost} has not answered for 1 s; it is tried again" in said
+    assert len(said) < 20  # it is not said again and again
+
+
+def test_a_job_on_a_node_that_does_not_answer_is_cancelled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.cluster.live.attempts._CANCEL_S", 0.2)
+    nodes = far(tmp_path)
+    with running(tmp_path, [live_job("a", iterations=10**6)], nodes=nodes, gpus=1) as cluster:
+        lost = nodes[placed(cluster, "a")]
+        lost.gone = True
+        assert cluster.ask(Cancel("a")).notes == ("a: cancelled",)
+        assert cluster.join()["a"].state == "cancelled"
+        lost.gone = False  # what is still there is ended behind us
+
+
+def test_a_node_that_hangs_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    nodes = far(tmp_path)
+    jobs = [live_job("a", iterations=10**6), noting("b", tmp_path)]
+    with running(tmp_path, jobs[:1], nodes=nodes, gpus=1, until_idle=False) as cluster:
+        nodes[placed(cluster, "a")].hangs = True
+        cluster.ask(Submit((jobs[1],)))
+        status = cluster.until(lambda s: s.jobs[1].state == "finished")
+        assert status.jobs[0].state == "running"
+        for node in nodes:
+            node.hangs = False
+
+
+def test_what_a_lost_node_brings_back_is_ended(tmp_path: Path) -> None:
+    nodes = far(tmp_path)
+
+    async def start() -> None:
+        await nodes[0].start("7-1-0", ["sh", "-c", "echo begun; exec sleep 100"], {}, ".")
+
+    asyncio.run(start())
+    eventually(tmp_path / "node0" / "7-1-0.out", "begun")
+    with running(tmp_path, nodes=nodes, until_idle=False):
+        eventually(tmp_path / "node0" / "ended" / "7-1-0.status", str(-signal.SIGTERM))
+
+
+@pytest.mark.slow
+def test_replayed_jobs_go_on_where_disks_are_apart(tmp_path: Path) -> None:
+    nodes = [Far(tmp_path, k, own=tmp_path / f"disk{k}") for k in range(2)]
+    job = live_job("a", 2, iterations=60)
+    with running(tmp_path, [job], nodes=nodes, gpus=1) as cluster:
+        cluster.until(lambda s: s.jobs[0].iteration >= 30)
+        os.kill(rank_of(tmp_path / "node1" / "1-1-1"), signal.SIGKILL)
+        again = cluster.until(lambda s: s.jobs[0].attempt == 2)
+        assert again.jobs[0].iteration >= 30
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 2)
+    assert record.parts[0] == pytest.approx(60 * 0.04, rel=0.2)  # none of them twice
+
+
+def test_files_that_a_node_does_not_have_are_not_replayed(tmp_path: Path) -> None:
+    nodes = [Far(tmp_path, k, own=tmp_path / f"disk{k}") for k in range(2)]
+    with (
+        running(tmp_path, nodes=nodes, until_idle=False) as cluster,
+        pytest.raises(HocketError, match="'a' replays files of this machine, and node0 has others"),
+    ):
+        cluster.ask(Submit((live_job("a", step="step.json", plan="plan.json"),)))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_gate_that_other_machines_cannot_reach_is_refused(tmp_path: Path, host: str) -> None:
+    from hocket.cluster.live.nodes import check_reachable
+
+    here, there = far(tmp_path)
+    check_reachable(f"{host}:1", [here, there])
+    there.here = False
+    there.address = ""  # not known yet
+    check_reachable(f"{host}:1", [here, there])
+    there.address = "192.0.2.7"
+    check_reachable("192.0.2.1:1", [here, there])
+    with pytest.raises(HocketError, match=r"node1 \(192.0.2.7\) is another machine and cannot ask"):
+        check_reachable(f"{host}:1", [here, there])
+
+
+def test_a_cluster_whose_gate_cannot_be_reached_is_not_begun(tmp_path: Path) -> None:
+    nodes = far(tmp_path)
+    nodes[1].here = False
+    nodes[1].address = "192.0.2.7"
+    with (
+        pytest.raises(HocketError, match="--listen 127.0.0.1: node1"),
+        running(tmp_path, nodes=nodes) as cluster,
+    ):
+        cluster.join()
