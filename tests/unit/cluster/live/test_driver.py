@@ -298,3 +298,45 @@ def test_programs_that_share_a_gpu_take_turns() -> None:
     assert driver.decide(0.2).compute == []  # what is left of "a" goes first
     driver.computed("a", 0, 2, 1)
     assert driver.decide(0.3).compute == mates
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_an_absence_of_any_length_is_caught_up_with_in_a_few_steps(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    ended: list[int] = []
+    end_task = decisions.end_task
+    monkeypatch.setattr(decisions, "end_task", lambda *state: ended.append(end_task(*state)))
+    driver = driven([job("a", gpus, iterations=10**6)])
+    driver.decide(0.0)
+    for rank in range(gpus):
+        driver.joined("a", rank, 900_000)
+    driver.decide(1.0)
+    assert driver.done("a") == 900_000
+    assert len(ended) == 2 * gpus
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    def caught_up() -> tuple[object, ...]:
+        driver = driven([job("a", gpus, iterations=50), job("b", 2, iterations=50)])
+        driver.decide(0.0)
+        for rank in range(gpus):
+            driver.joined("a", rank, 0)
+            driver.computed("a", rank, 0, 0)
+        driver.decide(1.0)
+        for rank in range(gpus):
+            driver.joined("a", rank, 30)
+        driver.decide(10.0)
+        done, stage, sent = driver.done("a"), driver.stage("a"), driver.state.jobs["sent"].tolist()
+        for rank in range(gpus):
+            driver.ask_compute("a", rank, 30, 1)
+        allowed = driver.decide(11.0).compute
+        return done, stage, sent, allowed, driver.withdraw("a", 12.0), driver.withdraw("b", 12.0)
+
+    at_once = caught_up()
+    assert at_once[0] == 30
+    monkeypatch.setattr(decisions, "_leap", lambda *_: None)
+    assert at_once == caught_up()
