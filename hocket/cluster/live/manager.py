@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ from hocket.cluster.live.messages import Status
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
 from hocket.cluster.live.transfer_log import TransferLog
+from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
 
 _WRITE_EVERY_S = 1.0
@@ -55,6 +58,7 @@ class Manager:
         lost_after_s: float = 60.0,
     ) -> None:
         assert len(nodes) == cluster.num_servers
+        self._socket = _socket_path(folder)
         driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
         self._database = Database(folder)
         settings = {
@@ -67,7 +71,6 @@ class Manager:
         self._book = Book(
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
-        self._socket = _socket_path(folder)
         self._transfers = TransferLog()
         self._gatekeeper = Gatekeeper(self._book, token)
         self._attempts = Attempts(
@@ -200,11 +203,22 @@ class Manager:
 
 
 def _socket_path(folder: Path) -> Path:
-    """Where this machine's ranks find the gate of the cluster in ``folder``, now and after a restart."""
+    """Where this machine's ranks find the gate of the cluster in ``folder``, now and after a restart.
+
+    A socket's path is short. Where the folder's is not, it is in one of its own beside others' files: whoever
+    could write there could take its place. HocketError then.
+    """
     path = folder.resolve() / "gate"
     if len(bytes(path)) <= _LONGEST_SOCKET:
         return path
     name = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:24]
     short = Path(tempfile.gettempdir(), f"hocket-{name}")
-    short.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        short.mkdir(mode=0o700)
+    found = short.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise HocketError(
+            f"{short} is to hold the gate's socket and is no folder of yours alone; remove it, or give "
+            f"a --state whose path has at most {_LONGEST_SOCKET - len('/gate')} bytes"
+        )
     return short / "gate"
