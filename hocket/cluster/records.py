@@ -90,6 +90,7 @@ JOB = np.dtype(
             np.int64,
         ),  # what its transfers alone add to computing, as keys count it: a + b * size, or less
         ("memory_class", np.int64),
+        ("draw", np.int64),  # what RAND draws its GPUs by: its place among all jobs
         ("arrival", np.int64),
         ("started", np.int64),
         ("finished", np.int64),

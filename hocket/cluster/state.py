@@ -202,6 +202,7 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
             )
     by_rank = sorted(range(len(rows)), key=lambda i: (jobs.jobs[i].arrival_s, jobs.jobs[i].id))
     rows["rank"][by_rank] = np.arange(len(rows))
+    rows["draw"] = np.arange(len(rows))
     rows["first_worker"] = np.cumsum(rows["gpus"]) - rows["gpus"]
     rows["first_batch"] = np.cumsum(rows["num_batches"]) - rows["num_batches"]
     num_segments = rows["num_segments"] + rows["overlapped_segments"]

@@ -98,6 +98,7 @@ class Book:
             [record.job for record in records],
             [min(record.iteration, record.job.iterations - 1) for record in records],
             [not record.job.is_traffic for record in records],
+            [record.number - 1 for record in records],
         )
 
     def arrives(self, record: Record) -> None:

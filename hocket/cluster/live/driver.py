@@ -174,11 +174,11 @@ def warm() -> None:
     )  # fmt: skip
     for policy in ("srpt", "ada-srsf"):
         driver = Driver(Cluster(num_servers=2, gpus_per_server=1), placement="lwf-1", policy=policy)
-        driver.add([job], [0], [False])
+        driver.add([job], [0], [False], [0])
         driver.arrive("warm")
         driver.decide(0.0)
         driver.withdraw("warm", 0.5)
-        driver.add([job], [0], [False])
+        driver.add([job], [0], [False], [0])
         driver.adopt("warm", [0, 1], 1.0)
         driver.decide(1.0)
         for iteration in range(2):

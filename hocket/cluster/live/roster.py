@@ -104,8 +104,17 @@ class Roster:
         """Refuse what can never be placed or counted; raises HocketError."""
         self._made([job])
 
-    def add(self, jobs: Sequence[Job], done: Sequence[int], free_running: Sequence[bool]) -> None:
+    def add(
+        self,
+        jobs: Sequence[Job],
+        done: Sequence[int],
+        free_running: Sequence[bool],
+        places: Sequence[int],
+    ) -> None:
         """Let these jobs be known; ``done`` of each one's iterations are over. They have yet to arrive.
+
+        places: of each among all jobs that ever came, from 0, by which RAND draws: as the simulator's jobs do,
+        and the same after a restart.
 
         Raises
         ------
@@ -140,6 +149,7 @@ class Roster:
         for row, course in enumerate((*kept, *new)):
             course.row = row
             if row >= len(kept):
+                state.jobs[row]["draw"] = places[row - len(kept)]
                 state.jobs[row]["remaining"] = course.job.iterations - course.done
                 state.jobs[row]["rank"] = self._ranks[course.job.id]
                 self.courses[course.job.id] = course

@@ -20,7 +20,7 @@ def choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory):
     if rules.placement == FIRST_FIT:
         first_fit(gpus, memory, num, chosen)
     elif rules.placement == RAND:
-        draw_gpus(gpus, memory, num, rules.seed, j, chosen)
+        draw_gpus(gpus, memory, num, rules.seed, jobs[j].draw, chosen)
     else:
         add_up_loads(jobs, workers, gpus, per_server, gpu_load, server_load)
         if rules.placement == LEAST_LOADED:

@@ -10,14 +10,15 @@ from hocket.sim.draws import drawn
 
 
 @kernel
-def draw_gpus(gpus, memory, num, seed, j, chosen):
-    """Write to ``chosen`` the ``num`` GPUs with ``memory`` bytes free that draw the least numbers for job j.
+def draw_gpus(gpus, memory, num, seed, draw, chosen):
+    """Write to ``chosen`` the ``num`` GPUs with ``memory`` bytes free that draw the least numbers for a job.
 
-    So what a job gets depends on the seed and on what is free, not on how many were placed before it.
+    So what a job gets depends on the seed, its place among all jobs (``draw``) and what is free,
+    not on how many were placed before it.
     """
     number = np.empty(len(gpus), np.int64)
     for g in range(len(gpus)):
-        number[g] = drawn(seed, j, g)
+        number[g] = drawn(seed, draw, g)
     n = 0
     for g in ascending(number):
         if n < num and gpus[g].free >= memory:

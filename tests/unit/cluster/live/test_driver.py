@@ -38,7 +38,7 @@ class World:
     def __init__(self, jobs: list[Job], policy: str, placement: str = "ls") -> None:
         self.driver = Driver(CLUSTER, placement=placement, policy=policy, chunk_bytes=CHUNK)
         self.jobs = {each.id: each for each in jobs}
-        self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs))
+        self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs), range(len(jobs)))
         self.due: list[tuple[float, int, Any]] = []
         self.number = 0
         self.finish_s: dict[str, float] = {}
@@ -201,7 +201,7 @@ def test_no_policy_is_decided_outside_of_the_engine() -> None:
 
 def driven(jobs: list[Job], policy: str = "srsf-1", free_running: bool = False, **done: int) -> Driver:
     driver = Driver(CLUSTER, placement="ls", policy=policy, chunk_bytes=CHUNK)
-    driver.add(jobs, [done.get(each.id, 0) for each in jobs], [free_running] * len(jobs))
+    driver.add(jobs, [done.get(each.id, 0) for each in jobs], [free_running] * len(jobs), range(len(jobs)))
     for each in jobs:
         driver.arrive(each.id)
     return driver
@@ -214,7 +214,7 @@ def test_jobs_that_come_later_change_nothing_of_those_that_are_there() -> None:
     state = driver.state
     gpus = [state.workers["gpu"][state.jobs[driver.courses[n].row]["first_worker"]] for n in ("a", "b")]
     driver.withdraw("a", 1.0)
-    driver.add([job("c", 2, 2.0), job("d", 2, 2.0, memory_bytes=1.0)], [0, 0], [False, False])
+    driver.add([job("c", 2, 2.0), job("d", 2, 2.0, memory_bytes=1.0)], [0, 0], [False, False], [2, 3])
     driver.arrive("c")
     assert driver.decide(2.0).placed.keys() == {"c"}
     driver.arrive("d")
@@ -254,7 +254,7 @@ def test_a_job_that_begins_anew_is_not_held() -> None:
 def test_a_drained_server_gets_nobody() -> None:
     driver = Driver(CLUSTER, placement="ls", policy="srsf-1")
     driver.drain(0, on=True)
-    driver.add([job("a", 1), job("b", 6, memory_bytes=1.0)], [0, 0], [False, False])
+    driver.add([job("a", 1), job("b", 6, memory_bytes=1.0)], [0, 0], [False, False], [2, 3])
     driver.arrive("a")
     driver.arrive("b")
     placed = driver.decide(0.0).placed
@@ -340,3 +340,16 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
     assert at_once[0] == 30
     monkeypatch.setattr(decisions, "_leap", lambda *_: None)
     assert at_once == caught_up()
+
+
+def test_rand_draws_as_in_the_simulator_whoever_has_come_and_gone() -> None:
+    jobs = [job(f"j{k}", 2, 100.0 * k, memory_bytes=6.0) for k in range(6)]
+    predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, placement="rand", policy="srsf-1", seed=3)
+    driver = Driver(CLUSTER, placement="rand", policy="srsf-1", seed=3)
+    for place, each in enumerate(jobs):
+        driver.add([each], [0], [False], [place])
+        driver.arrive(each.id)
+        gpus = driver.decide(100.0 * place).placed[each.id]
+        assert [divmod(g, CLUSTER.gpus_per_server) for g in gpus] == list(predicted.gpus[place])
+        driver.withdraw(each.id, 100.0 * place + 50.0)
+    assert len(set(predicted.gpus)) > 1
