@@ -117,7 +117,8 @@ class Attempts:
     async def _look_at(self, run: Run, started_s: float) -> None:
         running: list[tuple[Node, str]] = []
         ended: list[tuple[Node, str]] = []
-        left, lost = False, set()
+        lost: set[str] = set()
+        left = False
         patience_s = _CANCEL_S if run.record.cancelled else self._lost_after_s
         for rank, server in enumerate(run.attempt.servers(self._book.cluster)):
             watch, key = self._watches[server], run.attempt.key(rank)

@@ -59,6 +59,7 @@ def test_run_prints_what_simulate_does(jobs: str) -> None:
         (("--listen", "nowhere"), "'nowhere' is not host:port"),
         (("--listen", "203.0.113.1:1", "--servers", "2"), "cannot listen at 203.0.113.1:1"),
         (("--policy", "best"), "policy 'best' is unknown"),
+        (("--servers", "2", "--lost-after", "0s"), "--lost-after 0s is over at once"),
     ],
 )
 def test_what_cannot_be_run_is_refused(jobs: str, arguments: tuple[str, ...], said: str) -> None:
@@ -120,12 +121,16 @@ def test_a_cluster_is_served_used_and_goes_on(jobs: str) -> None:
         for file in ("token", "contact.json"):
             assert stat.S_IMODE(os.stat(f"c/{file}").st_mode) == 0o600
         assert "long" in hocket("cluster", "status", "--state", "c").out
+        assert "node1: no job is placed" in hocket("cluster", "drain", "node1", "--state", "c").err
         manager.send_signal(signal.SIGKILL)
         manager.wait(20)
         manager = served()
         assert status()["long"]["attempt"] == 1
-        assert "node1: no job is placed" in hocket("cluster", "drain", "node1", "--state", "c").err
         assert "long: cancelled" in hocket("cluster", "cancel", "long", "--state", "c").err
+        manager.send_signal(signal.SIGKILL)
+        manager.wait(20)
+        manager = served()
+        until("long", "cancelled")
         until("next", "finished")
         assert status()["next"]["gpus"] == [[0, 0]]
         manager.send_signal(signal.SIGTERM)

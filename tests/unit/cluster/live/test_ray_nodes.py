@@ -25,7 +25,7 @@ def test_jobs_run_and_actors_that_die_lose_none(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     with ray_cluster() as ray:
         nodes = ray_nodes(ray, tmp_path, 2)
-        assert [node.shares_files for node in nodes] == [True, True]
+        assert [(node.shares_files, node.here) for node in nodes] == [(True, True)] * 2
         first = nodes[0]
         assert isinstance(first, RayNode)
 
