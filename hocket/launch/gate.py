@@ -85,8 +85,12 @@ class Held(msgspec.Struct, frozen=True, tag=True):
     """Not yet; I am alive."""
 
 
+class GivenUp(msgspec.Struct, frozen=True, tag=True):
+    """Your attempt was given up: another one runs in your place, so end."""
+
+
 FromRank = Join | Compute | Computed | Transfer | Transferred
-ToRank = Go | Held
+ToRank = Go | Held | GivenUp
 
 
 class Gate:
@@ -200,10 +204,7 @@ class Gate:
                 connection.send(Join(self._iteration))
             except (TransportError, HocketError) as error:
                 if str(error) == GIVEN_UP:
-                    print(
-                        f"hocket: {GIVEN_UP}, another one runs; this rank ends", file=sys.stderr, flush=True
-                    )
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    self._end()
                     return
                 self._say(str(error))
             else:
@@ -215,16 +216,21 @@ class Gate:
                 if (last := self._last) is not None:
                     with contextlib.suppress(TransportError):
                         connection.send(last)
-                self._listen(connection)
+                if self._listen(connection):
+                    self._end()
+                    return
             with self._changed:
                 self._tried = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._closed, _RETRY_S)
 
-    def _listen(self, connection: Connection) -> None:
+    def _listen(self, connection: Connection) -> bool:
+        """Take in answers until the connection ends; whether that is because the attempt was given up."""
         try:
             while True:
                 message = connection.receive(ToRank, MOST_BYTES)
+                if isinstance(message, GivenUp):
+                    return True
                 with self._changed:
                     self._heard_s = time.monotonic()
                     if isinstance(message, Go):
@@ -232,6 +238,11 @@ class Gate:
                     self._changed.notify_all()
         except TransportError as error:
             self._lose(connection, str(error))
+            return False
+
+    def _end(self) -> None:
+        print(f"hocket: {GIVEN_UP}, another one runs; this rank ends", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def first_iteration() -> int:

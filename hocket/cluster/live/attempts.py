@@ -181,9 +181,9 @@ class Attempts:
         a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
         record.parts = (a, b, c, d)
         del book.runs[job], book.by_attempt[run.attempt.name]
-        # A rank that is lost to us alone comes again, and is told that it was given up.
+        # A rank whose node is lost to us may still have its gate.
         for link in run.links.values():
-            link.close()
+            link.give_up()
         record.lost += run.lost
         state, why = run.ending or ("finished", "")
         if state == "failed" and record.attempt - record.lost <= self._restarts:

@@ -31,7 +31,7 @@ from hocket.launch.control import (
     proof_of,
     said_by,
 )
-from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, Join
+from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, GivenUp, Join
 
 _MOST_STRANGERS = 256
 _MOST_UNREAD = 1 << 20
@@ -59,6 +59,12 @@ class RankLink:
         if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
             self._refuse("does not take what it is told")
             self.close()
+
+    def give_up(self) -> None:
+        """Tell it that its attempt was given up, and let it go."""
+        if not self._writer.is_closing():
+            self._writer.write(framed(GivenUp()))
+            self._writer.close()
 
     def close(self) -> None:
         """Let it go."""

@@ -1,4 +1,4 @@
-"""Which machine of a Ray cluster is which node: the same one later, and none in the place of one that left."""
+"""Which machine of a Ray cluster is which node: the same one later, and none in place of one that left."""
 
 from __future__ import annotations
 
