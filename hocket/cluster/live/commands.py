@@ -64,11 +64,10 @@ class Commands:
             check_program(job, f"job '{job.id}'")
             self._book.driver.check(job)
             self._check_files(job)
-            self._number += 1
             arrival_s = now_s + job.arrival_s
             new.append(
                 Record(
-                    number=self._number,
+                    number=self._number + len(new) + 1,
                     job=msgspec.structs.replace(job, arrival_s=arrival_s),
                     arrival_s=arrival_s,
                 )
@@ -82,6 +81,7 @@ class Commands:
                 for record in new:
                     self._book.driver.withdraw(record.job.id, now_s)
                 raise HocketError(f"the jobs cannot be kept: {error}; submit them again") from None
+            self._number += len(new)
             for record in new:
                 self._book.records[record.job.id] = record
                 self._book.arrives(record)

@@ -119,13 +119,14 @@ def _leap(roster: Roster, course: Course) -> None:
 
     After an hour without a manager they are millions; one by one they would keep everybody waiting.
     """
-    row = roster.state.jobs[course.row]
-    known = min(course.tasks) // 2
-    if row["num_servers"] > 0:
-        known = min(known, course.transferred)
-    ahead = min(known, course.job.iterations) - course.done - 1
+    ahead = min(*course.tasks, 2 * course.job.iterations) // 2 - course.done - 1
     if ahead <= 0:
         return
+    row = roster.state.jobs[course.row]
+    if row["num_servers"] > 0:
+        ahead = min(ahead, course.transferred - course.done - 1)
+        if ahead <= 0:
+            return
     row["remaining"] -= ahead
     # As where they end one by one at this instant: computing has lasted longer than we have seen.
     row["gpu_wait"] -= ahead * (row["forward"] + row["backward"])
