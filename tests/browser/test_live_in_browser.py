@@ -51,7 +51,9 @@ def test_changes_are_seen_and_nobody_else_is_asked(browser, served):
     assert browser.execute_script(bars, "#network-plot") == 4
 
     ended = job("a", "finished", "finished", iteration=10, finish_s=14.0, jct_s=14.0)
-    served.state = state_of(ended, job("b"), now_s=15.0, drained=("node1",), silent=("node0",), average_jct_s=14.0)
+    served.state = state_of(
+        ended, job("b"), now_s=15.0, drained=("node1",), silent=("node0",), average_jct_s=14.0
+    )
     wait_until(browser, lambda driver: text(driver, "#over") == "1")
     assert "14.00" in text(browser, "#jct")
     assert "drained: node1 · no answer from node0" in text(browser, "#setup")

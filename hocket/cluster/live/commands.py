@@ -51,7 +51,9 @@ class Commands:
         """Keep new jobs; what is to be said of each. Raises HocketError if one can never be placed."""
         if jobs:
             JobSet(jobs=tuple(jobs), source="submission")  # ids and numbers are as they have to be
-        now_s, notes, new = self._book.now_s(), [], []
+        now_s = self._book.now_s()
+        notes: list[str] = []
+        new: list[Record] = []
         for job in jobs:
             known = self._book.records.get(job.id)
             if known is not None:

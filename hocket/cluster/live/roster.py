@@ -113,7 +113,7 @@ class Roster:
     ) -> None:
         """Let these jobs be known; ``done`` of each one's iterations are over. They have yet to arrive.
 
-        places: of each among all jobs that ever came, from 0, by which RAND draws: as the simulator's jobs do,
+        places: of each among all jobs that ever came, from 0: RAND draws by it, as for the simulator's jobs,
         and the same after a restart.
 
         Raises

@@ -183,7 +183,7 @@ def test_a_cluster_whose_gate_cannot_be_reached_is_not_begun(tmp_path: Path) -> 
     nodes[1].here = False
     nodes[1].address = "192.0.2.7"
     with (
-        pytest.raises(HocketError, match="--listen 127.0.0.1: node1"),
+        pytest.raises(HocketError, match=r"--listen 127\.0\.0\.1: node1"),
         running(tmp_path, nodes=nodes) as cluster,
     ):
         cluster.join()

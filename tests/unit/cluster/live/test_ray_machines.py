@@ -80,7 +80,7 @@ def test_nodes_are_machines_whatever_their_addresses(tmp_path: Path) -> None:
     later = [machine("green", "10.0.0.0"), machine("blue", "10.0.0.1"), machine("red", "10.0.0.2")]
     assert machines_of(later, tmp_path, None) == {"node0": "red", "node1": "blue"}
     assert machines_of([], tmp_path, 2) == {"node0": "red", "node1": "blue"}
-    with pytest.raises(HocketError, match="3 servers, and the cluster in .* has 2"):
+    with pytest.raises(HocketError, match=r"3 servers, and the cluster in .* has 2"):
         machines_of(later, tmp_path, 3)
 
 
