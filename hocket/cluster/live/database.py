@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -106,11 +106,10 @@ class Database:
 
     def close(self) -> None:
         """Let another manager have it."""
-        try:
+        with suppress(sqlite3.Error):  # that they are lost must not hide why we end
             self.write_notes()
-        finally:
-            self._connection.close()
-            os.close(self._lock)
+        self._connection.close()
+        os.close(self._lock)
 
     @contextmanager
     def _together(self) -> Iterator[None]:

@@ -194,7 +194,8 @@ def test_what_was_answered_is_not_forgotten(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_not_done(tmp_path: Path) -> None:
-    with running(tmp_path, [noting("a", tmp_path, arrival_s=1e6)], until_idle=False) as cluster:
+    with running(tmp_path, until_idle=False) as cluster:
+        cluster.ask(Submit((noting("a", tmp_path, arrival_s=1e6),)))
         cluster.manager._database._connection.execute("pragma query_only = on")
         with pytest.raises(HocketError, match="cannot be kept that it is to end"):
             cluster.ask(Cancel("a"))
