@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule
-from hocket.launch.processes import SERVER, run_job, server_environment, worker_environment
+from hocket.launch.processes import SCRIPT, SERVER, run_job, server_environment, worker_environment
 
 Barrier = Literal["step", "parameter"]
 
@@ -62,7 +62,7 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
     if rank < servers:
         run, environment = [sys.executable, "-P", *SERVER, str(rank)], server_environment(job, store)
     else:
-        run = [sys.executable, *command]
+        run = [sys.executable, *SCRIPT, *command]
         environment = {**told, **worker_environment(job, store, rank - servers)}
     sys.stdout.flush()
     sys.stderr.flush()

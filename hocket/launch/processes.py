@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hocket.launch.job import JOB_VARIABLE, Job, split_address
 
@@ -23,6 +24,8 @@ _GRACE_S = 10.0  # to end with an error of one's own
 _TERMINATE_S = 5.0
 
 SERVER = ("-m", "hocket.runtime.ps.server")
+SCRIPT = (str(Path(__file__).with_name("script.py")),)
+"""What comes before a worker's script: see :mod:`hocket.launch.script`."""
 
 
 @dataclass
@@ -112,16 +115,17 @@ class _Run:
             self._workers.append(self._started(worker, 0))
 
     def watch(self) -> int:
-        """Wait for the workers; 0 where all that had to finish did."""
-        while any(worker.popen.poll() is None for worker in self._workers):
+        """Wait for the workers; 0 where all that had to finish did, else how the one that failed ended."""
+        # What has ended is known by polling alone, so that no failure is passed over.
+        while any(worker.popen.returncode is None for worker in self._workers):
+            time.sleep(_POLL_S)
             for process in [*self._workers, *self._servers]:
                 if process.popen.poll() not in (None, 0) and not self._goes_on(process):
                     self._say(f"{process.name} ended with {process.ended}; everything was ended")
                     self._wait(_GRACE_S)
-                    return 1
-            time.sleep(_POLL_S)
-        failed = [worker for worker in self._workers if worker.popen.returncode != 0]
-        return 1 if len(failed) > self._given_up or self._given_up == len(self._workers) else 0
+                    # Those that it drags along end with 1, as scripts do on an error.
+                    return max(1, *(worker.popen.returncode or 0 for worker in self._workers))
+        return 0
 
     def end(self) -> None:
         """End what is still there, with all that it has started."""
@@ -132,7 +136,7 @@ class _Run:
 
     def _started(self, worker: int, attempt: int) -> _Process:
         environment = {**self._told, **worker_environment(self._job, self._store, worker, attempt)}
-        popen = _started([sys.executable, *self._command], environment, [])
+        popen = _started([sys.executable, *SCRIPT, *self._command], environment, [])
         return _Process(f"worker {worker}", popen, worker, attempt)
 
     def _goes_on(self, process: _Process) -> bool:

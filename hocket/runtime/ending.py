@@ -1,4 +1,8 @@
-"""Whether a script that ends has failed, as far as an interpreter at its end can tell."""
+"""Whether a script that ends has failed, as far as an interpreter at its end can tell.
+
+What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it: :mod:`hocket.launch.script`
+passes every exit to ``sys.exit``. Torchrun does not; it ends everybody by the status itself.
+"""
 
 from __future__ import annotations
 

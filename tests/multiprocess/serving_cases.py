@@ -83,6 +83,8 @@ def fails() -> None:
         if WORKER == 1 and attempt == 0 and step == 20:
             if sys.argv[1] == "exits":
                 sys.exit(1)
+            if sys.argv[1] == "leaves":
+                raise SystemExit(3)
             os.kill(os.getpid(), signal.SIGKILL)
         if WORKER == 1 and attempt == 1 and step == 20:
             Path("again").write_text("")
@@ -97,7 +99,8 @@ def fails() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     try:
-        result = {"parity": parity, "fails": fails, "exits": fails, "paced": paced}[sys.argv[1]]()
+        cases = {"parity": parity, "fails": fails, "exits": fails, "leaves": fails, "paced": paced}
+        result = cases[sys.argv[1]]()
     except HocketError as error:
         Path(f"error{WORKER}").write_text(str(error))
         raise

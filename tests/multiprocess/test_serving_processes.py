@@ -153,7 +153,9 @@ def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "how"), [("fails", "signal SIGKILL"), ("exits", "status 1")])
+@pytest.mark.parametrize(
+    ("case", "how"), [("fails", "signal SIGKILL"), ("exits", "status 1"), ("leaves", "status 3")]
+)
 def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: str, how: str) -> None:
     status, err = ended(case, *PS, "--workers", "2", "--mode", "async", "--restarts", "1")
     assert status == 0, err
@@ -168,6 +170,14 @@ def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
     status, err = ended("fails", *PS, "--workers", "2")
     assert status == 1
     assert "hocket: worker 1 ended with signal SIGKILL; everything was ended" in err
+    assert "worker 1 is gone in step" in Path("error0").read_text()
+
+
+@pytest.mark.slow
+def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> None:
+    status, err = ended("leaves", *PS, "--workers", "2")
+    assert status == 3
+    assert "everything was ended" in err
     assert "worker 1 is gone in step" in Path("error0").read_text()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from hocket.launch import Job, Rule
 from hocket.launch.processes import _Process, _Run
 
 _NOBODY = 2**22 + 1  # above every process number
+_TOLD = "os.environ['RANK'], os.environ['HOCKET_ATTEMPT']"
 
 
 class Started(_Run):
@@ -64,3 +66,28 @@ def test_what_a_failed_worker_has_started_ends_before_its_like_comes() -> None:
     assert run.goes_on_without(1)
     assert os.read(reading, 1) == b""  # nobody writes there any more
     os.close(reading)
+
+
+def finished(script: str, rule: Rule, restarts: int, tmp_path: Path) -> int:
+    """The status of a job without servers whose workers run ``script``."""
+    (tmp_path / "script.py").write_text(f"import os\nworker, attempt = {_TOLD}\n{script}")
+    job = Job(address="127.0.0.1:1", token="only for this test", rule=rule)
+    run = _Run(job, "127.0.0.1:2", [str(tmp_path / "script.py")], {}, restarts)
+    try:
+        run._workers = [run._started(worker, 0) for worker in range(rule.workers)]
+        return run.watch()
+    finally:
+        run.end()
+
+
+def test_a_job_ends_with_the_status_of_the_script_that_failed(tmp_path: Path) -> None:
+    # The others end with 1 as soon as they hear of it, perhaps before the one that failed has ended.
+    assert finished("raise SystemExit(3 if worker == '1' else 1)", Rule(workers=2), 0, tmp_path) == 3
+    assert finished("os.kill(os.getpid(), 9)", Rule(), 0, tmp_path) == 1
+    assert finished("raise SystemExit(0)", Rule(workers=2), 0, tmp_path) == 0
+    # One that is given up is no failure of the job.
+    assert finished("raise SystemExit(3 * int(worker))", Rule(mode="async", workers=2), 0, tmp_path) == 0
+
+
+def test_the_last_worker_is_started_again_too(tmp_path: Path) -> None:
+    assert finished("raise SystemExit(3 * (attempt == '0'))", Rule(mode="async"), 1, tmp_path) == 0

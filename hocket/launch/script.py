@@ -1,0 +1,45 @@
+"""A worker's script, run as ``python SCRIPT`` runs it, by somebody who sees how it ends.
+
+    python script.py SCRIPT [ARGUMENT]...
+
+An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to be
+found when a worker says farewell to its servers. Here every exit goes through ``sys.exit``, however
+the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
+
+It is run as a file, not as a module, so that SCRIPT's folder takes the place of this one in ``sys.path``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the script in the first argument; what follows it is its own."""
+    del sys.argv[0]
+    path = os.path.abspath(sys.argv[0])
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    module.__dict__.update(
+        __builtins__=builtins, __file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None
+    )
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)
+    except SystemExit as asked:
+        # Within this block what the script left on its way out is still there: models end after this is said.
+        sys.exit(asked.code)
+    sys.exit()  # whatever it had exited with was caught
+
+
+if __name__ == "__main__":
+    main()
