@@ -9,6 +9,7 @@ import gc
 import os
 import secrets
 import sys
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from hocket.bench.process import run_rank
 from hocket.graph import Plan, load_plan, load_step
 from hocket.launch import Job, Rule
 from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, largest
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 
@@ -63,13 +64,13 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
     asked, worker = row.configuration, dist.get_rank() - orders.most_servers
     graph, plan = load_step(folder / row.graph), load_plan(folder / row.plan)
     works = 0 <= worker < asked.workers
+    workers = range(orders.most_servers, orders.most_servers + asked.workers)
+    timeout = timedelta(seconds=orders.wait_s)
     if asked.architecture == "allreduce":
         if not works:
             return None
-        ranks = range(orders.most_servers, orders.most_servers + asked.workers)
-        timeout = timedelta(seconds=orders.wait_s)
         names = ("transfers", "urgent", "choices")
-        groups = Groups(*(Group(ranks, f"replay/{number}/{name}", timeout) for name in names))
+        groups = Groups(*(Group(workers, f"replay/{number}/{name}", timeout) for name in names))
         return replay_with_reductions(
             graph,
             plan,
@@ -84,6 +85,7 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
         serve(job, dist.get_rank())
     if not works:
         return None
+    meeting = Group(workers, f"replay/{number}/begin", timeout)
     compute_s = float(graph.durations_s.sum(axis=0).mean())
     return replay_with_servers(
         graph,
@@ -92,6 +94,8 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
         worker=worker,
         steps=orders.num_steps,
         drawn_anew=row.drawn_anew,
+        # Who joins late, or gets the initial values last, would begin late: predictions know nothing of that.
+        together=lambda: largest([time.perf_counter()], meeting)[0],
         # Workers that began together would stay together for hundreds of steps.
         delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
         seed=row.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -14,13 +15,14 @@ from hocket.launch import Job, Rule
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
 from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, largest
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 from tests.unit.runtime.test_replay import graph_of
 
 STEP_S = 0.012
 TIMEOUT_S = 30.0
+APART_S = 0.2  # far longer than a step takes
 
 
 def graph() -> StepGraph:
@@ -43,22 +45,35 @@ def job_of(rank: int, rule: Rule, servers: int) -> Job:
     return msgspec.json.decode(told[0], type=Job)
 
 
-def with_servers(rank: int, world: int, servers: int, policy: str, mode: Any, steps: int) -> Replay | None:
+def with_servers(
+    rank: int, world: int, servers: int, policy: str, mode: Any, steps: int
+) -> tuple[Replay, float] | None:
+    """A worker's replay, and when it had joined, each one later than the one before."""
     workers = world - servers
     job = job_of(rank, Rule(mode=mode, workers=workers), servers)
     if rank < servers:
         serve(job, rank)
         return None
     worker = rank - servers
-    return replay_with_servers(
+    meeting = Group(range(servers, world), "begin", timedelta(seconds=TIMEOUT_S))
+    joined_s = []
+
+    def together() -> float:
+        joined_s.append(time.perf_counter())
+        return largest(joined_s, meeting)[0]
+
+    time.sleep(APART_S * worker)
+    replay = replay_with_servers(
         graph(),
         planned(policy, workers),
         job,
         worker=worker,
         steps=steps,
         drawn_anew=POLICIES[policy].drawn_anew,
-        delay_s=0.2 * worker,
+        together=together,
+        delay_s=APART_S * worker,
     )
+    return replay, joined_s[0]
 
 
 def with_reductions(rank: int, world: int, policy: str, steps: int) -> Replay:

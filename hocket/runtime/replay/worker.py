@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,13 +34,15 @@ def replay_with_servers(
     worker: int,
     steps: int,
     drawn_anew: bool = False,
+    together: Callable[[], float] = time.perf_counter,
     delay_s: float = 0.0,
     seed: int = 0,
 ) -> Replay:
-    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``, after ``delay_s``.
+    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``.
 
     Each step repeats one of the graph's sampled ones, drawn with ``seed``; ``drawn_anew``: pulls in a new
-    random order each.
+    random order each. The first step begins ``delay_s`` after the moment that ``together`` returns, on
+    ``perf_counter``; it is called once this worker has joined, and tells all workers the same.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def replay_with_servers(
             for parameter in gradients.completed_by(op):
                 side.push(parameter)
 
-        clock.sleep_until(clock.now_s() + delay_s)
+        clock.sleep_until(together() + delay_s)
         for step in range(steps):
             begin_s = clock.now_s()
             side.begin()
