@@ -28,7 +28,7 @@ from hocket.network import Network, load_network
 from hocket.network.file import NetworkFile
 from hocket.planner import POLICIES, plan
 from hocket.predictor import Machines, Prediction, predict
-from hocket.predictor.prediction import WINDOW_BYTES
+from hocket.predictor.prepared import WINDOW_BYTES
 
 _FLOAT_BYTES = 4
 _SEEDS = 10

@@ -1,5 +1,4 @@
-"""What a number of workers and servers will reach: one configuration, prepared once and run with several
-seeds.
+"""What a number of workers and servers will reach: one prepared configuration, run with several seeds.
 
 Source: throughput-prediction paper, sections 3.4 and 5; synchronous training, backup workers and AllReduce
 are ours.
@@ -7,31 +6,25 @@ are ours.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from hocket.errors import HocketError
-from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.intervals import interval_95
-from hocket.network import Network, Topology, reduction_s
+from hocket.network import reduction_s
 from hocket.planner import Architecture
 from hocket.predictor.baselines import Totals, cynthia, lin
-from hocket.predictor.lowering import WorkerStep, lower_worker_step
-from hocket.predictor.request import Mode, Request
+from hocket.predictor.prepared import Prepared
+from hocket.predictor.request import Mode
 from hocket.predictor.run import run_steps
 from hocket.predictor.usage import Usage, of_reductions, of_servers
 from hocket.sim.lowered import Floats
 from hocket.sim.steady import step_times
-from hocket.tuner.choose import architecture_of, check_request, make_plan
 
-WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
 LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
 
 
@@ -75,164 +68,6 @@ class Outcome:
     events: int
     wall_s: float
     usage: Usage
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A configuration planned and lowered.
-
-    ``step`` is None where steps overlap: then the simulator of :mod:`hocket.sim` runs ``plan``.
-    """
-
-    request: Request
-    network: Network
-    topology: Topology
-    speeds: tuple[float, ...]
-    mode: Mode
-    plan: Plan
-    drawn_anew: bool
-    window_bits: float
-    step: WorkerStep | None
-
-    @property
-    def needed(self) -> int:
-        """How many workers' gradients complete a synchronous step; 0: asynchronous."""
-        return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
-
-    @property
-    def start_s(self) -> tuple[float, ...] | None:
-        """When each worker begins, on the machine profiled; None: all at once."""
-        if self.step is None or not self.request.machines.spread:
-            return None
-        num_workers, computing_s = self.network.num_workers, self.step.demand.worker_s
-        return tuple(computing_s * w / num_workers for w in range(num_workers))
-
-    @property
-    def lockstep(self) -> bool:
-        """Whether some asynchronous workers have nothing that could pull them apart.
-
-        All measured steps are one and the same, all workers begin at once, and two at least are alike in
-        speed, link and rack.
-        """
-        if self.mode == "sync" or self.request.machines.spread or self.drawn_anew:
-            return False
-        if np.ptp(self.request.graph.durations_s, axis=1).any():
-            return False
-        places = zip(self.speeds, self.topology.worker_bps, self.topology.worker_rack.tolist(), strict=True)
-        return len(set(places)) < len(self.speeds)
-
-
-def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
-    """Plan and lower for that many workers and servers.
-
-    Raises
-    ------
-    FormatError, HocketError
-        When the request does not fit together, or not with so many machines.
-    """
-    machines, graph = request.machines, request.graph
-    network = machines.network(request.network, num_workers, num_servers)
-    planned_for = request.plan.architecture if request.plan else request.architecture
-    policy = request.policy or ("ddp" if planned_for == "allreduce" else "fifo")
-    architecture = planned_for or architecture_of(policy, None)
-    mode = request.mode or ("sync" if architecture == "allreduce" else "async")
-    _check(request, mode, architecture, num_workers)
-    servers = num_servers if architecture == "ps" else 0
-    topology = machines.topology(request.network, num_workers, servers)
-    if architecture == "allreduce":
-        network = _ring_of(network, topology)
-    if request.plan is not None:
-        check_request(graph, network, architecture, request.barrier, request.fusion_bytes)
-        plan, drawn_anew = request.plan, False
-    else:
-        planned = make_plan(
-            graph,
-            network,
-            policy,
-            architecture=request.architecture,
-            barrier=request.barrier,
-            seed=request.seed,
-            fusion_bytes=request.fusion_bytes,
-            budget_s=request.budget_s,
-        )
-        plan, drawn_anew = planned.plan, planned.drawn_anew
-    overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
-    if overlapping and (machines.backup or request.window_bytes):
-        what = f"{machines.backup} backup workers" if machines.backup else "a window"
-        raise HocketError(f"{what}: only for parameter servers with a barrier per step; leave it out")
-    window_bytes = request.window_bytes
-    if window_bytes is None:
-        window_bytes = WINDOW_BYTES if mode == "async" else 0.0
-    step = None
-    if not overlapping:
-        # No worker's step knows how many others there are: most policies plan alike for all of them.
-        step = _lowered(
-            graph,
-            plan,
-            dataclasses.replace(network, num_workers=1),
-            mode == "sync",
-            8 * window_bytes,
-            drawn_anew,
-        )
-    return Prepared(
-        request=request,
-        network=network,
-        topology=topology,
-        speeds=machines.speeds_of(num_workers),
-        mode=mode,
-        plan=plan,
-        drawn_anew=drawn_anew,
-        window_bits=8 * window_bytes,
-        step=step,
-    )
-
-
-@lru_cache(maxsize=16)
-def _lowered(
-    graph: StepGraph, plan: Plan, network: Network, synchronous: bool, window_bits: float, drawn_anew: bool
-) -> WorkerStep:
-    return lower_worker_step(
-        graph, plan, network, synchronous=synchronous, window_bits=window_bits, drawn_anew=drawn_anew
-    )
-
-
-def _check(request: Request, mode: Mode, architecture: Architecture, num_workers: int) -> None:
-    backup = request.machines.backup
-    if mode == "async" and architecture == "allreduce":
-        raise HocketError(
-            "mode 'async' needs parameter servers; an all-reduce keeps workers together: use sync"
-        )
-    if mode == "async" and request.barrier is not None:
-        raise HocketError(f"barrier '{request.barrier}': asynchronous training has none; use --mode sync")
-    if mode == "async" and backup:
-        raise HocketError(f"{backup} backup workers: asynchronous training waits for nobody; use --mode sync")
-    if mode == "sync" and request.machines.spread:
-        raise HocketError("spread: synchronous workers begin every step together; use --mode async")
-    if backup >= num_workers:
-        raise HocketError(
-            f"{backup} backup workers of {num_workers} leave none to wait for; use fewer, or more workers"
-        )
-
-
-def _ring_of(network: Network, topology: Topology) -> Network:
-    """The network that an all-reduce between all workers sees: the slowest link that it crosses.
-
-    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction. What an
-    all-reduce was measured to cost holds on the links that it was measured on.
-    """
-    slowest_bps = min(topology.worker_bps)
-    pattern = network.pattern
-    if topology.racks > 1:
-        if pattern not in (None, "ring"):
-            raise HocketError(f"pattern '{pattern}' between racks is not modelled; use ring or one rack")
-        pattern, slowest_bps = "ring", min(slowest_bps, *topology.uplink_bps.tolist())
-    as_measured = slowest_bps == network.bandwidth_bps
-    return dataclasses.replace(
-        network,
-        bandwidth_bps=slowest_bps,
-        pattern=pattern,
-        reduction=network.reduction if as_measured else None,
-    )
 
 
 def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
@@ -309,11 +144,8 @@ def _usage(prepared: Prepared, rates: Floats) -> Usage:
         )
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
         return of_reductions(rates, prepared.speeds, worker_s, network_s)
-    step = prepared.step or _lowered(
-        prepared.request.graph, prepared.plan, prepared.network, True, 0.0, prepared.drawn_anew
-    )
     return of_servers(
-        step,
+        prepared.step_on_servers,
         prepared.topology,
         prepared.speeds,
         rates,

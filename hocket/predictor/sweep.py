@@ -16,7 +16,8 @@ from hocket.network import Network
 from hocket.parallel import POLL_S, Progress, on_ray
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
-from hocket.predictor.prediction import Outcome, Prediction, Prepared, prepare, run, summed_up
+from hocket.predictor.prediction import Outcome, Prediction, run, summed_up
+from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.request import Mode, Request
 
 Engine = Literal["local", "ray"]

@@ -10,7 +10,8 @@ from hocket.errors import HocketError
 from hocket.graph import Lane, Span, StepGraph, Timeline
 from hocket.network import Network
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
-from hocket.predictor.prediction import LARGEST_SEED, Prepared, prepare
+from hocket.predictor.prediction import LARGEST_SEED
+from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.program import Log
 from hocket.predictor.request import Request
 from hocket.predictor.run import NO_LOG, run_steps, stoppable
