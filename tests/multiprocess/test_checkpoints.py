@@ -20,7 +20,8 @@ from torch import nn
 
 from hocket.errors import HocketError
 from hocket.launch import JOB_VARIABLE, Job, Rule
-from hocket.runtime.ps.checkpoint import Buffers, Checkpoint, Pushed, Update
+from hocket.runtime.ps.checkpoint import Checkpoint
+from hocket.runtime.ps.checkpoint_records import Buffers, Pushed, Update
 from hocket.runtime.ps.distribute import serve
 from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec, TensorSpec

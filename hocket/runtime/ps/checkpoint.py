@@ -20,87 +20,31 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
-import msgspec
 import torch
 
 from hocket.errors import HocketError
 from hocket.launch import Job
-from hocket.runtime.ps.messages import Real, Settings
-from hocket.runtime.ps.packing import packed, table_of, unpacked
+from hocket.runtime.ps.checkpoint_records import (
+    About,
+    Applied,
+    Buffers,
+    Update,
+    Whole,
+    packed_records,
+    unpacked_record,
+    write_record,
+)
+from hocket.runtime.ps.packing import unpacked
 from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec
 from hocket.runtime.ps.transport import TransportError
 
-_RECORD = struct.Struct("<4sIQ")
-_MAGIC = b"HKC1"
 _ROUNDS_APART = 2
 _KEPT = 2
-
-
-class Pushed(NamedTuple):
-    """Step ``label`` of ``worker``, or, where workers share rounds, its part of that round."""
-
-    worker: int
-    label: int
-
-
-class Update(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An update of ``parameters``; its tensors are their mean gradients, where anybody used them."""
-
-    parameters: list[int]
-    pushes: list[Pushed]
-    settings: Settings
-    scale: Real
-
-
-class Buffers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The model's buffers as worker 0's step ``label`` has left them, which are its tensors."""
-
-    label: int
-
-
-class Applied(msgspec.Struct, kw_only=True):
-    """``versions`` (p,): updates of each parameter; ``steps`` (w, p): how many steps of each worker count in
-    them; ``buffers``: the step whose buffers are there.
-    """
-
-    versions: list[int]
-    steps: list[list[int]]
-    buffers: int = -1
-
-    def note(self, record: Update | Buffers) -> None:
-        """``record`` has been applied."""
-        if isinstance(record, Buffers):
-            self.buffers = record.label
-            return
-        for p in record.parameters:
-            self.versions[p] += 1
-            for worker, label in record.pushes:
-                self.steps[worker][p] = label + 1
-
-
-class About(NamedTuple):
-    """Whose file it is: the server, and of the job what must not change."""
-
-    server: int
-    servers: int
-    workers: int
-    mode: str
-
-
-class Whole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A generation's first record; its tensors are all values, and ``others`` the optimizer's other state."""
-
-    about: About
-    spec: Spec
-    applied: Applied
-    others: dict[str, Any]
 
 
 class Checkpoint:
@@ -164,7 +108,7 @@ class Checkpoint:
         most = rounds if self._synchronous else None
         try:
             for number in reversed(self._numbers()):
-                records = self._records(number)
+                records = packed_records(self._path(number))
                 whole, values = self._first(number, records)
                 if most is None or max(whole.applied.versions, default=0) <= most:
                     break
@@ -176,7 +120,7 @@ class Checkpoint:
             shard.load(values, whole.others)
             self.applied = whole.applied
             for data in records:
-                record = self._record(number, data)
+                record = unpacked_record(self._path(number), data)
                 if isinstance(record, Whole) or not self._is_before(record, most):
                     continue
                 tensors, _ = unpacked(data)
@@ -204,7 +148,7 @@ class Checkpoint:
             if self._file is not None:
                 self._file.close()
             self._file = file
-            self._values_bytes = self._write(whole, shard.values() | tensors)
+            self._values_bytes = write_record(file, whole, shard.values() | tensors)
             self._log_bytes, self._first_round = 0, min(self.applied.versions, default=0)
             self.sync()
             os.replace(unfinished, self._path(number))
@@ -220,8 +164,9 @@ class Checkpoint:
 
     def append(self, record: Update | Buffers, tensors: Mapping[str, torch.Tensor]) -> None:
         """Write ``record`` down; it is there to stay after the next :meth:`sync`."""
+        assert self._file is not None
         try:
-            self._log_bytes += self._write(record, tensors)
+            self._log_bytes += write_record(self._file, record, tensors)
         except OSError as error:
             raise self._unusable(error) from None
         self.applied.note(record)
@@ -241,13 +186,6 @@ class Checkpoint:
         rounds = min(self.applied.versions, default=0) - self._first_round
         return self._log_bytes >= self._values_bytes and rounds >= _ROUNDS_APART
 
-    def _write(self, record: Whole | Update | Buffers, tensors: Mapping[str, torch.Tensor]) -> int:
-        assert self._file is not None
-        payload = packed(tensors, msgspec.to_builtins(record)).numpy().data
-        self._file.write(_RECORD.pack(_MAGIC, zlib.crc32(payload), len(payload)))
-        self._file.write(payload)
-        return _RECORD.size + len(payload)
-
     # What is there.
 
     def _path(self, number: int) -> Path:
@@ -259,17 +197,17 @@ class Checkpoint:
 
     def _summed_up(self, number: int) -> Applied:
         """What generation ``number`` has applied."""
-        records = self._records(number)
+        records = packed_records(self._path(number))
         whole, _ = self._first(number, records)
         for data in records:
-            record = self._record(number, data)
+            record = unpacked_record(self._path(number), data)
             if not isinstance(record, Whole):
                 whole.applied.note(record)
         return whole.applied
 
     def _first(self, number: int, records: Iterator[torch.Tensor]) -> tuple[Whole, dict[str, torch.Tensor]]:
         data = next(records, None)
-        whole = None if data is None else self._record(number, data)
+        whole = None if data is None else unpacked_record(self._path(number), data)
         if data is None or not isinstance(whole, Whole):
             raise HocketError(
                 f"{self._path(number)}: is damaged; give back a whole one, or begin in an empty folder"
@@ -283,27 +221,6 @@ class Checkpoint:
         if difference := whole.spec.difference(self._spec):
             raise HocketError(f"{self._folder}: holds another model: {difference}")
         return whole, unpacked(data)[0]
-
-    def _record(self, number: int, data: torch.Tensor) -> Whole | Update | Buffers:
-        try:
-            return msgspec.convert(table_of(data).others, Whole | Update | Buffers)
-        except (msgspec.MsgspecError, TransportError) as error:
-            raise HocketError(f"{self._path(number)}: is damaged: {error}") from None
-
-    def _records(self, number: int) -> Iterator[torch.Tensor]:
-        """Each record that is whole; what was being written when its server died is not."""
-        with self._path(number).open("rb") as file:
-            left = os.fstat(file.fileno()).st_size
-            while left >= _RECORD.size:
-                magic, checksum, length = _RECORD.unpack(file.read(_RECORD.size))
-                left -= _RECORD.size + length
-                if magic != _MAGIC or left < 0:
-                    return
-                data = bytearray(length)
-                file.readinto(data)
-                if zlib.crc32(data) != checksum:
-                    return
-                yield torch.frombuffer(data, dtype=torch.uint8)
 
     @staticmethod
     def _is_before(record: Update | Buffers, rounds: int | None) -> bool:

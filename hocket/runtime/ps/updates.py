@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.ps.checkpoint import Pushed
+from hocket.runtime.ps.checkpoint_records import Pushed
 from hocket.runtime.ps.ledger import Contribution, Due, Ledger
 from hocket.runtime.ps.messages import Settings
 from hocket.runtime.ps.peer import Brought, Peer

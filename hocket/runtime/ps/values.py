@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from hocket.launch import Job
-from hocket.runtime.ps.checkpoint import Applied, Buffers, Checkpoint, Pushed, Update
+from hocket.runtime.ps.checkpoint import Checkpoint
+from hocket.runtime.ps.checkpoint_records import Applied, Buffers, Pushed, Update
 from hocket.runtime.ps.layout import Frame, homes_of
 from hocket.runtime.ps.messages import Piece, Settings
 from hocket.runtime.ps.packing import packed, unpacked
