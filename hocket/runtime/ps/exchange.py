@@ -15,6 +15,7 @@ from hocket.runtime.ps import messages
 from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.ledger import Ledger
 from hocket.runtime.ps.peer import Peer
+from hocket.runtime.ps.questions import Questions
 from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec
 from hocket.runtime.ps.transport import STATE, Header, Kind, TransportError
@@ -42,8 +43,7 @@ class Exchange:
         self.values: Values
         self._updates: Updates
         self._loaded = self._restoring = False
-        self._asked_norms: list[tuple[Peer, float]] = []
-        self._asked_state: list[Peer] = []
+        self._questions: Questions
         self._plan: messages.Planned | None = None
 
     def fail(self, why: str) -> None:
@@ -98,6 +98,7 @@ class Exchange:
                 found = None if self.values.found is None else self.values.found.steps
                 self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
                 self._updates = Updates(self.values, self.ledger, self.changed, self._applied, self.fail)
+                self._questions = Questions(self.job.rule, self.values, self.ledger, self._updates)
                 self.spec = spec
                 self.changed.notify_all()
             elif difference := self.spec.difference(spec):
@@ -170,9 +171,9 @@ class Exchange:
                     self._updates.committed(peer, settings, float(scale))
                     self._check_stuck()
                 case messages.AskNorms(norm_type):
-                    self._asked_norms.append((peer, float(norm_type)))
+                    self._questions.ask_norms(peer, float(norm_type))
                 case messages.AskState():
-                    self._asked_state.append(peer)
+                    self._questions.ask_optimizer(peer)
                 case messages.Planned():
                     self._plan = message
                     for other in self.peers.values():
@@ -183,7 +184,7 @@ class Exchange:
                     self.ended(peer, said=True)
                 case _:
                     raise TransportError("it said what only a first message says")
-            self._answer_others()
+            self._questions.answer(self.peers.values())
 
     def took(self, peer: Peer, header: Header, payload: torch.Tensor | None) -> None:
         """A tensor has arrived from ``peer``."""
@@ -202,7 +203,7 @@ class Exchange:
                 self._updates.brought(peer, header.label, peer.pushed(header))
             elif not peer.gone:
                 raise TransportError(f"it sent what it was not to ({header})")
-            self._answer_others()
+            self._questions.answer(self.peers.values())
 
     def _took_state(self, peer: Peer, label: int, payload: torch.Tensor) -> None:
         if self._updates.closed:
@@ -233,37 +234,7 @@ class Exchange:
         """Send what workers may pull now that ``parameters`` are newer, or of all of them."""
         for peer in self.peers.values():
             peer.answer(parameters)
-        self._answer_others()
-
-    def _answer_others(self) -> None:
-        for peer in self.peers.values():
-            if peer.state_due and self._state_is_new(peer):
-                self._send_state(peer)
-        for peer in [p for p in self._asked_state if self.ledger.may_pull(p.worker, self._all)]:
-            self._asked_state.remove(peer)
-            peer.send_bulk(Kind.OPTIMIZER, self.values.packed_optimizer())
-        for peer, norm_type in list(self._asked_norms):
-            norms = self._updates.norms(peer.label, norm_type)
-            if norms is not None:
-                self._asked_norms.remove((peer, norm_type))
-                with contextlib.suppress(TransportError):  # its own thread reports a loss
-                    peer.connection.send(messages.Norms([repr(norm) for norm in norms]))
-
-    @property
-    def _all(self) -> range:
-        return range(len(self.shard.tensors))
-
-    def _state_is_new(self, peer: Peer) -> bool:
-        if self.job.rule.mode != "sync" or self.job.rule.backup:
-            return True
-        return peer.label <= self.values.label + 1
-
-    def _send_state(self, peer: Peer) -> None:
-        peer.state_due = False
-        if peer.worker and self.values.buffers.pieces:
-            payload = self.values.buffers.buffer.clone()
-            header = Header(kind=Kind.STATE, tag=STATE, length=payload.numel())
-            peer.outbox.put_first(lambda: peer.transport.send(header, payload))
+        self._questions.answer(self.peers.values())
 
     # Workers go.
 
@@ -304,8 +275,8 @@ class Exchange:
 
     def _forget(self, peer: Peer) -> None:
         del self.peers[peer.worker]
-        self._asked_norms = [asked for asked in self._asked_norms if asked[0] is not peer]
-        self._asked_state = [asked for asked in self._asked_state if asked is not peer]
+        if self.spec is not None:
+            self._questions.forget(peer)
 
     def _check_stuck(self) -> None:
         if self.ledger.stuck:
