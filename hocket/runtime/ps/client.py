@@ -19,6 +19,7 @@ from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.launch import Job
 from hocket.runtime.ps import messages
+from hocket.runtime.ps.joining import join
 from hocket.runtime.ps.layout import Frame, cut, homes_of
 from hocket.runtime.ps.messages import Piece, Settings
 from hocket.runtime.ps.order import Direction, Order
@@ -60,7 +61,7 @@ class Client:
         self.moved = moved
         self.changed = threading.Condition()
         self.homes = homes_of(spec, job.servers)
-        self.steps = self.first_step = 0
+        self.steps = 0
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
@@ -73,63 +74,13 @@ class Client:
         self._state_due = self._state_asked = False
         self.pairs: list[Pair] = []
         try:
-            self._join(values)
+            self.initial, self.first_step = join(self, values)
         except TransportError as error:
             self.close()
             raise HocketError(f"worker {worker} cannot join: {error}") from None
         except HocketError:
             self.close()
             raise
-
-    def _join(self, values: Callable[[], State]) -> None:
-        addresses = [self.job.address]
-        for k in range(self.job.servers):
-            tensors = [self.spec.parameters[i] for i in self.homes.of[k]]
-            pair = Pair(self, k, addresses[k], tensors)
-            self.pairs.append(pair)
-            pair.begin(self.spec)
-            self._until(functools.partial(_has, pair, "started"), f"server {k} did not answer")
-            assert pair.started is not None
-            if k == 0:
-                addresses = pair.started.servers
-        self._go_on()
-        given: State | None = None
-        self.initial: dict[str, torch.Tensor] = {}
-        for pair in self.pairs:
-            assert pair.started is not None
-            if pair.started.wants_values:
-                given = values() if given is None else given
-                mine = self._part(given, pair)
-                pair.send_values(mine)
-                self.initial |= mine[0]
-            else:
-                self._until(functools.partial(_has, pair, "values"), f"server {pair.index} sent no values")
-                assert pair.values is not None
-                self.initial |= pair.values
-                pair.values = None
-
-    def _go_on(self) -> None:
-        """Begin behind the steps that every server has."""
-        started = [pair.started for pair in self.pairs if pair.started is not None]
-        self.first_step = min(each.steps for each in started)
-        for pair, each in zip(self.pairs, started, strict=True):
-            if each.wants_values and any(other.steps for other in started):
-                raise HocketError(
-                    f"worker {self.worker} cannot join: server {pair.index} has nothing in its checkpoint,"
-                    " others have steps; give it back its files, or all of them an empty folder"
-                )
-            pair.say(messages.GoOn(self.first_step))
-
-    def _part(self, values: State, pair: Pair) -> State:
-        """What of ``values`` lives on the server of ``pair``."""
-        names = {tensor.name for tensor in pair.tensors}
-        state = {tensor.name for tensor in self.spec.state} if pair.index == 0 else set()
-
-        def here(key: str) -> bool:
-            return key in names or key in state or key.rpartition("/")[0] in names
-
-        tensors, others = values
-        return {k: v for k, v in tensors.items() if here(k)}, {k: v for k, v in others.items() if here(k)}
 
     # A plan.
 
@@ -170,7 +121,7 @@ class Client:
         """Until parameter ``i`` has arrived for this step."""
         if self._missing[i] or self._error:
             server = self.homes.server[i]
-            self._until(
+            self.until(
                 lambda: self._missing[i] == 0,
                 f"server {server} did not send '{self.spec.parameters[i].name}'",
             )
@@ -181,6 +132,17 @@ class Client:
             self.changed.wait_for(lambda: bool(self._error) or due(), timeout_s)
             self._check()
             return due()
+
+    def until(self, due: Callable[[], bool], what: str) -> None:
+        """Until ``due``, which is asked whenever something arrives; else an error with ``what``."""
+        started_s = time.monotonic()
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self._error) or due(), self.job.timeout_s)
+            self._check()
+            if not due():
+                raise HocketError(
+                    f"training stopped: {what} within {time.monotonic() - started_s:.0f} s; raise the timeout"
+                )
 
     def value(self, i: int) -> torch.Tensor:
         """What has arrived of parameter ``i``, flat; good until the next :meth:`want`."""
@@ -194,7 +156,7 @@ class Client:
         """The gradient of ``i`` is complete (None: not used); its push leaves when its batch is."""
         pair = self.pairs[self.homes.server[i]]
         if pair.label < 0:
-            self._until(lambda: pair.label >= 0, f"server {pair.index} did not begin the step")
+            self.until(lambda: pair.label >= 0, f"server {pair.index} did not begin the step")
         for rank, k in self._push_of[i]:
             pair.fill(rank, k, gradient)
 
@@ -209,7 +171,7 @@ class Client:
         """The buffers that go with this step's parameters; None where the worker's own hold."""
         if not self._state_asked:
             return None
-        self._until(lambda: not self._state_due, "server 0 did not send the buffers")
+        self.until(lambda: not self._state_due, "server 0 did not send the buffers")
         self._state_asked = False
         return [view.clone() for view in self._state.views]
 
@@ -218,13 +180,13 @@ class Client:
         for pair in self.pairs:
             pair.norms = None
             pair.say(messages.AskNorms(repr(float(norm_type))))
-        self._until(lambda: all(pair.norms is not None for pair in self.pairs), "servers did not tell norms")
+        self.until(lambda: all(pair.norms is not None for pair in self.pairs), "servers did not tell norms")
         by_server = [pair.norms or [] for pair in self.pairs]
         return [by_server[s][place] for s, place in zip(self.homes.server, self.homes.place, strict=True)]
 
     def commit(self, settings: Settings, scale: float = 1.0) -> None:
         """What is pushed in this step counts, with these settings, gradients times ``scale``."""
-        self._until(lambda: all(pair.label >= 0 for pair in self.pairs), "servers did not begin the step")
+        self.until(lambda: all(pair.label >= 0 for pair in self.pairs), "servers did not begin the step")
         with self.changed:
             self._check()
             for pair in self.pairs:
@@ -238,7 +200,7 @@ class Client:
         for pair in self.pairs:
             pair.optimizer_state = None
             pair.say(messages.AskState())
-        self._until(
+        self.until(
             lambda: all(pair.optimizer_state is not None for pair in self.pairs),
             "servers did not send the optimizer's state",
         )
@@ -315,16 +277,6 @@ class Client:
             self.failed(pair, str(error))
             self._check()
 
-    def _until(self, due: Callable[[], bool], what: str) -> None:
-        started_s = time.monotonic()
-        with self.changed:
-            self.changed.wait_for(lambda: bool(self._error) or due(), self.job.timeout_s)
-            self._check()
-            if not due():
-                raise HocketError(
-                    f"training stopped: {what} within {time.monotonic() - started_s:.0f} s; raise the timeout"
-                )
-
     def _check(self) -> None:
         if self._error:
             self._hang_up()
@@ -334,7 +286,3 @@ class Client:
         self._finished = True
         for pair in self.pairs:
             pair.close()
-
-
-def _has(pair: Pair, what: str) -> bool:
-    return getattr(pair, what) is not None
