@@ -7,24 +7,20 @@ compiled, its graphs.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch.autograd import Variable
-from torch.autograd.graph import get_gradient_edge
-from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
 from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.optimizers import Deferred
-from hocket.runtime.reads import Hook, Readers, compiled_by_user
+from hocket.runtime.passes import Passes
+from hocket.runtime.reads import compiled_by_user
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Parameter, Rounds
 from hocket.runtime.watch import Watch
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from hocket.runtime.compiled import CompiledStep
 
 
-class Training:
+class Training(Passes):
     """One model's training on this rank.
 
     ``parameters``: the trained ones by name; ``buffers``: None where they are not kept equal; ``compile``:
@@ -52,39 +48,24 @@ class Training:
         *,
         compile: bool,  # noqa: A002
     ) -> None:
-        self.model = model
+        super().__init__(model, recorder)
         self.parameters = dict(parameters)
         self.rounds = rounds
         self.buffers = buffers
         self.watch = watch
-        self.recorder = recorder
         self.steps = 0
         self.between_steps: Callable[[], None] = lambda: None
         # What the first steps have to show before gradients may leave in the middle of a backward pass.
         self.learning = True
         self.often: set[Parameter] = set()
-        self._fired: Counter[Parameter] = Counter()
         self.late: frozenset[Parameter] = frozenset()
         self.late_buffers = self.changed_buffers = False
         self.wanted_order: Sequence[Parameter] | None = None
-        self._names = {p: name for name, p in model.named_parameters()}
-        self._synchronising = self._wanted = True
-        self._round_open = self._callback_queued = self._in_step = False
-        self._depth = 0
-        self._traced = compiled_by_user(model)
+        self._round_open = False
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
-        self._noting: contextlib.AbstractContextManager[object] | None = None
         self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
-        self._readers = Readers(model, list(self.parameters.values()), self._module_reads)
-        self._handles = [
-            model.register_forward_pre_hook(Hook(self._forward_begins, always=True), prepend=True),
-            model.register_forward_hook(Hook(self._forward_ended, always=True), always_call=True),
-        ]
-        # As DistributedDataParallel: behind all hooks that users have on a parameter, whenever they set them.
-        self._accumulators = [get_gradient_edge(p).node for p in self.parameters.values()]
-        for p, node in zip(self.parameters.values(), self._accumulators, strict=True):
-            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+        self._hook(self._anywhere)
 
     # What others ask for.
 
@@ -151,34 +132,21 @@ class Training:
         if names:
             self.recorder.spent("update", names, started)
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Gradients of the forward passes within accumulate on this rank and travel with the next ones."""
-        before, self._wanted = self._wanted, False
-        try:
-            yield
-        finally:
-            self._wanted = before
-
     def detach(self) -> None:
         """Settle everything and leave the model as it was before."""
         self.settle_all()
         self.rounds.channel.stop()
-        self._readers.detach()
+        self._unhook()
         if self.compiled is not None:
             self.compiled.undo()
-        for handle in self._handles:
-            handle.remove()
 
     # The forward pass.
 
-    def _forward_begins(self, model: torch.nn.Module, _: object) -> None:
+    def _enter_forward(self, model: torch.nn.Module, arguments: object) -> None:
         self._check_round()
-        if torch._C._current_graph_task_id() == -1:
-            self._callback_queued = False
-        self._depth += 1
-        if self._depth > 1:
-            return  # a model that calls itself
+        super()._enter_forward(model, arguments)
+
+    def _forward_begins(self) -> None:
         if not torch.is_grad_enabled():
             self.rounds.settle_all()
             self._receive_buffers()
@@ -206,37 +174,20 @@ class Training:
                     self.rounds.need(p)
                 give_back(p)  # Dynamo compiles for classes, and its graphs wait for what they read
         if self.learning and self.compiled is None:
-            self._noting = self._readers.noting()
-            self._noting.__enter__()
+            self._note_reads()
 
-    def _forward_ended(self, model: torch.nn.Module, _: object, output: object) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth:
-            return
-        if self._noting is not None:
-            self._noting.__exit__(None, None, None)
-            self._noting = None
-        if not torch.is_grad_enabled():
-            return
-        self.recorder.forward_ended()
-        if not self._synchronising:
-            return
-        for tensor in tree_iter(output):
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                # The outermost backward pass starts here; a checkpoint within it runs one of its own.
-                tensor.register_hook(self._backward_begins)
-        if self.buffers is not None:
+    def _forward_ended(self, output: object) -> None:
+        super()._forward_ended(output)
+        if self._synchronising and self.buffers is not None:
             if self.learning:
                 self._values_before = self.buffers.values()
             elif not self.late_buffers:
                 self.buffers.send()
 
-    def _module_reads(self, module: str, parameters: Sequence[Parameter]) -> None:
+    def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
         if self.rounds.unsettled:
             for p in parameters:
                 self.rounds.need(p)
-        if self._in_step:
-            self.recorder.reads(module, parameters)
 
     def first_read(self, parameters: tuple[Parameter, ...]) -> None:
         """A compiled graph is about to read ``parameters``."""
@@ -256,11 +207,6 @@ class Training:
 
     # The backward pass.
 
-    def _backward_begins(self, _: torch.Tensor) -> None:
-        if self._synchronising and not self._callback_queued:
-            self._callback_queued = True
-            Variable._execution_engine.queue_callback(self._backward_ends)
-
     def gradient(self, parameter: Parameter, gradient: torch.Tensor) -> None:
         """A compiled graph has completed ``gradient``, which autograd is going to accumulate."""
         if not self._synchronising or self._names[parameter] not in self.parameters:
@@ -275,28 +221,23 @@ class Training:
         return self.wanted_order
 
     def _accumulated(self, p: Parameter, *_: object) -> None:
-        if not self._synchronising or (self.compiled is not None and self.compiled.reported(p)):
-            return
-        assert p.grad is not None
-        if p.grad.is_sparse:
-            raise HocketError(f"the gradient of '{self._names[p]}' is sparse; use a layer with sparse=False")
-        self._produced(p, p.grad)
-        if not self.learning and p not in self.late:
-            self.rounds.fill(p, p.grad)
+        if self.compiled is None or not self.compiled.reported(p):
+            super()._accumulated(p)
 
     def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
-        self._backward_begins(gradient)
-        self.recorder.produced(p)
-        self._fired[p] += 1
+        super()._produced(p, gradient)
         if self._fired[p] > 1:
             self.often.add(p)
         self._round_open = True
 
-    def _backward_ends(self) -> None:
-        # Still within the backward pass, as autograd sees it.
-        if self._callback_queued and self._round_open:
+    def _gradient_completed(self, p: Parameter) -> None:
+        if not self.learning and p not in self.late:
+            assert p.grad is not None
+            self.rounds.fill(p, p.grad)
+
+    def _backward_ended(self) -> None:
+        if self._round_open:
             self._finish_round()
-        self._callback_queued = False
 
     def _check_round(self) -> None:
         if self._round_open and torch._C._current_graph_task_id() == -1:

@@ -7,26 +7,19 @@ once the optimizer steps: the step itself runs on the servers.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch.autograd import Variable
-from torch.autograd.graph import get_gradient_edge
-from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
 from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.ending import went_on
+from hocket.runtime.passes import Parameter, Passes
 from hocket.runtime.ps.client import Client
 from hocket.runtime.ps.spec import settings_of
-from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
-
-Parameter = torch.nn.Parameter
 
 _LEARNING_STEPS = 2
 _TWICE = "several backward passes make one step"
@@ -34,7 +27,7 @@ _PARTS = "gradients come in parts (reentrant checkpoints)"
 _CHANGED = "gradients are changed before the optimizer's step"
 
 
-class ServedTraining:
+class ServedTraining(Passes):
     """One model's training on this worker.
 
     ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, which are
@@ -52,37 +45,23 @@ class ServedTraining:
         client: Client,
         recorder: Recorder,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.client, self.recorder = client, recorder
+        super().__init__(model, recorder)
+        self.optimizer, self.client = optimizer, client
         self.steps = 0
         self.late = "the first steps show what the script does"
         self.between_steps: Callable[[], None] = lambda: None
         self._mode = client.job.rule.mode
         self._buffers = list(buffers)
         self._parameters = list(parameters.values())
-        self._names = list(parameters)
         self._index = {p: i for i, p in enumerate(self._parameters)}
         self._stale: set[Parameter] = set()
-        self._traced = compiled_by_user(model)
         self._learning = True
         self._reasons: dict[str, None] = {}
-        self._synchronising = self._wanted = True
-        self._in_step = self._complete = self._callback_queued = False
-        self._depth = 0
-        self._fired: Counter[Parameter] = Counter()
+        self._complete = False
         self._pushed: set[Parameter] = set()
         self._marks: dict[Parameter, tuple[int, int]] = {}
         self._scale = 1.0
-        self._noting: contextlib.AbstractContextManager[object] | None = None
-        self._readers = Readers(model, self._parameters, self._module_reads)
-        self._handles = [
-            model.register_forward_pre_hook(Hook(self._forward_begins, always=True), prepend=True),
-            model.register_forward_hook(Hook(self._forward_ended, always=True), always_call=True),
-        ]
-        # Behind all hooks that users have on a parameter.
-        self._accumulators = [get_gradient_edge(p).node for p in self._parameters]
-        for p, node in zip(self._parameters, self._accumulators, strict=True):
-            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+        self._hook(self._parameters)
 
     # What others ask for.
 
@@ -108,30 +87,18 @@ class ServedTraining:
         """Refuse: values live on the servers."""
         raise HocketError("the servers hold the parameters; load a state dict before hocket.distribute")
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Gradients of the forward passes within accumulate here and are pushed with the next ones."""
-        before, self._wanted = self._wanted, False
-        try:
-            yield
-        finally:
-            self._wanted = before
-
     def detach(self) -> None:
         """Bring the model up to date and leave it as it was before."""
         self.settle_all()
-        self._readers.detach()
-        for handle in self._handles:
-            handle.remove()
+        self._unhook()
 
     # The forward pass.
 
-    def _forward_begins(self, _model: torch.nn.Module, _: object) -> None:
-        if torch._C._current_graph_task_id() == -1:
-            self._callback_queued = False
-        self._depth += 1
-        if self._depth > 1:
-            return  # a model that calls itself
+    @property
+    def _trains(self) -> bool:
+        return self._mode != "inference" and super()._trains
+
+    def _forward_begins(self) -> None:
         if self._mode == "inference":
             self._begin_inference()
         elif not torch.is_grad_enabled():
@@ -145,8 +112,7 @@ class ServedTraining:
             for p in self._traced.intersection(self._stale):
                 self._need(p)
             if self._learning:
-                self._noting = self._readers.noting()
-                self._noting.__enter__()
+                self._note_reads()
         self._receive_buffers()
 
     def _begin_inference(self) -> None:
@@ -157,28 +123,9 @@ class ServedTraining:
             self._in_step = False
         self._learn()
 
-    def _forward_ended(self, _model: torch.nn.Module, _: object, output: object) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth:
-            return
-        if self._noting is not None:
-            self._noting.__exit__(None, None, None)
-            self._noting = None
-        if self._mode == "inference" or not torch.is_grad_enabled():
-            return
-        self.recorder.forward_ended()
-        if not self._synchronising:
-            return
-        for tensor in tree_iter(output):
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                # The outermost backward pass starts here; a checkpoint within it runs one of its own.
-                tensor.register_hook(self._backward_begins)
-
-    def _module_reads(self, module: str, parameters: Sequence[Parameter]) -> None:
+    def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
         for p in parameters:
             self._need(p)
-        if self._in_step:
-            self.recorder.reads(module, parameters)
 
     @torch.no_grad()
     def _need(self, p: Parameter) -> None:
@@ -189,7 +136,7 @@ class ServedTraining:
         if not self.client.has(i):
             started_s = time.perf_counter()
             self.client.wait(i)
-            self.recorder.spent("wait", [self._names[i]], started_s)
+            self.recorder.spent("wait", [self._names[p]], started_s)
         self._stale.discard(p)
         give_back(p)
         p.copy_(self.client.value(i).view(p.shape))
@@ -202,50 +149,38 @@ class ServedTraining:
 
     # The backward pass.
 
-    def _backward_begins(self, _: torch.Tensor) -> None:
-        if self._synchronising and not self._callback_queued:
-            self._callback_queued = True
-            Variable._execution_engine.queue_callback(self._backward_ends)
-
     def _accumulated(self, p: Parameter, *_: object) -> None:
-        if not self._synchronising or self._mode == "inference":
-            return
-        assert p.grad is not None
-        if p.grad.is_sparse:
-            name = self._names[self._index[p]]
-            raise HocketError(f"the gradient of '{name}' is sparse; use a layer with sparse=False")
-        self._backward_begins(p.grad)
-        self.recorder.produced(p)
-        self._fired[p] += 1
+        if self._mode != "inference":
+            super()._accumulated(p)
+
+    def _gradient_completed(self, p: Parameter) -> None:
         if self._fired[p] > 1:
             self._reasons[_PARTS] = None
         if not self.late:
             self._push(p)
 
-    def _backward_ends(self) -> None:
-        # Still within the backward pass, as autograd sees it.
-        if self._callback_queued and self._fired:
-            self._fired.clear()
-            if self._complete:
-                self._reasons[_TWICE] = None
-            self._complete, self._in_step = True, False
-            if self.late:
-                self._marks = {p: _mark(p) for p in self._parameters}
-            else:
-                self._send_all()
-            self.recorder.backward_ended()
-        self._callback_queued = False
+    def _backward_ended(self) -> None:
+        if not self._fired:
+            return
+        self._fired.clear()
+        if self._complete:
+            self._reasons[_TWICE] = None
+        self._complete, self._in_step = True, False
+        if self.late:
+            self._marks = {p: _mark(p) for p in self._parameters}
+        else:
+            self._send_all()
+        self.recorder.backward_ended()
 
     def _push(self, p: Parameter) -> None:
-        i = self._index[p]
         if p in self._pushed:
             raise HocketError(
-                f"the gradient of '{self._names[i]}' came twice in a step, which the first steps did not"
+                f"the gradient of '{self._names[p]}' came twice in a step, which the first steps did not"
                 " show; let them run as later ones, or put all but the last under model.hocket.no_sync()"
             )
         self._pushed.add(p)
         self._marks[p] = _mark(p)
-        self.client.push(i, p.grad)
+        self.client.push(self._index[p], p.grad)
 
     def _send_all(self) -> None:
         """Push what has not been pushed; afterwards no gradient may change until the step."""

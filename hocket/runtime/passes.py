@@ -1,0 +1,160 @@
+"""A model's forward and backward passes in training, as hooks tell of them: what all trainings have in common.
+
+The backward pass begins with the gradients of what the outermost forward pass returned, since a checkpoint
+within it runs passes of its own, and ends when autograd has run everything that is queued.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import Variable
+from torch.autograd.graph import get_gradient_edge
+from torch.utils._pytree import tree_iter
+
+from hocket.errors import HocketError
+from hocket.runtime.reads import Hook, Readers, compiled_by_user
+from hocket.runtime.recorder import Recorder
+
+Parameter = torch.nn.Parameter
+
+
+class Passes(ABC):
+    """Hooks on ``model``, its modules and its gradients; what happens then is said by a training, a subclass.
+
+    Nothing is hooked before :meth:`_hook`.
+    """
+
+    def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:
+        self.model, self.recorder = model, recorder
+        self._names = {p: name for name, p in model.named_parameters()}
+        self._traced = compiled_by_user(model)
+        self._synchronising = self._wanted = True
+        self._in_step = self._callback_queued = False
+        self._depth = 0
+        self._fired: Counter[Parameter] = Counter()
+        self._noting: contextlib.AbstractContextManager[object] | None = None
+        self._readers: Readers
+        self._handles: list[Any]
+
+    def _hook(self, parameters: Sequence[Parameter]) -> None:
+        """Hook the passes; ``parameters``: the trained ones."""
+        model = self.model
+        self._readers = Readers(model, parameters, self._module_reads)
+        self._handles = [
+            model.register_forward_pre_hook(Hook(self._enter_forward, always=True), prepend=True),
+            model.register_forward_hook(Hook(self._leave_forward, always=True), always_call=True),
+        ]
+        # As DistributedDataParallel: behind all hooks that users have on a parameter, whenever they set them.
+        self._accumulators = [get_gradient_edge(p).node for p in parameters]
+        for p, node in zip(parameters, self._accumulators, strict=True):
+            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+
+    def _unhook(self) -> None:
+        """Remove every hook."""
+        self._readers.detach()
+        for handle in self._handles:
+            handle.remove()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of the forward passes within accumulate here and travel with the next ones."""
+        before, self._wanted = self._wanted, False
+        try:
+            yield
+        finally:
+            self._wanted = before
+
+    # What a training says.
+
+    @abstractmethod
+    def _forward_begins(self) -> None:
+        """The outermost forward pass begins."""
+
+    @abstractmethod
+    def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
+        """A module is going to read ``parameters``."""
+
+    @abstractmethod
+    def _gradient_completed(self, p: Parameter) -> None:
+        """``p.grad`` is there, so far as autograd knows."""
+
+    @abstractmethod
+    def _backward_ended(self) -> None:
+        """The backward pass has run, perhaps without any gradient."""
+
+    @property
+    def _trains(self) -> bool:
+        """Whether the forward pass that ends is going to have a backward pass."""
+        return torch.is_grad_enabled()
+
+    # The forward pass.
+
+    def _enter_forward(self, _model: torch.nn.Module, _: object) -> None:
+        if torch._C._current_graph_task_id() == -1:
+            self._callback_queued = False
+        self._depth += 1
+        if self._depth == 1:  # else a model that calls itself
+            self._forward_begins()
+
+    def _note_reads(self) -> None:
+        """Until the forward pass ends, note who reads what."""
+        self._noting = self._readers.noting()
+        self._noting.__enter__()
+
+    def _module_reads(self, module: str, parameters: Sequence[Parameter]) -> None:
+        self._about_to_read(parameters)
+        if self._in_step:
+            self.recorder.reads(module, parameters)
+
+    def _leave_forward(self, _model: torch.nn.Module, _: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
+        if self._noting is not None:
+            self._noting.__exit__(None, None, None)
+            self._noting = None
+        if self._trains:
+            self._forward_ended(output)
+
+    def _forward_ended(self, output: object) -> None:
+        """The outermost forward pass has returned ``output``."""
+        self.recorder.forward_ended()
+        if self._synchronising:
+            for tensor in tree_iter(output):
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                    tensor.register_hook(self._backward_begins)
+
+    # The backward pass.
+
+    def _backward_begins(self, _: torch.Tensor) -> None:
+        if self._synchronising and not self._callback_queued:
+            self._callback_queued = True
+            Variable._execution_engine.queue_callback(self._backward_ends)
+
+    def _accumulated(self, p: Parameter, *_: object) -> None:
+        if not self._synchronising:
+            return
+        assert p.grad is not None
+        if p.grad.is_sparse:
+            raise HocketError(f"the gradient of '{self._names[p]}' is sparse; use a layer with sparse=False")
+        self._produced(p, p.grad)
+        self._gradient_completed(p)
+
+    def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
+        """The backward pass has completed ``gradient``, one of those that ``p`` gets in it."""
+        self._backward_begins(gradient)
+        self.recorder.produced(p)
+        self._fired[p] += 1
+
+    def _backward_ends(self) -> None:
+        # Still within the backward pass, as autograd sees it.
+        if self._callback_queued:
+            self._backward_ended()
+        self._callback_queued = False
