@@ -4,12 +4,7 @@ Every worker runs through one step after the other on its own. A step's *nodes* 
 transfers; a *lane* does one node at a time: lane 0 of a worker is its processor, 1 + s its share of server
 s's processor, 1 + M + s its stream of pulls from server s, 1 + 2 M + s that of its pushes. A node that waits
 for nothing any more joins its lane's queue. In synchronous training update operations are *global* nodes,
-once for all workers, on a lane for each server.
-
-Where all workers share one server's link alike, each direction keeps one virtual clock that advances by the
-bits which every active worker has got: a transfer ends when the clock shows what it showed at its start plus
-its bits, so nobody is looked at when others come or go. Any other topology is shared by
-:func:`hocket.network.max_min.fill`.
+once for all workers, on a lane for each server. How streams share links is in :mod:`hocket.predictor._links`.
 """
 
 from __future__ import annotations
@@ -17,68 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.kernel import kernel
-from hocket.network.max_min import fill
+from hocket.predictor._links import IDLE, MOVING, STARTING, advance, first_ends, refill
+from hocket.predictor._queues import cut_queues, enqueue
 from hocket.sim.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
 
-_IDLE, _STARTING, _MOVING = 0, 1, 2
 _NOT_BEGUN = -2  # in hand of a worker's processor: no node, but the time before its first step
 # As in sim/_kernel.py: events this close (relative to the time) are one instant.
 _INSTANT = 1.0 + 1e-12
-
-
-@kernel
-def _queue(entry, lane, queue, head, tail, touched, num_touched):
-    """Let an entry wait for its lane, behind all that go first; num_touched (1,), touched: lanes to look at.
-
-    Nearly all come in the order in which they go, so a sorted array is quicker than a heap.
-    """
-    i = tail[lane]
-    tail[lane] += 1
-    while i > head[lane] and queue[i - 1] > entry:
-        queue[i] = queue[i - 1]
-        i -= 1
-    queue[i] = entry
-    if num_touched[0] == 0 or touched[num_touched[0] - 1] != lane:
-        touched[num_touched[0]] = lane
-        num_touched[0] += 1
-
-
-@kernel
-def _cut_queues(lane_of, num_workers, num_servers, num_globals):
-    """Where each lane's queue begins in an array with room for every node twice, (lanes + 1,)."""
-    lanes_each = 1 + 3 * num_servers
-    first = np.zeros(num_workers * lanes_each + num_servers + 1, np.int64)
-    for w in range(num_workers):
-        for lane in lane_of:
-            first[w * lanes_each + lane + 1] += 2
-    first[num_workers * lanes_each + 1 :] = 2 * num_globals
-    for lane in range(len(first) - 1):
-        first[lane + 1] += first[lane]
-    return first
-
-
-@kernel
-def _advance(clock, clock_at, way, active, worker_bps, server_bps, now):
-    """Bring one direction's clock, the bits that each active worker has got, up to date."""
-    if active[way] > 0:
-        clock[way] += min(worker_bps, server_bps / active[way]) * (now - clock_at[way])
-    clock_at[way] = now
-
-
-@kernel
-def _refill(tree, lanes_of, streams, route, capacity_bps, room_bps, load, now):
-    """Share any topology anew among the streams that move; those whose rate changed get a new end."""
-    stage, chunk_bits, rate, old_rate, rate_at = streams
-    flows = np.flatnonzero(stage == _MOVING)
-    for c in flows:
-        old_rate[c] = rate[c]
-    fill(route, capacity_bps, flows, rate, room_bps, load)
-    for c in flows:
-        if rate[c] != old_rate[c]:
-            chunk_bits[c] = max(0.0, chunk_bits[c] - old_rate[c] * (now - rate_at[c]))
-            rate_at[c] = now
-            set_time(tree, lanes_of[c], now + chunk_bits[c] / rate[c])
 
 
 @kernel
@@ -127,7 +68,7 @@ def run(
     lanes_each = 1 + 3 * num_servers
     first_global_lane = num_workers * lanes_each
     num_lanes = first_global_lane + num_servers
-    queue_first = _cut_queues(lane_of, num_workers, num_servers, num_globals)
+    queue_first = cut_queues(lane_of, num_workers, num_servers, num_globals)
     queue = np.empty(queue_first[num_lanes], np.int64)  # (key << 24) + node, ascending from head to tail
     head, tail = queue_first[:-1].copy(), queue_first[:-1].copy()
     leaves = 1
@@ -197,7 +138,7 @@ def run(
                     global_waits[node] = first_global_waits[node]
                     if global_waits[node] == 0:
                         lane = first_global_lane + global_server[node]
-                        _queue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
+                        enqueue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
                 for w in range(num_workers):
                     if rests[w]:
                         begins[num_begins] = w
@@ -249,7 +190,7 @@ def run(
                         key = arrivals + (key if beginning else 0)
                         arrivals += 0 if beginning else 1
                 lane = w * lanes_each + lane_of[node]
-                _queue(key << 24 | node, lane, queue, head, tail, touched, num_touched)
+                enqueue(key << 24 | node, lane, queue, head, tail, touched, num_touched)
             if beginning:
                 arrivals += num_nodes
             for e in range(reached_first, reached_last):
@@ -257,7 +198,7 @@ def run(
                 global_waits[node] -= 1
                 if global_waits[node] == 0:
                     lane = first_global_lane + global_server[node]
-                    _queue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
+                    enqueue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
             step_over = False
             if w >= 0 and left[w] == 0:
                 if synchronous and label[w] == completed:
@@ -308,15 +249,15 @@ def run(
                 if first_come:
                     chunk_bits[c] = min(chunk_bits[c], window_bits)
                 if startup_s > 0.0:
-                    stage[c] = _STARTING
+                    stage[c] = STARTING
                     rest_bits[w, stream] -= chunk_bits[c]
                     set_time(tree, lane, now + startup_s)
                     continue
             rest_bits[w, stream] -= chunk_bits[c]
-            stage[c] = _MOVING
+            stage[c] = MOVING
             came_or_went = True
             if alike:
-                _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+                advance(clock, clock_at, way, active, worker_bps, server_bps, now)
                 active[way] += 1
                 set_time(end_on_clock[way], w, clock[way] + chunk_bits[c])
             else:
@@ -325,14 +266,10 @@ def run(
 
         # 3. Streams that move share their links anew.
         if came_or_went and alike:
-            for way in range(2):
-                clock_end_s[way] = np.inf
-                if active[way] > 0:
-                    bps = min(worker_bps, server_bps / active[way])
-                    clock_end_s[way] = clock_at[way] + (end_on_clock[way, 1] - clock[way]) / bps
+            first_ends(clock, clock_at, active, end_on_clock, worker_bps, server_bps, clock_end_s)
         elif came_or_went:
             streams = (stage, chunk_bits, rate, old_rate, rate_at)
-            _refill(tree, lane_of_channel, streams, route, capacity_bps, room_bps, load, now)
+            refill(tree, lane_of_channel, streams, route, capacity_bps, room_bps, load, now)
         came_or_went = False
 
         # 4. Whatever ends at the next instant ends, all of it before anything starts.
@@ -349,25 +286,25 @@ def run(
             c = channel_of_lane[lane]
             if c >= 0:
                 came_or_went = True
-                if stage[c] == _STARTING:
-                    stage[c] = _MOVING
+                if stage[c] == STARTING:
+                    stage[c] = MOVING
                     set_time(tree, lane, np.inf)
                     w, way = worker_of_lane[lane], np.int64(c >= num_pairs)
                     if alike:
-                        _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+                        advance(clock, clock_at, way, active, worker_bps, server_bps, now)
                         active[way] += 1
                         set_time(end_on_clock[way], w, clock[way] + chunk_bits[c])
                     else:
                         rate[c], rate_at[c] = 0.0, now
                     continue
-                stage[c] = _IDLE
+                stage[c] = IDLE
             ending[num_ending] = lane
             num_ending += 1
         for way in range(2):
             if clock_end_s[way] > instant:
                 continue
             came_or_went = True
-            _advance(clock, clock_at, way, active, worker_bps, server_bps, now)
+            advance(clock, clock_at, way, active, worker_bps, server_bps, now)
             # What it will show at the end of the instant; the second term is for rounding on the clock
             # itself.
             bps = min(worker_bps, server_bps / active[way])
@@ -377,7 +314,7 @@ def run(
                 set_time(end_on_clock[way], w, np.inf)
                 active[way] -= 1
                 c = way * num_pairs + w
-                stage[c] = _IDLE
+                stage[c] = IDLE
                 ending[num_ending] = lane_of_channel[c]
                 num_ending += 1
         for k in range(num_ending):
@@ -397,7 +334,7 @@ def run(
                 logged += 1
             if w >= 0 and node >= num_timed and rest_bits[w, node - num_timed] > 0.0:
                 # The rest of a stream larger than the window goes to the back of its queue, once.
-                _queue(arrivals << 24 | node, lane, queue, head, tail, touched, num_touched)
+                enqueue(arrivals << 24 | node, lane, queue, head, tail, touched, num_touched)
                 arrivals += 1
                 continue
             ended_worker[num_ended], ended[num_ended] = w, node
