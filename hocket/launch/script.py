@@ -2,8 +2,8 @@
 
     python script.py SCRIPT [ARGUMENT]...
 
-An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to be
-found when a worker says farewell to its servers. Here every exit goes through ``sys.exit``, however
+An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to
+be found when a worker says farewell to its servers. Here every exit goes through ``sys.exit``, however
 the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
 
 It is run as a file, not as a module, so that SCRIPT's folder takes the place of this one in ``sys.path``.

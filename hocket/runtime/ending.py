@@ -1,7 +1,7 @@
 """Whether a script that ends has failed, as far as an interpreter at its end can tell.
 
-What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it: :mod:`hocket.launch.script`
-passes every exit to ``sys.exit``. Torchrun does not; it ends everybody by the status itself.
+What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it, as
+:mod:`hocket.launch.script` passes every exit to ``sys.exit``. Torchrun ends everybody by the status.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model's forward and backward passes in training, as hooks tell of them: what all trainings have in common.
+"""A model's forward and backward passes in training, as hooks tell of them: what trainings have in common.
 
 The backward pass begins with the gradients of what the outermost forward pass returned, since a checkpoint
 within it runs passes of its own, and ends when autograd has run everything that is queued.

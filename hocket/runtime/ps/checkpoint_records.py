@@ -116,6 +116,7 @@ def packed_records(path: Path) -> Iterator[torch.Tensor]:
 def unpacked_record(path: Path, data: torch.Tensor) -> Record:
     """A record of ``path`` without its tensors; HocketError where it is none."""
     try:
-        return msgspec.convert(table_of(data).others, Record)
+        record: Record = msgspec.convert(table_of(data).others, Record)
     except (msgspec.MsgspecError, TransportError) as error:
         raise HocketError(f"{path}: is damaged: {error}") from None
+    return record
