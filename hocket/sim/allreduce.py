@@ -200,6 +200,7 @@ def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lower
         global_durations_s=durations_s[None, :],
         communication_s=float(durations_s.sum()),
         occupied_s=float(durations_s.sum()),
+        occupied_apart_s=float(durations_s.sum()),
         parse_s=0.0,
         done=program.num_globals + step.done,
         drawn=worker_ops,

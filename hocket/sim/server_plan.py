@@ -194,8 +194,14 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
         network.parse_s_per_byte,
         network.parse_s,
     )
-    ways_s = [_occupied_s(step, pulls), _occupied_s(step, pushes)]
-    occupied_s = sum(ways_s) if not step.overlapping and _in_turn(graph) else max(ways_s)
+    shared_s, own_s = zip(_occupied_s(step, pulls), _occupied_s(step, pushes), strict=True)
+    ways_s = [max(way) for way in zip(shared_s, own_s, strict=True)]
+    occupied_s = apart_s = max(ways_s)
+    if not step.overlapping and _in_turn(graph):
+        occupied_s = sum(ways_s)
+        # Whoever has all its pulls first pushes beside others' pulls; one way's rest is then a worker's own.
+        apart_s = max(sum(own_s), shared_s[0] + own_s[1], own_s[0] + shared_s[1])
+    parsed_s = float(_parse_s(step, pushes).max())
     return Lowered(
         graph=graph,
         network=network,
@@ -204,7 +210,8 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
         durations_s=np.ascontiguousarray(graph.durations_s[step.worker_ops].T),
         global_durations_s=np.ascontiguousarray(graph.durations_s[step.server_ops].T),
         communication_s=max(ways_s) if step.overlapping else sum(ways_s),
-        occupied_s=max(occupied_s, float(_parse_s(step, pushes).max())),
+        occupied_s=max(occupied_s, parsed_s),
+        occupied_apart_s=max(apart_s, parsed_s),
         parse_s=float(_parse_s(step, pulls).sum()),
         done=step.done if step.overlapping else -1,
         drawn=step.parts - program.num_globals + np.arange(len(pulls[1])),
@@ -213,17 +220,17 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
     )
 
 
-def _occupied_s(step: ServerStep, parts: tuple[Indices, ...]) -> float:
-    """For how long transfers in one direction occupy what they occupy longest.
+def _occupied_s(step: ServerStep, parts: tuple[Indices, ...]) -> tuple[float, float]:
+    """For how long transfers in one direction occupy what all workers share, and what is a worker's own.
 
-    That is a server's interface, which carries every worker's bytes; a worker's interface; or a channel,
-    which alone is also occupied by startups.
+    That is a server's interface, which carries every worker's bytes; and a worker's interface, or one of its
+    channels, which alone are also occupied by startups.
     """
     network = step.network
     _, server, _, bits, _ = parts
     moving_s = np.bincount(server, weights=bits, minlength=network.num_servers) / network.bandwidth_bps
     channels_s = np.bincount(server, minlength=network.num_servers) * network.startup_s + moving_s
-    return float(max(network.num_workers * moving_s.max(), moving_s.sum(), channels_s.max()))
+    return float(network.num_workers * moving_s.max()), float(max(moving_s.sum(), channels_s.max()))
 
 
 def _parse_s(step: ServerStep, parts: tuple[Indices, ...]) -> Floats:

@@ -124,6 +124,35 @@ def test_random_orders_are_drawn_anew_for_each_step() -> None:
     assert set(drawn.iterations_s) == {9.0, 10.0, 11.0, 12.0}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "workers", "startup_s", "seed"),
+    [
+        ([1000, 1000, 1000, 960], 5, 0.01, 80),
+        ([50, 0, 0, 1, 50, 50, 50], 4, 0.01, 135),
+        ([1000, 706, 50, 1, 1000], 6, 0.1, 210),
+    ],
+)
+def test_a_worker_that_has_its_pulls_before_others_pushes_beside_theirs(
+    sizes: list[int], workers: int, startup_s: float, seed: int
+) -> None:
+    # All pulls and then all pushes one after the other are no bound then.
+    names = [f"p{i}" for i in range(len(sizes))]
+    graph = step(
+        [parameter(name, size) for name, size in zip(names, sizes, strict=True)],
+        [
+            operation("f", 0.0, reads=names),
+            operation("b", 0.0, inputs=["f"], produces=names, phase="backward"),
+        ],
+    )
+    net = Network(bandwidth_bps=8000.0, startup_s=startup_s, num_workers=workers)
+    schedule = plan(graph, net, "random", seed=seed)
+    row = run(graph, net, schedule, iterations=3, random_order=True, seed=seed).row
+    assert row.bound_s <= row.iteration_s
+    assert row.bound_s >= (workers + 1) * sum(sizes) / 1000
+    together = run(graph, net, schedule, iterations=3, seed=seed).row
+    assert together.bound_s >= 2 * workers * sum(sizes) / 1000
+
+
 def test_an_update_that_the_step_waits_for_stays_on_the_worker() -> None:
     graph = step(
         [parameter("a", 125)],
