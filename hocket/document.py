@@ -34,6 +34,8 @@ def read_bytes(path: str | Path) -> bytes:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FormatError(str(path), "", f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a null byte in a path that a file names
+        raise FormatError(str(path), "", f"cannot be read: {error}") from None
     if str(path).endswith(".zst"):
         try:
             frame = zstandard.ZstdDecompressor().decompressobj()
@@ -84,14 +86,15 @@ def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
         return value
     # Once more, slowly, for the line that says what is wrong. The format comes first: a plan read as a step
     # misses fields that it never had.
-    document = _parse(data, source)
-    if isinstance(document, dict) and document.get("format", expected_format) != expected_format:
-        raise FormatError(source, "format", f"{document['format']!r} is not '{expected_format}', needed here")
-    return convert_document(document, type_, source)
+    return convert_document(_parse(data, source), type_, source, expected_format)
 
 
-def convert_document(document: Any, type_: type[T], source: str) -> T:
+def convert_document(document: Any, type_: type[T], source: str, expected_format: str | None = None) -> T:
     """Plain data as ``type_``; FormatError names ``source``, the field and the rule."""
+    if expected_format is not None and isinstance(document, dict):
+        found = document.get("format", expected_format)
+        if found != expected_format:
+            raise FormatError(source, "format", f"{found!r} is not '{expected_format}', needed here")
     try:
         return msgspec.convert(document, type=type_)
     except msgspec.ValidationError as error:

@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 
 from hocket.cluster.jobs import Batch
-from hocket.document import convert_document
 from hocket.errors import FormatError
-from hocket.graph import Phase, Plan, Reduction, StepGraph, StepRows, check_plan, load_plan, load_step
+from hocket.graph import Phase, Plan, Reduction, StepGraph, check_plan, load_plan, load_step
 from hocket.graph.csr import Indices
+from hocket.graph.io import plan_from_document, step_from_document
 from hocket.graph.step import Seconds
 from hocket.graph.updates import is_update
-from hocket.graph.validate import step_from_rows
 from hocket.planner.processor import serial_times, step_operations
 
 _SOON = 1e-9  # of an iteration
@@ -46,13 +45,12 @@ def read_overlapped(
     if isinstance(step, str):
         graph = load_step(folder / step)
     else:
-        source = f"{where}.step"
-        graph = step_from_rows(convert_document(step, StepRows, source), source)
+        graph = step_from_document(step, f"{where}.step")
     if isinstance(plan, str):
         source = str(folder / plan)
         return lower_step(graph, load_plan(folder / plan), source)
     source = f"{where}.plan"
-    return lower_step(graph, convert_document(plan, Plan, source), source)
+    return lower_step(graph, plan_from_document(plan, source), source)
 
 
 def lower_step(graph: StepGraph, plan: Plan, source: str = "plan") -> dict[str, Any]:

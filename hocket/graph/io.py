@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hocket.document import decode, read_bytes, write_json
+from hocket.document import convert_document, decode, read_bytes, write_json
 from hocket.graph.plan import Plan
 from hocket.graph.step import PHASE_NAMES, StepGraph
 from hocket.graph.validate import StepRows, step_from_rows
@@ -33,6 +33,11 @@ def load_step(path: str | Path) -> StepGraph:
         Naming the file, the field and the rule.
     """
     return step_from_rows(decode(read_bytes(path), _StepFile, STEP_FORMAT, str(path)), str(path))
+
+
+def step_from_document(document: Any, source: str) -> StepGraph:
+    """The step of a ``hocket.step/1`` document; ``source`` names it in the FormatError of one that is none."""
+    return step_from_rows(convert_document(document, _StepFile, source, STEP_FORMAT), source)
 
 
 def save_step(graph: StepGraph, path: str | Path) -> None:
@@ -79,7 +84,15 @@ def load_plan(path: str | Path) -> Plan:
     FormatError
         Naming the file, the field and the rule.
     """
-    file = decode(read_bytes(path), _PlanFile, PLAN_FORMAT, str(path))
+    return _plan_of(decode(read_bytes(path), _PlanFile, PLAN_FORMAT, str(path)))
+
+
+def plan_from_document(document: Any, source: str) -> Plan:
+    """The plan of a ``hocket.plan/1`` document; ``source`` names it in the FormatError of one that is none."""
+    return _plan_of(convert_document(document, _PlanFile, source, PLAN_FORMAT))
+
+
+def _plan_of(file: _PlanFile) -> Plan:
     return Plan(**{name: getattr(file, name) for name in Plan.__struct_fields__})
 
 

@@ -18,7 +18,7 @@ Refuse = Callable[[str, str], NoReturn]
 
 _LONGEST_S = 1e9
 MOST_CHUNKS = 10_000
-_LARGEST_BYTES = 2**53  # sizes take part in float arithmetic: past this they would not be exact
+_LARGEST = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
 
 class ParameterRow(msgspec.Struct, frozen=True, gc=False):
@@ -65,13 +65,15 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
 
     if rows.batch_size < 1:
         refuse("batch_size", f"{rows.batch_size} is not a positive whole number")
+    if rows.batch_size > _LARGEST:
+        refuse("batch_size", f"{rows.batch_size} is more than 2^53")
     if not rows.operations:
         refuse("operations", "a step has at least one operation")
     parameters, operations = rows.parameters, rows.operations
     parameter_index = _index([p.name for p in parameters], "parameters", refuse)
     operation_index = _index([o.name for o in operations], "operations", refuse)
     for i, p in enumerate(parameters):
-        if not 0 <= p.bytes <= _LARGEST_BYTES:
+        if not 0 <= p.bytes <= _LARGEST:
             refuse(f"parameters[{i}].bytes", f"{p.bytes} is not between 0 and 2^53 (parameter '{p.name}')")
         if any(extent < 0 for extent in p.shape):
             refuse(f"parameters[{i}].shape", f"{p.shape} has a negative extent (parameter '{p.name}')")

@@ -199,7 +199,10 @@ def test_plans_that_no_job_can_run_are_refused(tmp_path: Path) -> None:
         ({"step": "step.json"}, "jobs[0].plan: is missing beside step; give both, or neither"),
         ({"plan": "plan.json"}, "jobs[0].step: is missing beside plan"),
         ({"step": "step.json", "plan": "absent.json"}, "absent.json: cannot be read"),
+        ({"step": "st\0ep.json", "plan": "plan.json"}, "ep.json: cannot be read: embedded null byte"),
         ({"step": "step.json", "plan": {"policy": 5}}, "jobs[0].plan"),
+        ({"step": {"format": "hocket.step/2"}, "plan": "p"}, "jobs[0].step: format: 'hocket.step/2' is not"),
+        ({"step": "step.json", "plan": {"policy": "p"}}, "jobs[0].plan: object missing required field `"),
         ({"step": "step.json", "plan": "p", "forward_s": 1.0}, "jobs[0].forward_s: is what the step and"),
         ({}, "jobs[0]: object missing required field `model`"),
     ):

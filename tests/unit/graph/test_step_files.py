@@ -111,6 +111,8 @@ def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
         ("format", del_, "missing required field `format`"),
         ("model", del_, "missing required field `model`"),
         ("batch_size", 0, "batch_size: 0 is not a positive"),
+        ("batch_size", 10**400, "batch_size: 1000"),
+        ("batch_size", 2**53 + 1, "batch_size: 9007199254740993 is more than 2^53"),
         ("batch_size", 1.5, "batch_size: expected `int`"),
         ("batch_size", True, "batch_size: expected `int`"),
         ("operations", [], "operations: a step has at least one operation"),
