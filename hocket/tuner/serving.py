@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hocket.errors import HocketError, UnknownNameError
-from hocket.graph import Plan, StepGraph, load_plan
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner import policies_of
 from hocket.tuner.choose import make_plan
+from hocket.tuner.wanted import Wanted, resolved
 
 _UNPROFILED = ("fifo", "random", "reverse", "default")
 _BEST = "tac"
@@ -44,7 +45,7 @@ class ServingPlanner:
         return make_plan(graph, network, policy, architecture="ps", seed=self.seed).plan
 
 
-def resolved_server_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
+def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     """The plan that is given, or that a file holds, and else the policy that is to make one.
 
     Raises
@@ -53,14 +54,9 @@ def resolved_server_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
         When it is neither, or a plan that is not for parameter servers.
     """
     names = ["auto", *policies_of("ps"), "search"]
-    if isinstance(wanted, str):
-        if wanted in names:
-            return None, wanted
-        if not wanted.endswith((".json", ".json.zst")):
-            raise UnknownNameError("policy or plan file", wanted, names)
-    given = load_plan(wanted) if isinstance(wanted, str) else wanted
-    if given.architecture != "ps":
+    given, policy = resolved(wanted, names)
+    if given is not None and given.architecture != "ps":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; with servers training takes one for 'ps'"
         )
-    return given, ""
+    return given, policy

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
-from hocket.errors import HocketError, UnknownNameError
-from hocket.graph import Plan, StepGraph, load_plan
+from hocket.errors import HocketError
+from hocket.graph import Plan, StepGraph
 from hocket.launch import Job, job_of_environment
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
@@ -21,6 +21,7 @@ from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.choose import make_plan
 from hocket.tuner.serving import ServingPlanner, resolved_server_plan
+from hocket.tuner.wanted import Wanted, resolved
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -41,7 +42,7 @@ def distribute(
     model: M,
     optimizer: Opt,
     *,
-    plan: str | Plan | None = None,
+    plan: Wanted | None = None,
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
@@ -97,7 +98,7 @@ def distribute(
 def _serve(
     model: Module,
     optimizer: Optimizer | Sequence[Optimizer],
-    wanted: str | Plan,
+    wanted: Wanted,
     network: Network | None,
     job: Job,
     *,
@@ -123,7 +124,7 @@ def _serve(
     )
 
 
-def resolved_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
+def resolved_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     """The plan that is given, or that a file holds, and else the policy that is to make one.
 
     Raises
@@ -132,17 +133,12 @@ def resolved_plan(wanted: str | Plan) -> tuple[Plan | None, str]:
         When it is neither, or a plan that is not for AllReduce.
     """
     names = ["auto", *policies_of("allreduce"), "search"]
-    if isinstance(wanted, str):
-        if wanted in names:
-            return None, wanted
-        if not os.path.exists(wanted) and not wanted.endswith((".json", ".json.zst")):
-            raise UnknownNameError("policy or plan file", wanted, names)
-    given = load_plan(wanted) if isinstance(wanted, str) else wanted
-    if given.architecture != "allreduce":
+    given, policy = resolved(wanted, names)
+    if given is not None and given.architecture != "allreduce":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; training takes one for 'allreduce'"
         )
-    return given, ""
+    return given, policy
 
 
 @dataclass(frozen=True)

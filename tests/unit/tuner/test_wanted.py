@@ -1,0 +1,42 @@
+"""What training takes as a plan: a plan, a file by any kind of path, a policy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.errors import HocketError
+from hocket.graph import load_plan
+from hocket.tuner.serving import resolved_server_plan
+from hocket.tuner.training import resolved_plan
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+KINDS = [
+    (resolved_plan, GOLDEN / "branches.caramel.plan.json", "caramel"),
+    (resolved_server_plan, GOLDEN / "branches.p3.plan.json", "tac"),
+]
+
+
+@pytest.mark.parametrize(("resolve", "path", "policy"), KINDS)
+def test_a_plan_may_be_itself_or_any_path_or_a_name(
+    tmp_path: Path, resolve: Callable[[Any], Any], path: Path, policy: str
+) -> None:
+    plan = load_plan(path)
+    nameless = shutil.copy(path, tmp_path / "nameless")
+    for wanted in (plan, path, str(path), nameless, str(nameless)):
+        assert resolve(wanted) == (plan, "")
+    assert resolve(policy) == (None, policy)
+
+
+@pytest.mark.parametrize(("resolve", "path", "policy"), KINDS)
+def test_what_is_no_plan_gets_one_line(resolve: Callable[[Any], Any], path: Path, policy: str) -> None:
+    with pytest.raises(HocketError, match=rf"^plan 3 is no plan; give one, .* one of: auto, .*{policy}"):
+        resolve(3)
+    with pytest.raises(HocketError, match=r"^policy or plan file 'nope' is unknown"):
+        resolve("nope")
+    with pytest.raises(HocketError, match=r"none: cannot be read"):
+        resolve(path.parent / "none")
