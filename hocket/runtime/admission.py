@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.runtime.rows import parameter_rows
+
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+
+
+def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
+    """One optimizer, or several, as a list.
+
+    Raises
+    ------
+    HocketError
+        For what is none.
+    """
+    optimizers = list(given) if isinstance(given, Iterable) else [given]
+    for each in optimizers:
+        if not isinstance(each, torch.optim.Optimizer):
+            raise HocketError(
+                f"the optimizer is of type {type(each).__name__}; give a torch.optim.Optimizer, or a list of them"
+            )
+    return optimizers
 
 
 def trained_parameters(
@@ -21,6 +40,8 @@ def trained_parameters(
     HocketError
         For what cannot be trained.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise HocketError(f"the model is of type {type(model).__name__}; give a torch.nn.Module")
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise HocketError(
             "the model is wrapped by DistributedDataParallel; give distribute the module itself"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 
@@ -16,7 +15,7 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
 from hocket.network import Network
 from hocket.runtime.access import guard
-from hocket.runtime.admission import outline, trained_parameters
+from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.agreement import check_same_model, check_same_plan
 from hocket.runtime.allreduce import Channel, Groups
 from hocket.runtime.buckets import lay_out
@@ -32,8 +31,6 @@ from hocket.runtime.rounds import Rounds
 from hocket.runtime.selection import Choice, Planner, selection
 from hocket.runtime.training import Training
 from hocket.runtime.watch import Watch
-
-Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
 def distribute(
@@ -63,7 +60,7 @@ def distribute(
     """
     if not dist.is_available() or not dist.is_initialized():
         raise HocketError("there is no process group; call torch.distributed.init_process_group first")
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    optimizers = optimizers_of(optimizer)
     parameters = trained_parameters(model, optimizers, timeout_s)
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)

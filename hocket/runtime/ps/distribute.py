@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 import torch
@@ -13,7 +13,7 @@ from hocket.graph import Plan, check_plan
 from hocket.launch import Job
 from hocket.network import Network
 from hocket.runtime.access import guard
-from hocket.runtime.admission import outline, trained_parameters
+from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.measured import rank_record, timeline_of
 from hocket.runtime.ps.attach import attach
@@ -30,7 +30,7 @@ from hocket.runtime.recorder import Recorder
 
 def serve(
     model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    optimizer: Optimizers,
     *,
     job: Job,
     worker: int,
@@ -50,7 +50,7 @@ def serve(
     HocketError
         For what cannot be trained this way, and when servers cannot be reached or refuse this worker.
     """
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    optimizers = optimizers_of(optimizer)
     if len(optimizers) != 1:
         raise HocketError(f"{len(optimizers)} optimizers: servers run one; put all parameters in its groups")
     (only,) = optimizers

@@ -1,0 +1,33 @@
+"""What is refused before anything is attached or sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hocket.errors import HocketError
+from hocket.runtime.admission import optimizers_of, trained_parameters
+
+
+def test_one_optimizer_or_several() -> None:
+    model = torch.nn.Linear(2, 1)
+    one = torch.optim.SGD([model.weight], lr=0.1)
+    other = torch.optim.Adam([model.bias])
+    assert optimizers_of(one) == [one]
+    assert optimizers_of([one, other]) == [one, other]
+    assert list(trained_parameters(model, [one, other], 1.0)) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "message"),
+    [
+        (torch.nn.Linear(2, 1), None, "the optimizer is of type NoneType; give a torch.optim.Optimizer, or a list"),
+        (torch.nn.Linear(2, 1), [3], "the optimizer is of type int"),
+        (3, [], "the model is of type int; give a torch.nn.Module"),
+    ],
+)
+def test_what_is_no_model_and_no_optimizer_gets_one_line(model: Any, optimizer: Any, message: str) -> None:
+    with pytest.raises(HocketError, match=f"^{message}"):
+        trained_parameters(model, optimizers_of(optimizer), 1.0)
