@@ -9,9 +9,12 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.output import note, note_table, progress
+from hocket.errors import HocketError
 
 if TYPE_CHECKING:
-    from hocket.profiler import Profile
+    from hocket.profiler import Profile, Setup
+
+_BATCH_SIZE = 32
 
 
 def profile(
@@ -19,7 +22,9 @@ def profile(
         str, typer.Argument(metavar="MODEL|FILE.py:FACTORY", help="A zoo model or a function.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 32,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Examples in a step; else 32, or what FACTORY makes.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, each with its own durations.")] = 20,
     device: Annotated[str, typer.Option(help="Measure on cpu or cuda; derive k80, p100, v100, ...")] = "cpu",
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
@@ -36,16 +41,17 @@ def profile(
     from hocket.graph import save_step
     from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
 
+    asked = _BATCH_SIZE if batch_size is None else batch_size
     check_writable(output, target.rpartition(":")[0] or target)
     if is_derived(device):
         with progress(f"deriving {target} on {device}"), fake():
-            setup = load(target, batch_size, training=not inference)
+            setup = load(target, asked, training=not inference)
             graph = derive(
                 *setup[:4],
                 device=device,
                 inference=inference,
                 name=setup.name,
-                batch_size=batch_size,
+                batch_size=_num_examples(setup, target, batch_size),
                 samples=steps if jitter > 0 else 1,
                 jitter=jitter,
                 seed=seed,
@@ -55,14 +61,14 @@ def profile(
     else:
         if threads is not None:
             set_num_threads(threads)
-        setup = on_device(load(target, batch_size, training=not inference), device)
+        setup = on_device(load(target, asked, training=not inference), device)
         with progress(f"profiling {target} on {device}") as report:
             measured = profile_step(
                 *setup[:4],
                 steps=steps,
                 inference=inference,
                 name=setup.name,
-                batch_size=batch_size,
+                batch_size=_num_examples(setup, target, batch_size),
                 progress=report,
             )
         graph = measured.graph
@@ -72,6 +78,22 @@ def profile(
         f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
         f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
     )
+
+
+def _num_examples(setup: Setup, target: str, asked: int | None) -> int:
+    """What the file says of the batch: of a function that makes one size only, what its inputs hold."""
+    from hocket.profiler import first_extent
+
+    if setup.takes_batch_size:
+        return _BATCH_SIZE if asked is None else asked
+    held = first_extent(setup.batch[0])
+    if asked is None:
+        if held is None:
+            raise HocketError(f"{target} takes no batch_size, and its inputs show none; give --batch-size")
+        return held
+    if held not in (None, asked):
+        note(f"{target} takes no batch_size: its first input holds {held}, counted as {asked} as you say")
+    return asked
 
 
 def measured_step(measured: Profile) -> str:

@@ -49,11 +49,10 @@ class Step:
 
     def batch_size(self) -> int:
         """The first extent of the first input tensor; HocketError where there is none."""
-        inputs = list(self.inputs.values()) if isinstance(self.inputs, Mapping) else self.inputs
-        for value in inputs if isinstance(inputs, list | tuple) else [inputs]:
-            if isinstance(value, Tensor) and value.ndim:
-                return len(value)
-        raise HocketError("the inputs hold no tensor with a batch dimension; pass batch_size=...")
+        extent = first_extent(self.inputs)
+        if extent is None:
+            raise HocketError("the inputs hold no tensor with a batch dimension; pass batch_size=...")
+        return extent
 
     def run(self, enter: Enter = lambda phase, path: None) -> None:
         """Run the step once: forward, loss, backward, update, gradients set to None.
@@ -95,6 +94,15 @@ class Step:
         if isinstance(self.inputs, Mapping):
             return self.model(**self.inputs)
         return self.model(*self.inputs) if isinstance(self.inputs, list | tuple) else self.model(self.inputs)
+
+
+def first_extent(inputs: Any) -> int | None:
+    """The first extent of the first input tensor; None where no tensor has any."""
+    values = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    for value in values if isinstance(values, list | tuple) else [values]:
+        if isinstance(value, Tensor) and value.ndim:
+            return len(value)
+    return None
 
 
 def make_step(

@@ -31,6 +31,8 @@ class Setup(NamedTuple):
     loss: Loss
     optimizer: Optimizer | None
     name: str
+    takes_batch_size: bool = True
+    """Whether the batch is of the size that was asked for; else the function makes one size of its own."""
 
 
 def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
@@ -136,7 +138,7 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
     if not (optimizer is None or isinstance(optimizer, Optimizer)):
         kind = type(optimizer).__name__
         raise HocketError(f"{target} returned a {kind} as optimizer; return a torch.optim.Optimizer or None")
-    return Setup(model, batch, loss, optimizer, name)
+    return Setup(model, batch, loss, optimizer, name, takes_batch_size)
 
 
 def _describe(error: BaseException) -> str:

@@ -268,6 +268,19 @@ def test_a_users_model_is_measured_planned_and_simulated(in_tmp: Path) -> None:
     assert row["bound_s"] <= row["iteration_s"]
 
 
+def test_a_function_that_makes_one_size_is_counted_so(in_tmp: Path) -> None:
+    fixed = FACTORY.replace("(batch_size):", "():\n    batch_size = 5")
+    (in_tmp / "mine.py").write_text(fixed)
+    profiled = ["profile", "mine.py:small", "--device", "k80", "-o", "step.json"]
+    assert hocket(*profiled).status == 0
+    assert json.loads((in_tmp / "step.json").read_text())["batch_size"] == 5
+    ran = hocket(*profiled, "--batch-size", "16")
+    assert (ran.status, json.loads((in_tmp / "step.json").read_text())["batch_size"]) == (0, 16)
+    assert "mine.py:small takes no batch_size: its first input holds 5, counted as 16 as you say" in ran.err
+    (in_tmp / "mine.py").write_text(fixed.replace("torch.randn(batch_size, 8),", "3,"))
+    assert "its inputs show none; give --batch-size" in refused(hocket(*profiled))
+
+
 def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
     (in_tmp / "mine.py").write_text(FACTORY)
     ran = hocket("profile", "mine.py:small", "--device", "k80", "--inference", "-o", "step.json.zst")

@@ -60,14 +60,14 @@ def test_a_file_is_given_the_batch_size_if_it_takes_one(write):
     with_batch_size, without = load(f"{path}:build", 5), load(f"{path}:plain", 5)
     assert (with_batch_size.name, len(with_batch_size.batch[0])) == ("build", 5)
     assert (without.name, len(without.batch[0])) == ("plain", 3)
-    *setup, name = with_batch_size
-    assert profile(*setup, steps=1, warmup=1, name=name).batch_size == 5
+    assert (with_batch_size.takes_batch_size, without.takes_batch_size) == (True, False)
+    assert profile(*with_batch_size[:4], steps=1, warmup=1).batch_size == 5
 
 
 def test_a_file_derives_without_memory(write):
     with fake():
-        *setup, name = load(f"{write(GOOD)}:build", 10**12)
-    assert derive(*setup, name=name).batch_size == 10**12
+        setup = load(f"{write(GOOD)}:build", 10**12)
+    assert derive(*setup[:4]).batch_size == 10**12
 
 
 def test_the_import_path_is_left_as_it_was(write):
