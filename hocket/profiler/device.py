@@ -15,11 +15,15 @@ them on CUDA.
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
+import torch.utils
 from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -96,9 +100,18 @@ def is_derived(device: str) -> bool:
     return device in DEVICES
 
 
-def fake() -> AbstractContextManager[Any]:
+@contextmanager
+def fake() -> Iterator[None]:
     """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
-    return FakeTensorMode()
+    # To convert a module (half, to) torch swaps the values of fake parameters, unless somebody has weak
+    # references to them. The mode itself has, which follow the tensors wherever they go.
+    looked_up = torch.utils.weakref
+    torch.utils.weakref = SimpleNamespace(getweakrefs=lambda _: [])  # type: ignore[assignment]
+    try:
+        with FakeTensorMode():
+            yield
+    finally:
+        torch.utils.weakref = looked_up
 
 
 def derive(

@@ -179,3 +179,26 @@ def test_every_model_derives(name, inference):
     assert graph.produced.all() != inference
     assert inference or graph.num_operations == models.spec(name).num_operations
     assert (graph.durations_s > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("convert", "dtype"),
+    [
+        (lambda model: model.to("cpu"), "float32"),
+        (lambda model: model.bfloat16(), "bfloat16"),
+        (lambda model: model.double().half(), "float16"),
+    ],
+)
+def test_a_model_that_is_converted_while_it_is_built_is_derived(convert, dtype):
+    def setup():
+        embedding, output = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+        output.weight = embedding.weight
+        model = nn.Sequential(embedding, nn.LayerNorm(4), output)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)  # knows the parameters from before
+        batch = torch.randint(7, (5,)), torch.randint(7, (5,))
+        return convert(model), batch, lambda x, y: nn.functional.cross_entropy(x.float(), y), optimizer
+
+    with fake():
+        derived = derive(*setup(), device="v100")
+    assert set(derived.parameter_dtypes) == {dtype}
+    assert rows_of(derived) == rows_of(profile(*setup(), steps=1, warmup=1))
