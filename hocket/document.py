@@ -202,3 +202,5 @@ def check_writable(path: str | Path, *inputs: str | Path) -> None:
                 raise HocketError(f"{target}: is also an input; name another output")
     except OSError as error:
         raise HocketError(f"{target}: cannot be written: {error.strerror or error}") from None
+    except RuntimeError as error:  # links in a circle
+        raise HocketError(f"{target}: cannot be written: {error}") from None

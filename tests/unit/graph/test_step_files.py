@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hocket.errors import FormatError
+from hocket.errors import FormatError, HocketError
 from hocket.graph import load_step, save_step
 
 VALID: dict[str, Any] = {
@@ -200,6 +200,10 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     graph = load_step(write(tmp_path, VALID))
     with pytest.raises(Exception, match="does not exist"):
         save_step(graph, tmp_path / "nowhere" / "step.json")
+    (tmp_path / "circle.json").symlink_to("circle.json")
+    with pytest.raises(HocketError, match="circle.json: cannot be written: Symlink loop"):
+        save_step(graph, tmp_path / "circle.json")
+    (tmp_path / "circle.json").unlink()
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(Exception, match="is a folder"):
         save_step(graph, tmp_path / "folder.json")
