@@ -42,10 +42,7 @@ def read_overlapped(
     FormatError
         Naming the file (of a document ``where`` it stands), the field and the rule.
     """
-    if isinstance(step, str):
-        graph = load_step(folder / step)
-    else:
-        graph = step_from_document(step, f"{where}.step")
+    graph = load_step(folder / step) if isinstance(step, str) else step_from_document(step, f"{where}.step")
     if isinstance(plan, str):
         source = str(folder / plan)
         return lower_step(graph, load_plan(folder / plan), source)

@@ -36,7 +36,7 @@ def load_step(path: str | Path) -> StepGraph:
 
 
 def step_from_document(document: Any, source: str) -> StepGraph:
-    """The step of a ``hocket.step/1`` document; ``source`` names it in the FormatError of one that is none."""
+    """The step of a ``hocket.step/1`` document; FormatError names ``source``, the field and the rule."""
     return step_from_rows(convert_document(document, _StepFile, source, STEP_FORMAT), source)
 
 
@@ -88,7 +88,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def plan_from_document(document: Any, source: str) -> Plan:
-    """The plan of a ``hocket.plan/1`` document; ``source`` names it in the FormatError of one that is none."""
+    """The plan of a ``hocket.plan/1`` document; FormatError names ``source``, the field and the rule."""
     return _plan_of(convert_document(document, _PlanFile, source, PLAN_FORMAT))
 
 

@@ -11,9 +11,9 @@ except ModuleNotFoundError as error:
 
 from torch import set_num_threads
 
+from hocket.profiler._step import first_extent
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
-from hocket.profiler._step import first_extent
 from hocket.profiler.factory import Setup, load, on_device
 from hocket.profiler.network import launched, measure_network
 from hocket.profiler.torch_step import Profile, profile, profile_step

@@ -105,13 +105,13 @@ def fake() -> Iterator[None]:
     """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
     # To convert a module (half, to) torch swaps the values of fake parameters, unless somebody has weak
     # references to them. The mode itself has, which follow the tensors wherever they go.
-    looked_up = torch.utils.weakref
-    torch.utils.weakref = SimpleNamespace(getweakrefs=lambda _: [])  # type: ignore[assignment]
+    utils: Any = torch.utils
+    looked_up, utils.weakref = utils.weakref, SimpleNamespace(getweakrefs=lambda _: [])
     try:
         with FakeTensorMode():
             yield
     finally:
-        torch.utils.weakref = looked_up
+        utils.weakref = looked_up
 
 
 def derive(

@@ -25,7 +25,7 @@ def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
             raise HocketError(
-                f"the optimizer is of type {type(each).__name__}; give a torch.optim.Optimizer, or a list of them"
+                f"the optimizer is of type {type(each).__name__}; give a torch.optim.Optimizer or a list"
             )
     return optimizers
 

@@ -35,10 +35,10 @@ class Lowered:
 
     ``preference`` (L,): which ready local node a lane takes first, the least; ``durations_s`` (samples, n) of
     the worker's operations and ``global_durations_s`` (samples, d) of global nodes with a lane;
-    ``communication_s``: N, for how long transfers occupy what they occupy longest; ``occupied_s``: what of it,
-    and of parsing at servers, no step can be shorter than, and ``occupied_apart_s`` if each worker pulls in an
-    order of its own; ``parse_s``: for how long a worker's processor parses; ``done``: the local node that ends
-    with a worker's step, where steps overlap; -1 where each starts with everything at rest;
+    ``communication_s``: N, for how long transfers occupy what they occupy longest; ``occupied_s``: what of
+    it, and of parsing at servers, no step can be shorter than, ``occupied_apart_s``: if each worker pulls in
+    an order of its own; ``parse_s``: for how long a worker's processor parses; ``done``: the local node that
+    ends with a worker's step, where steps overlap; -1 where each starts with everything at rest;
     ``drawn`` and ``drawn_group``: local places whose preference a random policy draws, and what they are
     drawn by (the parts of a batch together); ``num_events``: what of a step of W workers takes a lane:
     operations, transfers, parsing.

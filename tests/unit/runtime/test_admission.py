@@ -23,7 +23,11 @@ def test_one_optimizer_or_several() -> None:
 @pytest.mark.parametrize(
     ("model", "optimizer", "message"),
     [
-        (torch.nn.Linear(2, 1), None, "the optimizer is of type NoneType; give a torch.optim.Optimizer, or a list"),
+        (
+            torch.nn.Linear(2, 1),
+            None,
+            "the optimizer is of type NoneType; give a torch.optim.Optimizer",
+        ),
         (torch.nn.Linear(2, 1), [3], "the optimizer is of type int"),
         (3, [], "the model is of type int; give a torch.nn.Module"),
     ],
