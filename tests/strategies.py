@@ -151,7 +151,7 @@ def plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
 
 @st.composite
 def networks(draw: st.DrawFn, graph: StepGraph, *, parsing: bool = False) -> Network:
-    """A network on which 125 bytes take one second, with or without startup, and costs of ``parsing``."""
+    """A network on which 125 bytes take a second, with or without startup, window and cost of ``parsing``."""
     return Network(
         bandwidth_bps=1000.0,
         startup_s=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
@@ -159,6 +159,7 @@ def networks(draw: st.DrawFn, graph: StepGraph, *, parsing: bool = False) -> Net
         num_servers=draw(st.integers(1, min(3, graph.num_parameters))),
         parse_s_per_byte=draw(st.sampled_from([0.0, 1 / 250, 1 / 125])) if parsing else 0.0,
         parse_s=draw(st.sampled_from([0.0, 0.25, 1.0])) if parsing else 0.0,
+        window_bytes=draw(st.sampled_from([None, None, 100.0, 250.0])),
     )
 
 

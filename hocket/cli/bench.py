@@ -12,7 +12,6 @@ from hocket.cli import options
 from hocket.cli.lab import parse_rate
 from hocket.cli.lists import counts
 from hocket.cli.output import note, print_json, print_table, progress
-from hocket.cli.predict import window_bytes
 from hocket.errors import HocketError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def predict(
         seed=seed,
         timeout_s=parse_duration(timeout),
         transports=_transports(transport),
-        window_bytes=window_bytes(window),
+        window_bytes=options.window_bytes(window),
     )
     if plot is not None:
         check_writable(plot, *(Path(name) for name in steps_asked))

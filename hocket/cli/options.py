@@ -32,9 +32,9 @@ PatternName = Annotated[
     Pattern | None,
     typer.Option("--pattern", help="How every all-reduce runs; else the cheapest for its size."),
 ]
-WindowOff = Annotated[
-    Literal["off"] | None,
-    typer.Option("--window", help="Streams run whole in synchronous steps; hocket predict knows windows."),
+Window = Annotated[
+    str | None,
+    typer.Option(help="HTTP/2's, between workers and servers: 28MB, or off; else off."),
 ]
 ParseAlpha = Annotated[str | None, typer.Option(help="Seconds a receiver spends on each byte: 1e-10.")]
 ParseBeta = Annotated[str | None, typer.Option(help="What a receiver spends on each message: 10us.")]
@@ -51,6 +51,7 @@ def network_of(
     parse_alpha: str | None = None,
     parse_beta: str | None = None,
     pattern: Pattern | None = None,
+    window: str | None = None,
     *,
     file: Path | None = None,
 ) -> Network:
@@ -73,6 +74,7 @@ def network_of(
         parse_s=measured.parse_s if parse_beta is None else parse_duration(parse_beta),
         pattern=pattern,
         reduction=measured.reduction if unchanged else None,
+        window_bytes=window_bytes(window),
     )
 
 
@@ -81,6 +83,22 @@ def _seconds_per_byte(text: str) -> float:
         return float(text)
     except ValueError:
         raise HocketError(f"'{text}' is not a number of seconds per byte; give e.g. 1e-10") from None
+
+
+def window_bytes(window: str | None) -> float | None:
+    """What ``--window`` asks for; 0.0: off, None: not given."""
+    if window is None or window == "off":
+        return None if window is None else 0.0
+    try:
+        return parse_bytes(window)
+    except HocketError as error:
+        raise HocketError(f"window: {error}, or off") from None
+
+
+def check_servers(servers: int, architecture: str) -> None:
+    """Refuse a number of servers where there are none to choose."""
+    if architecture == "allreduce" and servers != 1:
+        raise HocketError(f"{servers} servers: all-reduce has none to choose; leave them out")
 
 
 def inputs(*paths: Path | None) -> list[Path]:

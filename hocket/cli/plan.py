@@ -28,7 +28,7 @@ def plan(
     parse_alpha: options.ParseAlpha = None,
     parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
-    window: options.WindowOff = None,
+    window: options.Window = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     seed: options.Seed = 0,
@@ -40,9 +40,11 @@ def plan(
     from hocket.network import parse_duration
     from hocket.sim import simulate
     from hocket.tuner import make_plan
+    from hocket.tuner.choose import architecture_of
 
+    options.check_servers(servers, architecture_of(policy, architecture))
     network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
     )
     if output is not None:
         check_writable(output, *options.inputs(step, network_file))

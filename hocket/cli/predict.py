@@ -121,7 +121,7 @@ def predict(
         "barrier": barrier,
         "policy": policy,
         "plan": schedule,
-        "window_bytes": window_bytes(window),
+        "window_bytes": options.window_bytes(window),
         "machines": Machines(
             speeds=(1.0,) if speed is None else speeds(speed),
             worker_bps=bandwidths(worker_bandwidth, "worker bandwidth"),
@@ -204,18 +204,6 @@ def _on_servers(schedule: Plan | None, policy: str | None, architecture: Archite
     if policy is None:
         return architecture != "allreduce"
     return architecture_of(policy, architecture) == "ps"
-
-
-def window_bytes(window: str | None) -> float | None:
-    """What ``--window`` asks for; 0.0: off, None: the mode's own."""
-    if window is None or window == "off":
-        return None if window is None else 0.0
-    from hocket.network import parse_bytes
-
-    try:
-        return parse_bytes(window)
-    except HocketError as error:
-        raise HocketError(f"window: {error}, or off") from None
 
 
 def _setup(graph: StepGraph, network: Network, row: Prediction) -> str:

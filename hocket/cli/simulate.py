@@ -28,7 +28,7 @@ def simulate(
     parse_alpha: options.ParseAlpha = None,
     parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
-    window: options.WindowOff = None,
+    window: options.Window = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate.")] = 20,
@@ -45,12 +45,13 @@ def simulate(
     from hocket.report import terminal_table
     from hocket.sim import simulate as run
     from hocket.tuner import Planned, make_plan
-    from hocket.tuner.choose import check_request
+    from hocket.tuner.choose import architecture_of, check_request
 
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
+    fusion_bytes = options.fusion_bytes_of(fusion)
     network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
     )
     if timeline is not None:
         check_writable(timeline, *options.inputs(step, plan, network_file))
@@ -62,10 +63,14 @@ def simulate(
             raise HocketError(f"{plan} is for '{schedule.architecture}', not '{architecture}'; leave it out")
         if barrier is not None:
             raise HocketError(f"barrier '{barrier}': {plan} has its own; change it there")
+        if fusion_bytes:
+            raise HocketError(f"fusion {fusion}: {plan} has its own batches; leave it out")
+        options.check_servers(servers, schedule.architecture)
         check_request(graph, network, schedule.architecture)
         planned = Planned(plan=schedule)
     else:
         assert policy is not None
+        options.check_servers(servers, architecture_of(policy, architecture))
         with progress(f"planning by {policy}") as report:
             planned = make_plan(
                 graph,
@@ -74,7 +79,7 @@ def simulate(
                 architecture=architecture,
                 barrier=barrier,
                 seed=seed,
-                fusion_bytes=options.fusion_bytes_of(fusion),
+                fusion_bytes=fusion_bytes,
                 budget_s=parse_duration(budget),
                 progress=lambda spent_s, _: report(spent_s, parse_duration(budget)),
             )

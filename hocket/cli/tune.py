@@ -29,7 +29,7 @@ def tune(
     parse_alpha: options.ParseAlpha = None,
     parse_beta: options.ParseBeta = None,
     pattern: options.PatternName = None,
-    window: options.WindowOff = None,
+    window: options.Window = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 20,
@@ -43,8 +43,9 @@ def tune(
     from hocket.report import Entry, render, terminal_table
     from hocket.tuner import tune as run
 
+    options.check_servers(servers, architecture or "ps")
     network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
+        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
     )
     written = output if output is not None else Path(f"{step.name.split('.')[0]}.tuned.plan.json")
     inputs = options.inputs(step, network_file)

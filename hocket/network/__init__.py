@@ -2,8 +2,8 @@
 
 from hocket.network.collectives import choose_pattern, collective_cost, patterns_of, pipelined_s, reduction_s
 from hocket.network.file import NetworkFile, load_network, save_network
-from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
-from hocket.network.sharing import assign_servers, fair_share_bps
+from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern, check_window
+from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration
 
@@ -15,6 +15,7 @@ __all__ = [
     "Pattern",
     "Topology",
     "assign_servers",
+    "check_window",
     "choose_pattern",
     "collective_cost",
     "fair_share_bps",
@@ -26,4 +27,5 @@ __all__ = [
     "pipelined_s",
     "reduction_s",
     "save_network",
+    "window_cuts",
 ]

@@ -44,6 +44,9 @@ class Network:
         and per message.
     pattern : how every AllReduce runs; None takes the cheapest for its size.
     reduction : what an AllReduce was measured to cost; holds where no pattern is given.
+    window_bytes : HTTP/2's window between workers and servers. Transfers then go first come, first served,
+        and a larger one stops once for those behind it; 0: whole, as their plan has them. None: as is usual
+        for what runs, off in synchronous steps and 28 MB in predictions of asynchronous ones.
     """
 
     bandwidth_bps: float = 10e9
@@ -54,6 +57,7 @@ class Network:
     parse_s: float = 0.0
     pattern: Pattern | None = None
     reduction: MeasuredReduction | None = None
+    window_bytes: float | None = None
 
     def __post_init__(self) -> None:
         for value in (self.bandwidth_bps, self.startup_s, self.parse_s_per_byte, self.parse_s):
@@ -74,8 +78,30 @@ class Network:
             raise UnknownNameError("pattern", self.pattern, list(PATTERNS))
         if self.reduction is not None and not isinstance(self.reduction, MeasuredReduction):
             raise HocketError(f"reduction {self.reduction!r} is not a MeasuredReduction")
+        check_window(self.window_bytes)
         for count, what in ((self.num_workers, "workers"), (self.num_servers, "servers")):
             if isinstance(count, bool) or not isinstance(count, int):
                 raise HocketError(f"{count!r} {what}: give a whole number")
             if count < 1:
                 raise HocketError(f"{count} {what} cannot train; give at least 1")
+
+    @property
+    def window_bits(self) -> float:
+        """The window of synchronous steps; 0.0: off."""
+        return 8.0 * (self.window_bytes or 0.0)
+
+
+def check_window(window_bytes: float | None) -> None:
+    """Refuse what is no window in bytes.
+
+    Raises
+    ------
+    HocketError
+        Naming the value and the rule.
+    """
+    if window_bytes is None:
+        return
+    if isinstance(window_bytes, bool) or not isinstance(window_bytes, int | float):
+        raise HocketError(f"window {window_bytes!r} is not a number of bytes; give e.g. 28e6, or 0 for off")
+    if not 0 <= window_bytes <= 1e18:
+        raise HocketError(f"window {window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")

@@ -41,3 +41,12 @@ def fair_share_bps(network: Network) -> float:
     A server divides its interface by the workers, a worker divides its own by the servers.
     """
     return network.bandwidth_bps / max(network.num_workers, network.num_servers)
+
+
+def window_cuts(parameter_bytes: Sequence[int], network: Network) -> bool:
+    """Whether some batch of these parameters, all on one server, is larger than the network's window."""
+    if not network.window_bits:
+        return False
+    home = assign_servers(parameter_bytes, network.num_servers)
+    loads = np.bincount(home, weights=np.asarray(parameter_bytes, np.float64))
+    return bool(8.0 * loads.max(initial=0.0) > network.window_bits)

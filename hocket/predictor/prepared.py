@@ -84,12 +84,19 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     architecture = planned_for or architecture_of(policy, None)
     mode = request.mode or ("sync" if architecture == "allreduce" else "async")
     _check(request, mode, architecture, num_workers)
+    window_bytes = request.window_bytes
+    if window_bytes is None:
+        window_bytes = network.window_bytes
+    if window_bytes is None:
+        window_bytes = WINDOW_BYTES if mode == "async" else 0.0
+    # Plans are made for synchronous steps; in asynchronous training their transfers meet the window later.
+    network = dataclasses.replace(network, window_bytes=window_bytes if mode == "sync" else 0.0)
     servers = num_servers if architecture == "ps" else 0
     topology = machines.topology(request.network, num_workers, servers)
     if architecture == "allreduce":
         network = _ring_of(network, topology)
     if request.plan is not None:
-        check_request(graph, network, architecture, request.barrier, request.fusion_bytes)
+        check_request(graph, network, architecture)
         plan, drawn_anew = request.plan, False
     else:
         planned = make_plan(
@@ -104,12 +111,9 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         )
         plan, drawn_anew = planned.plan, planned.drawn_anew
     overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
-    if overlapping and (machines.backup or request.window_bytes):
-        what = f"{machines.backup} backup workers" if machines.backup else "a window"
+    if overlapping and machines.backup:
+        what = f"{machines.backup} backup workers"
         raise HocketError(f"{what}: only for parameter servers with a barrier per step; leave it out")
-    window_bytes = request.window_bytes
-    if window_bytes is None:
-        window_bytes = WINDOW_BYTES if mode == "async" else 0.0
     step = None
     if not overlapping:
         # No worker's step knows how many others there are: most policies plan alike for all of them.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.network import Network
+from hocket.network import Network, check_window
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
 
@@ -38,10 +38,10 @@ class Request:
             raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
         if not 0 <= self.skip < self.steps:
             raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
-        if self.window_bytes is not None and not 0 <= self.window_bytes <= 1e18:
-            raise HocketError(f"window {self.window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
+        check_window(self.window_bytes)
         if self.plan is not None:
-            for what, value in (("policy", self.policy), ("barrier", self.barrier)):
+            fusion = f"{self.fusion_bytes} B" if self.fusion_bytes else None
+            for what, value in (("policy", self.policy), ("barrier", self.barrier), ("fusion", fusion)):
                 if value is not None:
                     raise HocketError(f"{what} '{value}' beside a plan, which has its own; leave it out")
             if self.architecture not in (None, self.plan.architecture):

@@ -57,7 +57,8 @@ def predict(
     architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy
         fifo by default, ddp with AllReduce; a plan is used as it is for every number of workers.
     window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
-        plan's order. None: 28 MB in asynchronous training, else 0.
+        plan's order. None: the network's; if that has none, 28 MB in asynchronous training, else 0.
+        AllReduce has no streams.
     machines : what differs from equal machines on a network of their own.
     steps, skip : steps of each worker, and how many of them are left out at the beginning.
     repeats : runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.

@@ -7,6 +7,7 @@ then for each worker-server pair a receiver that parses what the worker pushed (
 channel down and a channel up. A node without a lane takes no time and joins others. A node that waits for
 nothing any more joins its lane's heap; each lane has at most one pending event, and a tournament tree over
 the lanes finds the next. Channels past their startup share the links that they cross, max-min fairly.
+With an HTTP/2 window transfers line up as they come, and a larger one stops once and goes to the back.
 
 With u global and L local nodes and W workers, step k's item of global node j is k S + j and that of worker
 w's local node i is k S + u + w L + (i - u), S = u + W L. Lane numbers: worker w's processor is w, global lane
@@ -107,10 +108,13 @@ def run(
     route,
     capacity_bps,
     startup_s,
+    window_bits,
     alike,
     limit_s,
     start,
     end,
+    stopped,
+    went_on,
 ):
     """Simulate consecutive steps from time 0; return how many items were completed.
 
@@ -122,7 +126,13 @@ def run(
     (2 W M, hops), capacity_bps (links,): the links of each channel as ``Topology`` has them, or as
     ``alike_links`` returns them; alike: how many workers each simulated one stands for, all in lockstep, 1
     unless links are alike; limit_s: give up past this time; start, end (steps * S,): seconds, modified in
-    place.
+    place, as are the last two.
+
+    window_bits: the HTTP/2 window. With it a channel takes first what came first, of what came at one instant
+    the least key; a transfer larger than the window sends that much, lines up again behind all that have
+    come, and then runs to its end without a second startup. 0: keys decide, and transfers run whole. stopped,
+    went_on (steps * S,): when a transfer stopped, -1 if never, and when it went on; without a window they are
+    not looked at and may be empty.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, lane_step = (
@@ -140,6 +150,8 @@ def run(
     first_receiver = num_workers + program.num_global_lanes
     first_channel = first_receiver + program.num_receivers
     key_span = 2 * num_locals  # no key of a step reaches the next one's
+    first_come = window_bits > 0.0
+    stopped[:] = -1.0
 
     heap_first = _cut_heaps(program, num_workers, num_steps)
     num_lanes = len(heap_first) - 1
@@ -158,7 +170,9 @@ def run(
 
     waits = _initial_waits(program, num_workers, num_steps)
     ready, ended = np.empty(len(waits), np.int64), np.empty(len(waits), np.int64)  # at this instant
-    num_ready = num_ended = num_touched = completed = 0
+    # Transfers that line up at this instant, (key << 32) + item, and how many have done so before.
+    came = np.empty(len(waits) if first_come else 0, np.int64)
+    num_ready = num_ended = num_came = num_touched = completed = arrivals = 0
     for item in range(len(waits)):
         if waits[item] == 0:
             ready[num_ready] = item
@@ -186,6 +200,10 @@ def run(
                     start[item] = end[item] = now
                     ended[num_ended] = item
                     num_ended += 1
+                    continue
+                if first_come and lane >= first_channel:
+                    came[num_came] = key << 32 | item
+                    num_came += 1
                     continue
                 push(heap, heap_first[lane], heap_size[lane], key << 32 | item)
                 heap_size[lane] += 1
@@ -219,6 +237,20 @@ def run(
                         num_ready += 1
                     other += num_locals
         num_ready = num_ended = 0
+        if num_came > 1:
+            came[:num_came].sort()
+        for k in range(num_came):
+            item = came[k] & 0xFFFFFFFF
+            worker, local = (item % size - u) // num_locals, (item % size - u) % num_locals
+            lane = lane_of[u + local] + worker * lane_step[u + local]
+            push(heap, heap_first[lane], heap_size[lane], arrivals << 32 | item)
+            heap_size[lane] += 1
+            arrivals += 1
+            if not is_touched[lane]:
+                is_touched[lane] = True
+                touched[num_touched] = lane
+                num_touched += 1
+        num_came = 0
 
         # 2. Idle lanes start.
         for k in range(num_touched):
@@ -230,7 +262,11 @@ def run(
             drop_first(heap, heap_first[lane], heap_size[lane])
             heap_size[lane] -= 1
             in_hand[lane] = item
-            start[item] = now
+            goes_on = first_come and stopped[item] >= 0.0
+            if goes_on:
+                went_on[item] = now
+            else:
+                start[item] = now
             step, place = item // size, item % size
             if lane < num_workers:
                 local = (place - u) % num_locals
@@ -242,8 +278,11 @@ def run(
                 set_time(tree, lane, now + work[u + (place - u) % num_locals])
             else:
                 channel = lane - first_channel
-                channels.left_bits[channel] = work[u + (place - u) % num_locals]
-                if startup_s > 0.0:
+                bits = work[u + (place - u) % num_locals]
+                if first_come:
+                    bits = bits - window_bits if goes_on else min(bits, window_bits)
+                channels.left_bits[channel] = bits
+                if startup_s > 0.0 and not goes_on:
                     channels.stage[channel] = STARTING
                     set_time(tree, lane, now + startup_s)
                 else:
@@ -267,6 +306,7 @@ def run(
             now = max(now, tree[1])
             lane = first_lane(tree)
             set_time(tree, lane, np.inf)
+            item, goes_on_later = in_hand[lane], False
             if lane >= first_channel:
                 channel = lane - first_channel
                 if channels.stage[channel] == STARTING:
@@ -277,11 +317,18 @@ def run(
                 channels.stage[channel] = IDLE
                 channels.rate_bps[channel] = 0.0
                 join(-1, channel, alike, channels)
-            item = in_hand[lane]
+                bits = work[u + (item % size - u) % num_locals]
+                goes_on_later = first_come and stopped[item] < 0.0 and bits > window_bits
             in_hand[lane] = -1
-            end[item] = now
-            ended[num_ended] = item
-            num_ended += 1
+            if goes_on_later:
+                stopped[item] = now
+                push(heap, heap_first[lane], heap_size[lane], arrivals << 32 | item)
+                heap_size[lane] += 1
+                arrivals += 1
+            else:
+                end[item] = now
+                ended[num_ended] = item
+                num_ended += 1
             if not is_touched[lane]:
                 is_touched[lane] = True
                 touched[num_touched] = lane

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.updates import is_update
-from hocket.network import Network, assign_servers, collective_cost, patterns_of
+from hocket.network import Network, assign_servers, collective_cost, patterns_of, window_cuts
 from hocket.sim.carlier import without_preemption
 from hocket.sim.reach import LARGEST, one_machine, reach
 
@@ -68,7 +68,9 @@ def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep
     best = max(on_processor_s, _busiest(graph, exchange))
     if graph.num_operations > LARGEST:
         return best
-    one_at_a_time = exchange.back is None or (lockstep and network.num_servers <= network.num_workers)
+    one_at_a_time = lockstep and network.num_servers <= network.num_workers
+    one_at_a_time &= not window_cuts(graph.parameter_bytes.tolist(), network)
+    one_at_a_time |= exchange.back is None
     step = _Step(graph, update, work, exchange, one_at_a_time)
     for v in step.cuts():
         best = max(best, step.between(v))
@@ -131,7 +133,8 @@ class _Step:
     """One step's operations with everything before and after each of them.
 
     ``one_at_a_time``: a link carries one transfer after the other: the network that reductions share, and
-    channels of workers in lockstep that are no fewer than the servers.
+    channels of workers in lockstep that are no fewer than the servers, if no HTTP/2 window stops a transfer
+    for others.
     """
 
     def __init__(

@@ -130,6 +130,7 @@ class Judge:
             network.num_servers,
             network.bandwidth_bps,
             network.startup_s,
+            network.window_bits,
             network.parse_s_per_byte,
             network.parse_s,
             self._durations_s,
@@ -198,6 +199,7 @@ def _judge_server(
     num_servers,
     bandwidth_bps,
     startup_s,
+    window_bits,
     parse_s_per_byte,
     parse_s,
     durations,
@@ -226,6 +228,7 @@ def _judge_server(
     )
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
+    num_turns = num_steps * size if window_bits > 0.0 else 0
     _kernel.run(
         program,
         preference.reshape(1, -1),
@@ -236,10 +239,13 @@ def _judge_server(
         np.ones(1),
         *alike_links(bandwidth_bps, bandwidth_bps),
         startup_s,
+        window_bits,
         num_workers,
         np.inf,
         start,
         end,
+        np.empty(num_turns),
+        np.empty(num_turns),
     )
     first_op = program.num_globals
     if num_steps == 1:
@@ -301,10 +307,13 @@ def _judge_reduced(
         np.ones(1),
         *alike_links(1.0, 1.0),
         0.0,
+        0.0,
         1,
         np.inf,
         start,
         end,
+        np.empty(0),
+        np.empty(0),
     )
     last = (num_steps - 1) * size
     at = program.num_globals + done

@@ -24,7 +24,7 @@ from hocket.sim.slices import sliced
 # follows, are left out.
 WARM_UP_STEPS = 8
 _COOL_DOWN_STEPS = 2
-# Overlapping steps are simulated in one go, up to this many items at a time: some 20 bytes each.
+# Overlapping steps are simulated in one go, up to this many items at a time: some 20 bytes each, or 45.
 _LARGEST_RUN = 20_000_000
 
 
@@ -79,6 +79,7 @@ class Run:
         self._route, self._capacity_bps = _links(lowered, topology)
         self.compute_s = lowered.durations_s.sum(axis=1)
         self.start, self.end = np.empty(0), np.empty(0)
+        self._stopped, self._went_on = np.empty(0), np.empty(0)
 
     def steps(self, iterations: int) -> Iterator[Step]:
         """The measured steps, one after the other."""
@@ -96,16 +97,18 @@ class Run:
                 yield Step(float(before), float(ends.max()), float(ends.max() - ends.min()), drawn[k])
 
     def window(self, k: int, iterations: int) -> tuple[Floats, Floats, float, float]:
-        """Start and end of every item (steps, S) that measured step k may show, and the step's own window."""
+        """Start and end of all that measured step k may show, and the step's own window.
+
+        Both (turns, steps, S): transfers that stop have a second turn; NaN where there is none.
+        """
         if self._lowered.done < 0:
             self._simulate(k, 1)
-            return self.start[None, :], self.end[None, :], 0.0, float(self.end.max(initial=0.0))
+            return *self._turns(), 0.0, float(self.end.max(initial=0.0))
         first, count = next((f, c) for f, c in self._blocks(iterations) if f <= k < f + c)
         self._simulate(first, WARM_UP_STEPS + count + _COOL_DOWN_STEPS)
         done = self.done().max(axis=1)
         here = WARM_UP_STEPS + k - first
-        shape = (-1, self._items)
-        return self.start.reshape(shape), self.end.reshape(shape), float(done[here - 1]), float(done[here])
+        return *self._turns(), float(done[here - 1]), float(done[here])
 
     def draw(self, k: int) -> tuple[Indices, int]:
         """Which measured step each worker repeats in step k, shape (W,), and which one the servers do."""
@@ -131,6 +134,8 @@ class Run:
         global_rows = len(lowered.global_durations_s)
         global_samples = np.array([sample % global_rows for _, sample in draws])
         self.start, self.end = np.empty(count * self._items), np.empty(count * self._items)
+        if lowered.network.window_bits:
+            self._stopped, self._went_on = np.empty_like(self.start), np.empty_like(self.start)
         completed = _kernel.run(
             lowered.program,
             self._keys(first, count),
@@ -142,13 +147,26 @@ class Run:
             self._route,
             self._capacity_bps,
             lowered.network.startup_s,
+            lowered.network.window_bits,
             1,
             np.inf,
             self.start,
             self.end,
+            self._stopped,
+            self._went_on,
         )
         assert completed == len(self.end), "a plan that passed its checks cannot deadlock"
         return samples
+
+    def _turns(self) -> tuple[Floats, Floats]:
+        """Start and end of each turn of the last run's items, (turns, steps, S)."""
+        start, end = [self.start], [self.end]
+        if len(self._stopped):
+            stopped = self._stopped >= 0.0
+            start.append(np.where(stopped, self._went_on, np.nan))
+            end = [np.where(stopped, self._stopped, self.end), np.where(stopped, self.end, np.nan)]
+        shape = (len(start), -1, self._items)
+        return np.concatenate(start).reshape(shape), np.concatenate(end).reshape(shape)
 
     def _keys(self, first: int, count: int) -> Indices:
         lowered = self._lowered

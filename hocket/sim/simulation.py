@@ -48,7 +48,9 @@ def simulate(
     draws what a framework without order leaves to chance: each worker's order of pulls (TensorFlow's
     behaviour, TicTac section 2.2), for AllReduce its order of operations (Caramel section 3.3). Steps that
     overlap (AllReduce, a barrier per parameter) are measured in their steady state, from the end of one
-    step's operations to the end of the next one's. ``progress`` is called with steps done and steps in all.
+    step's operations to the end of the next one's. Under a window (``network.window_bytes``) transfers of
+    parameter servers line up as the throughput-prediction paper has them (section 3.2.2). ``progress`` is
+    called with steps done and steps in all.
 
     Raises
     ------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hocket.graph import Lane, Plan, Span, Timeline
 from hocket.sim.lowered import Floats, Lowered, Shown
 
@@ -17,10 +19,11 @@ def timeline_of(
 ) -> Timeline:
     """Lay out what ran between two moments: each worker's processor and channels, servers, the network.
 
-    start_s, end_s: (steps, S), as :func:`hocket.sim._kernel.run` fills them. Where steps overlap, what
-    reaches into the window from another step is shown as far as it does.
+    start_s, end_s: (turns, steps, S), as :meth:`hocket.sim.run.Run.window` returns them. Where steps overlap,
+    what reaches into the window from another step is shown as far as it does.
     """
     u, num_locals = lowered.program.num_globals, lowered.num_locals
+    num_turns, num_steps, _ = start_s.shape
     local = [shown for shown in lowered.shown if shown.node >= u]
     shared = [shown for shown in lowered.shown if shown.node < u]
     lanes: dict[Lane, int] = {}
@@ -28,10 +31,11 @@ def timeline_of(
 
     def emit(shown: Shown, item: int, process: str, lane_name: str) -> None:
         lane = lanes.setdefault(Lane(process=process, name=lane_name), len(lanes))
-        for k in range(len(start_s)):
-            start, end = float(start_s[k, item]), float(end_s[k, item])
+        for turn, k in np.ndindex(num_turns, num_steps):
+            start, end = float(start_s[turn, k, item]), float(end_s[turn, k, item])
             # A step that stands alone shows everything, also what takes no time at its very end.
-            if len(start_s) == 1 or (start < to_s and end > from_s):
+            alone = num_steps == 1 and not np.isnan(start)
+            if alone or (start < to_s and end > from_s):
                 start, end = max(start, from_s), min(end, to_s)
                 spans.append(Span(lane, shown.name, shown.kind, start - from_s, end - from_s))
 

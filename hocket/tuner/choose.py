@@ -103,6 +103,8 @@ def make_plan(
     if not 0 < budget_s <= 1e9:
         raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
     check_request(graph, network, architecture_of(policy, architecture), barrier, fusion_bytes)
+    if fusion_bytes and policy in _SEARCHED:
+        raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
     if policy == "exact":
         if barrier == "parameter":
             raise HocketError(
@@ -122,8 +124,6 @@ def make_plan(
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
         return Planned(plan=optimum.plan, status=optimum.status, bound_s=proven_s)
     if policy == "search":
-        if fusion_bytes:
-            raise HocketError(f"fusion {fusion_bytes} B: search finds its own batches; leave it out")
         names = policies_of(architecture or "ps")
         plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
         better = improve(
@@ -166,6 +166,11 @@ def check_request(
     if architecture == "allreduce":
         if barrier is not None:
             raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
+        if network.window_bits:
+            raise HocketError(
+                f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; all-reduce "
+                "has none; leave it out"
+            )
         return
     assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
     if network.pattern is not None:

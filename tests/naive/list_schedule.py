@@ -8,6 +8,7 @@ next event by scanning everything.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
@@ -44,6 +45,7 @@ def simulate_step(
     speeds = speeds or [1.0] * network.num_workers
     topology = topology or Topology.flat(network)
     workers, servers = range(network.num_workers), range(network.num_servers)
+    window_bits = 8.0 * (network.window_bytes or 0.0)
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
     sizes = graph.parameter_bytes.tolist()
@@ -88,7 +90,11 @@ def simulate_step(
     server_done: set[int] = set()
     started: set[object] = set()
     running: dict[object, tuple[float, object]] = {}  # processor -> (end, operation)
-    channels: dict[tuple[str, int, int], dict[str, float]] = {}
+    channels: dict[tuple[str, int, int], dict[str, Any]] = {}
+    # What waits in line for a channel: the batch, the bits of each turn it still has, its startup.
+    line: dict[tuple[str, int, int], list[tuple[int, list[float], float]]] = {
+        (kind, w, s): [] for kind in ("pull", "push") for w in workers for s in servers
+    }
     parses = network.parse_s > 0 or network.parse_s_per_byte > 0
     unparsed: dict[int, set[tuple[int, int]]] = {w: set() for w in workers}  # (batch, server) at a worker
     received = {(w, s): [] for w in workers for s in servers}  # batches that wait at a server's receiver
@@ -97,6 +103,14 @@ def simulate_step(
     in_order = sorted(
         (i for i in ops if not on_server[i]), key=lambda i: position.get(graph.operation_names[i], i)
     )
+
+    def turns(bits: float) -> list[float]:
+        """What a transfer sends each time that it has its turn."""
+        return [window_bits, bits - window_bits] if 0 < window_bits < bits else [bits]
+
+    def start(kind: str, w: int, s: int) -> None:
+        b, (bits, *later), startup_s = line[kind, w, s].pop(0)
+        channels[kind, w, s] = {"batch": b, "bits": bits, "later": later, "starts": now + startup_s}
 
     def op_ready(w: int, i: int) -> bool:
         return all((w, j) in done for j in inputs[i]) and all((w, p) in have for p in reads[i])
@@ -140,6 +154,8 @@ def simulate_step(
 
     place = {i: server_op_place(i) for i in ops if on_server[i]}
     now = 0.0
+    for (w, s), queue in pull_queue.items():
+        line["pull", w, s] = [(b, turns(bits), network.startup_s) for b, bits in queue]
     while True:
         # Start whatever can start.
         for w in workers:
@@ -179,21 +195,27 @@ def simulate_step(
                     b = min(received[w, s])
                     received[w, s].remove(b)
                     running["receiver", (w, s)] = (now + message(pushes[b], s), b)
-                if ("pull", w, s) not in channels and pull_queue[w, s]:
-                    b, bits = pull_queue[w, s].pop(0)
-                    channels["pull", w, s] = {"batch": b, "bits": bits, "starts": now + network.startup_s}
-                if ("push", w, s) not in channels:
+                if line["pull", w, s] and ("pull", w, s) not in channels:
+                    start("pull", w, s)
+                if window_bits:
+                    # Pushes line up as they become ready, those of one instant in the plan's order.
+                    for b, bits in list(push_queue[w, s]):
+                        busy = ("push", w, s) in channels or line["push", w, s]
+                        if plan.issue == "listed" and (busy or not push_ready(w, b)):
+                            break
+                        if push_ready(w, b):
+                            push_queue[w, s].remove((b, bits))
+                            line["push", w, s].append((b, turns(bits), network.startup_s))
+                elif ("push", w, s) not in channels:
                     for k, (b, bits) in enumerate(push_queue[w, s]):
                         if push_ready(w, b):
                             del push_queue[w, s][k]
-                            channels["push", w, s] = {
-                                "batch": b,
-                                "bits": bits,
-                                "starts": now + network.startup_s,
-                            }
+                            line["push", w, s].append((b, [bits], network.startup_s))
                             break
                         if plan.issue == "listed":
                             break
+                if line["push", w, s] and ("push", w, s) not in channels:
+                    start("push", w, s)
 
         # Find the next event.
         moving = [key for key, channel in channels.items() if channel["starts"] <= now + SAME]
@@ -225,7 +247,11 @@ def simulate_step(
         for key in list(rate):
             kind, w, s = key
             if channels[key]["bits"] <= SAME * rate[key]:
-                b = int(channels.pop(key)["batch"])
+                channel = channels.pop(key)
+                b = channel["batch"]
+                if channel["later"]:
+                    line[key].append((b, channel["later"], 0.0))
+                    continue
                 if parses:
                     unparsed[w].add((b, s)) if kind == "pull" else received[w, s].append(b)
                     continue

@@ -38,40 +38,50 @@ class Item:
 def ends(items: Sequence[Item], network: Network, topology: Topology | None = None) -> dict[Name, float]:
     """When each item ends. Lanes named "pull" and "push" are channels: (direction, worker, server).
 
-    ``topology``: links other than the network's equal ones.
+    ``topology``: links other than the network's equal ones. With a window channels take what came first, of
+    what came at one instant the lowest rank, and what is larger than the window lines up twice.
     """
     waiting: dict[Name, list[Item]] = {}
     for item in sorted(items, key=lambda item: item.rank):
         waiting.setdefault(item.lane, []).append(item)
+    window_bits = 8.0 * (network.window_bytes or 0.0)
+    line: dict[Name, list[tuple[Item, list[float], float]]] = {lane: [] for lane in waiting}
     end: dict[Name, float] = {}
     done: set[Name] = set()
     running: dict[Name, tuple[Item, float]] = {}  # lane -> item, when it ends
-    starting: dict[Name, tuple[Item, float]] = {}  # channel -> item, when its bytes start to move
-    bits: dict[Name, float] = {}  # channel that moves bytes -> bits left
-    moved: dict[Name, Item] = {}
+    starting: dict[Name, float] = {}  # channel -> when the bytes of its item start to move
+    bits: dict[Name, float] = {}  # channel that moves bytes -> bits left of this turn
+    moved: dict[Name, tuple[Item, list[float]]] = {}  # channel -> item, bits of its later turns
     now = 0.0
     while True:
         # Start whatever can start.
         for lane, queue in waiting.items():
-            if lane in running or lane in starting or lane in bits:
-                continue
-            chosen = next((item for item in queue if item.needs <= done), None)
-            if chosen is None:
-                continue
-            queue.remove(chosen)
-            if lane[0] in ("pull", "push"):
-                starting[lane] = (chosen, now + network.startup_s)
-            else:
-                running[lane] = (chosen, now + chosen.work)
-        for lane, (item, start) in list(starting.items()):
+            idle = lane not in running and lane not in moved
+            channel = lane[0] in ("pull", "push")
+            if channel and window_bits:
+                for item in [item for item in queue if item.needs <= done]:
+                    queue.remove(item)
+                    turns = [window_bits, item.work - window_bits] if item.work > window_bits else [item.work]
+                    line[lane].append((item, turns, network.startup_s))
+            elif idle and (chosen := next((item for item in queue if item.needs <= done), None)):
+                queue.remove(chosen)
+                if not channel:
+                    running[lane] = (chosen, now + chosen.work)
+                    continue
+                line[lane].append((chosen, [chosen.work], network.startup_s))
+            if idle and line[lane]:
+                item, turns, startup_s = line[lane].pop(0)
+                starting[lane] = now + startup_s
+                moved[lane] = item, turns
+        for lane, start in list(starting.items()):
             if start <= now + SAME:
                 del starting[lane]
-                bits[lane], moved[lane] = item.work, item
+                bits[lane] = moved[lane][1].pop(0)
 
         # Find the next event.
         rate = rates(topology or Topology.flat(network), bits)
         events = [time for _, time in running.values()]
-        events += [time for _, time in starting.values()]
+        events += starting.values()
         events += [now + bits[lane] / rate[lane] for lane in bits]
         if not events:
             break
@@ -89,7 +99,11 @@ def ends(items: Sequence[Item], network: Network, topology: Topology | None = No
         for lane in list(bits):
             if bits[lane] <= SAME * rate[lane]:
                 del bits[lane]
-                finished.append(moved.pop(lane))
+                item, later = moved.pop(lane)
+                if later:
+                    line[lane].append((item, later, 0.0))
+                else:
+                    finished.append(item)
         for item in finished:
             end[item.name] = now
             done.add(item.name)

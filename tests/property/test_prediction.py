@@ -277,22 +277,31 @@ def test_a_chain_between_two_watched_moments_is_one_node() -> None:
     assert step.nodes.group.tolist() == [0, 0, 1, 1, 1, 2, 2, 0, 0]
 
 
-@given(programs(), st.data())
+WINDOWS = st.sampled_from([0.0, 60.0, 250.0])
+
+
+@given(programs(), WINDOWS, st.data())
 @examples(40)
-def test_one_worker_takes_what_the_simulator_says(graph: StepGraph, data: st.DataObject) -> None:
+def test_one_worker_takes_what_the_simulator_says(
+    graph: StepGraph, window_bytes: float, data: st.DataObject
+) -> None:
     """Without parse costs a single worker's asynchronous step is a synchronous one, plan for plan."""
     plan = data.draw(strategies.plans(graph))
-    network = Network(bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.5])))
+    network = Network(
+        bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.5])), window_bytes=window_bytes
+    )
     one = dataclasses.replace(graph, durations_s=graph.durations_s[:, :1])
     expected = hocket.simulate(one, plan, network, iterations=1).row.iteration_s
     for mode in ("async", "sync"):
-        (row,) = predict(one, network, plan=plan, mode=mode, window_bytes=0, steps=3, skip=1)
+        (row,) = predict(one, network, plan=plan, mode=mode, steps=3, skip=1)
         assert row.step_s == pytest.approx(expected, rel=1e-9)
 
 
-@given(programs(), st.integers(2, 4), st.data())
+@given(programs(), st.integers(2, 4), WINDOWS, st.data())
 @examples(40)
-def test_a_barrier_per_step_is_the_simulators(graph: StepGraph, workers: int, data: st.DataObject) -> None:
+def test_a_barrier_per_step_is_the_simulators(
+    graph: StepGraph, workers: int, window_bytes: float, data: st.DataObject
+) -> None:
     """One measured step leaves nothing to chance: both event loops say the same."""
     plan = data.draw(strategies.plans(graph))
     one = dataclasses.replace(graph, durations_s=graph.durations_s[:, :1])
@@ -304,6 +313,7 @@ def test_a_barrier_per_step_is_the_simulators(graph: StepGraph, workers: int, da
         num_servers=servers,
         parse_s_per_byte=data.draw(st.sampled_from([0.0, 0.004])),
         parse_s=data.draw(st.sampled_from([0.0, 0.5])),
+        window_bytes=window_bytes,
     )
     expected = hocket.simulate(one, plan, network, iterations=1).row.iteration_s
     (row,) = predict(one, network, workers=[workers], plan=plan, mode="sync", steps=3, skip=1)

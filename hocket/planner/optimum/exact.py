@@ -10,7 +10,7 @@ from typing import Literal
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.network import Network
+from hocket.network import Network, window_cuts
 
 MOST_OPERATIONS = 200
 MOST_PARAMETERS = 40
@@ -99,6 +99,11 @@ def check_exact(graph: StepGraph, network: Network, architecture: Literal["ps", 
         raise HocketError(
             "the exact planner does not know what parsing messages costs a parameter server and its workers; "
             "leave parse costs out, or use search"
+        )
+    if architecture == "ps" and window_cuts(graph.parameter_bytes.tolist(), network):
+        raise HocketError(
+            f"a window of {network.window_bytes:.0f} B may cut a transfer in two, which the exact planner is "
+            "not made for; leave it out, make it larger than the model, or use search"
         )
     if architecture == "ps" and network.num_servers > network.num_workers:
         raise HocketError(

@@ -74,3 +74,41 @@ def test_a_timeline_of_steps_that_overlap(in_tmp: Path) -> None:
         assert ran.status == 0, ran.err
     ran = hocket("report", "caramel.json", "p3.json", "-o", "page.html")
     assert ran.status == 0, ran.err
+
+
+QUICK = [*NETWORK[:-1], "100ms"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "window"),
+    [
+        *[("tac", "200B"), ("tac", "28MB"), ("tac", "off")],
+        *[("random", "200B"), ("p3", "200B"), ("search", "200B")],
+    ],
+)
+def test_every_command_knows_the_window(in_tmp: Path, policy: str, window: str) -> None:
+    options = [*QUICK, "--window", window, "--seed", "3"]
+    assert hocket("plan", BRANCHES, "--policy", policy, *options, "-o", "plan.json").status == 0
+    ran = hocket("simulate", BRANCHES, "--plan", "plan.json", *options, "--json")
+    assert ran.status == 0, ran.err
+    simulated = json.loads(ran.out)["iteration_s"]
+    predicted = load_plan(in_tmp / "plan.json").predicted
+    assert predicted is not None
+    assert predicted.iteration_s == pytest.approx(simulated)
+    steps = ["--mode", "sync", "--steps", "8", "--skip", "2"]
+    ran = hocket("predict", BRANCHES, "--plan", "plan.json", *options, *steps, "--json")
+    assert ran.status == 0, ran.err
+    assert json.loads(ran.out)[0]["step_s"] == pytest.approx(simulated)
+
+
+def test_tune_ranks_what_the_window_makes_of_plans(in_tmp: Path) -> None:
+    ranked = []
+    for window in ("200B", "28MB", "off"):
+        ran = hocket("tune", BRANCHES, *QUICK, "--window", window, "--json")
+        assert ran.status == 0, ran.err
+        ranked.append({row["policy"]: row["iteration_s"] for row in json.loads(ran.out)["ranked"]})
+    cut, whole, off = ranked
+    # What no window cuts can be proven; one batch, cut once, is the same.
+    assert cut.keys() == whole.keys() - {"exact"}
+    assert cut["default"] == pytest.approx(whole["default"]) == off["default"]
+    assert any(cut[policy] != off[policy] for policy in cut)

@@ -95,6 +95,9 @@ def test_impossible_durations(text: str) -> None:
         {"num_servers": True},
         {"bandwidth_bps": "10Gbit/s"},
         {"num_servers": 0},
+        {"window_bytes": -1.0},
+        {"window_bytes": float("nan")},
+        {"window_bytes": "28MB"},
     ],
 )
 def test_impossible_networks(fields: dict[str, float]) -> None:

@@ -66,6 +66,9 @@ def test_what_it_does_not_take() -> None:
         check_exact(LAYERS, Network(parse_s=1e-6), "ps")
     with pytest.raises(HocketError, match="use no more servers than workers"):
         check_exact(LAYERS, Network(num_servers=2), "ps")
+    with pytest.raises(HocketError, match="a window of 600 B may cut a transfer in two"):
+        check_exact(LAYERS, Network(window_bytes=600.0), "ps")
+    check_exact(LAYERS, Network(window_bytes=625.0), "ps")
     crossing = step(
         [parameter("a", 8), parameter("b", 8)],
         [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,8 @@ def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) 
     graph = data.draw(steps(training=True, samples=1))
     network = data.draw(networks(graph))
     architecture = data.draw(st.sampled_from(["ps", "allreduce"]))
+    if architecture == "allreduce":
+        network = dataclasses.replace(network, window_bytes=None)
     found = tune(graph, network, architecture=architecture, budget_s=0.05, iterations=4)
     for policy in policies_of(architecture):
         alone = simulate(graph, plan(graph, network, policy), network, iterations=4).row
@@ -103,6 +107,8 @@ def test_options_of_the_other_architecture() -> None:
     graph = branches()
     with pytest.raises(HocketError, match=r"barrier 'step' is for parameter servers"):
         tune(graph, Network(num_workers=2), architecture="allreduce", barrier="step")
+    with pytest.raises(HocketError, match=r"a window of 200 B is for transfers of parameter servers"):
+        tune(graph, Network(num_workers=2, window_bytes=200.0), architecture="allreduce")
     with pytest.raises(HocketError, match=r"fusion 64 B is Horovod's"):
         tune(graph, Network(num_workers=2), fusion_bytes=64)
     with pytest.raises(HocketError, match=r"barrier 'parameter' is for parameter servers"):
