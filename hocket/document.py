@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ T = TypeVar("T")
 # What a compressed file may hold: more than any trace of some steps, less than would fill a machine.
 _LARGEST_BYTES = 4 << 30
 _PIECE_BYTES = 1 << 20
+_ZSTD_BYTES = 1 << 12  # a block of 4 bytes can hold 128 KiB
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -38,32 +39,38 @@ def read_bytes(path: str | Path) -> bytes:
         raise FormatError(str(path), "", f"cannot be read: {error}") from None
     if str(path).endswith(".zst"):
         try:
-            frame = zstandard.ZstdDecompressor().decompressobj()
-            document = frame.decompress(data)
+            return _limited(_unzstd(data, str(path)), str(path))
         except zstandard.ZstdError as error:
             raise FormatError(str(path), "", f"is not a zstd file: {error}") from None
-        if not frame.eof or frame.unused_data:
-            raise FormatError(str(path), "", "is not one whole zstd frame: cut, or with more behind it")
-        return document
     if str(path).endswith(".gz"):
         try:
-            return _gunzip(data, str(path))
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                return _limited(iter(lambda: file.read(_PIECE_BYTES), b""), str(path))
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(str(path), "", f"is not a gzip file: {error}") from None
     return data
 
 
-def _gunzip(data: bytes, source: str) -> bytes:
-    """Decompress piece by piece, so that a small file cannot ask for all memory."""
-    parts, size = [], 0
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while part := file.read(_PIECE_BYTES):
-            parts.append(part)
-            size += len(part)
-            if size > _LARGEST_BYTES:
-                rule = f"holds more than {_LARGEST_BYTES >> 20} MiB; decompress it, or record fewer steps"
-                raise FormatError(source, "", rule)
-    return b"".join(parts)
+def _unzstd(data: bytes, source: str) -> Iterator[bytes]:
+    """What a zstd file holds, in pieces of at most 32 KiB for each of its bytes."""
+    frame, at = zstandard.ZstdDecompressor().decompressobj(), 0
+    while at < len(data) and not frame.eof:
+        yield frame.decompress(data[at : at + _ZSTD_BYTES])
+        at += _ZSTD_BYTES
+    if not frame.eof or frame.unused_data or at < len(data):
+        raise FormatError(source, "", "is not one whole zstd frame: cut, or with more behind it")
+
+
+def _limited(parts: Iterable[bytes], source: str) -> bytes:
+    """All ``parts`` in one, unless they are so many that a small file would fill a machine."""
+    kept, size = [], 0
+    for part in parts:
+        kept.append(part)
+        size += len(part)
+        if size > _LARGEST_BYTES:
+            rule = f"holds more than {_LARGEST_BYTES >> 20} MiB; decompress it, or record fewer steps"
+            raise FormatError(source, "", rule)
+    return b"".join(kept)
 
 
 def read_document(path: str | Path) -> Any:

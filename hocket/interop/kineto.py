@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.errors import FormatError
@@ -27,11 +27,12 @@ from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_
 from hocket.graph.names import UniqueNames
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
 from hocket.interop.imported import Imported
-from hocket.interop.kineto_file import Host, Trace, read_trace
+from hocket.interop.kineto_batch import batch_size_of
+from hocket.interop.kineto_file import Trace, read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
 from hocket.interop.kineto_notes import gradient_notes, step_notes
-from hocket.interop.kineto_steps import Step, Tensor, cut_steps, first_tensor
+from hocket.interop.kineto_steps import Step, cut_steps, first_tensor
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 
@@ -45,7 +46,7 @@ def import_kineto(
     """Read the traces of one job's ranks, the first of which gives the structure.
 
     execution_trace : of the first trace's rank; joined by record function id.
-    batch_size : examples in a step; by default the first extent that the forward pass recorded, else 1.
+    batch_size : examples in a step; by default what the trace says, else a guess from shapes, else 1.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def import_kineto(
             "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
             "newer, or give the --execution-trace"
         )
-    batch, batch_note = _batch_size(structure, batch_size, shape_of)
+    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of)
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],
         batch_size=batch,
@@ -221,20 +222,3 @@ def _updates(
             )
         )
     return rows
-
-
-def _batch_size(
-    step: Step, given: int | None, shape_of: Callable[[Host], Tensor | None]
-) -> tuple[int, list[str]]:
-    if given is not None:
-        return given, []
-    for operation in step.operations:
-        if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:
-            continue
-        for event in operation.gpu.call.host.chain():
-            # Operators with a sequence number are those whose gradient is wanted: not the copy of a batch.
-            tensor = shape_of(event) if event.args.sequence is not None else None
-            if tensor is not None and len(tensor[0]) > 1 and tensor[0][0] > 0:
-                what = f"the first extent of what {event.name} got"
-                return tensor[0][0], [f"batch size {tensor[0][0]}: {what}; else give --batch-size"]
-    return 1, ["the batch size is not in the trace: throughput counts steps; give --batch-size"]

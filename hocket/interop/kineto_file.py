@@ -81,6 +81,7 @@ class _File(msgspec.Struct, frozen=True):
     traceEvents: list[_Event]  # noqa: N815 - Chrome's name
     distributedInfo: _Distributed = _Distributed()  # noqa: N815
     deviceProperties: list[_Device] = []  # noqa: N815
+    batch_size: Any = None
 
 
 @dataclass(slots=True, eq=False)
@@ -143,6 +144,7 @@ class StreamWait:
 class Trace:
     """One rank's trace; everything in order of its start.
 
+    ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
     ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
     ``unlaunched``: (place, start) of GPU operations whose call is not in the file.
     """
@@ -151,6 +153,7 @@ class Trace:
     rank: int | None
     world_size: int | None
     device: str
+    batch_size: Any
     host: Sequence[Host]
     gpu: Sequence[Gpu]
     waits: Sequence[Call]
@@ -210,6 +213,7 @@ def read_trace(path: str | Path) -> Trace:
         rank=file.distributedInfo.rank,
         world_size=file.distributedInfo.world_size,
         device=next((device.name for device in file.deviceProperties if device.name), "cuda"),
+        batch_size=file.batch_size,
         host=sorted(host, key=lambda event: event.start_us),
         gpu=sorted(gpu, key=lambda event: (event.start_us, event.end_us)),
         waits=sorted(

@@ -47,7 +47,8 @@ _COLLECTIVES = {
     re.compile(r"send|recv", re.IGNORECASE): "send_recv",
 }
 _ITEM_BYTES = {
-    **{"double": 8, "long": 8, "int64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16},
+    **{"long": 8, "long int": 8, "int64": 8},
+    **{"double": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16},
     **{"float": 4, "int": 4, "float32": 4, "int32": 4},
     **{"half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2, "float16": 2, "short": 2, "int16": 2},
     **{"byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "unsigned char": 1, "signed char": 1},
@@ -55,7 +56,7 @@ _ITEM_BYTES = {
 }
 _DTYPES = {
     **{"float": "float32", "double": "float64", "half": "float16", "c10::half": "float16"},
-    **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64"},
+    **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64", "long int": "int64"},
 }
 
 
@@ -249,14 +250,19 @@ def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
 
 def first_tensor(event: Host) -> Tensor | None:
     """An operator's first argument, if that is a tensor and was recorded."""
+    return tensor_argument(event, 0)
+
+
+def tensor_argument(event: Host, place: int) -> Tensor | None:
+    """An operator's argument at ``place``, if that is a tensor and was recorded."""
     shapes, types = event.args.shapes, event.args.types
-    if not (isinstance(shapes, list) and isinstance(types, list) and shapes and types):
+    if not (isinstance(shapes, list) and isinstance(types, list) and min(len(shapes), len(types)) > place):
         return None
-    shape = shapes[0]
+    shape = shapes[place]
     # A list of one tensor, as collectives take it.
     if isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], list):
         shape = shape[0]
-    return tensor_of(shape, types[0])
+    return tensor_of(shape, types[place])
 
 
 def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:

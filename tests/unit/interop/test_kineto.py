@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from hocket.errors import FormatError
 from hocket.graph import Csr, Phase, StepGraph
@@ -78,6 +79,41 @@ def test_without_shapes_an_all_reduce_is_a_parameter(tmp_path: Path) -> None:
     assert names(graph, graph.produces, 3) == ["bucket0"]
     assert graph.batch_size == 32
     assert any("each all-reduce is one parameter" in note for note in notes)
+
+
+@pytest.mark.parametrize("said", [64, "64", " 64 "])
+def test_the_batch_size_that_a_trace_records_is_taken(tmp_path: Path, said: Any) -> None:
+    document = {**ddp().document(), "batch_size": said}
+    graph, notes = imported(tmp_path, document)
+    assert graph.batch_size == 64
+    assert "batch size 64: as the trace says" in notes
+    graph, notes = imported(tmp_path, document, batch_size=32)
+    assert graph.batch_size == 32
+    assert not any("batch size" in note for note in notes)
+
+
+@pytest.mark.parametrize("said", [0, -1, True, 1.5, "many", "²", [8], "9" * 5000])
+def test_a_batch_size_that_is_none_is_refused(tmp_path: Path, said: Any) -> None:
+    with pytest.raises(FormatError, match=r"batch_size: .* is not a number of examples; give --batch-size"):
+        imported(tmp_path, {**ddp().document(), "batch_size": said})
+
+
+def test_a_guessed_batch_size_is_called_one(tmp_path: Path) -> None:
+    graph, notes = imported(tmp_path, ddp())
+    assert graph.batch_size == 8
+    assert any("batch size 8 is a guess, the first extent of what aten::linear got" in note for note in notes)
+
+
+def test_an_embeddings_table_is_no_batch(tmp_path: Path) -> None:
+    document = ddp().document()
+    table = {"Input Dims": [[50257, 4], [16, 128]], "Input type": ["float", "long int"]}
+    for event in document["traceEvents"]:
+        if event["name"] == "aten::linear" and "Input Dims" in event["args"]:
+            event["name"] = "aten::embedding"
+            event["args"].update(table)
+    graph, notes = imported(tmp_path, document)
+    assert graph.batch_size == 16
+    assert any("batch size 16 is a guess" in note and "aten::embedding" in note for note in notes)
 
 
 def test_shapes_that_are_not_what_was_reduced_do_not_count(tmp_path: Path) -> None:
@@ -358,8 +394,10 @@ def test_an_archive_that_would_fill_the_memory_is_refused(
 ) -> None:
     monkeypatch.setattr("hocket.document._LARGEST_BYTES", 2**20)
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(b" " * 2**22))
-    with pytest.raises(FormatError, match="holds more than 1 MiB; decompress it, or record fewer steps"):
-        import_kineto([tmp_path / "trace.json.gz"])
+    (tmp_path / "trace.json.zst").write_bytes(zstandard.ZstdCompressor().compress(b" " * 2**22))
+    for name in ("trace.json.gz", "trace.json.zst"):
+        with pytest.raises(FormatError, match="holds more than 1 MiB; decompress it, or record fewer steps"):
+            import_kineto([tmp_path / name])
 
 
 def in_file(name: str) -> list[dict[str, Any]]:
