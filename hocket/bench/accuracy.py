@@ -25,6 +25,8 @@ from hocket.bench.replays import (
 )
 from hocket.network.file import NetworkFile
 
+_LAB = "predict"
+
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked, the network that was measured, a row for each configuration, and their errors."""
@@ -49,14 +51,14 @@ def bench_predict(request: Request) -> Accuracy:
     started_s = time.monotonic()
     check_transports(request.transports)
     asked = configurations(request)
-    cluster = cluster_of(asked, request.rate_bps)  # refuses what is no lab
+    cluster = cluster_of(asked, request.rate_bps, _LAB)  # refuses what is no lab
     graphs = {
         step: scaled(load_target(step), request.rate_bps, request.transfer_s, request.rho)
         for step in request.steps
     }
     with tempfile.TemporaryDirectory(prefix="hocket-") as name:
         folder = Path(name)
-        file = measured_network(request.rate_bps, request.timeout_s, folder)
+        file = measured_network(request.rate_bps, request.timeout_s, folder, _LAB)
         rows = [
             planned(each, graphs[each.step], str(request.steps.index(each.step)), file, request.seed)
             for each in asked

@@ -12,7 +12,6 @@ Differs from the papers
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hocket.bench.accuracy_request import Configuration, ReplayedRow, Transport, check_list
+from hocket.bench.accuracy_request import Configuration, ReplayedRow, Transport
 from hocket.bench.graphs import load_target
+from hocket.bench.replay_request import ReplayRequest, check_list
 from hocket.bench.replays import (
     check_transports,
     cluster_of,
@@ -39,13 +39,14 @@ from hocket.network.file import NetworkFile
 from hocket.planner import POLICIES, policies_of
 from hocket.sim.lowered import Floats
 
+_LAB = "orders"
 
-class OrdersRequest(msgspec.Struct, frozen=True, kw_only=True):
+
+class OrdersRequest(ReplayRequest, frozen=True, kw_only=True):
     """Which ``steps`` to replay under which ``policies``, the first of which others are compared with.
 
     ``rhos``: what all workers' transfers take on the servers' links over what a worker computes; durations
-    are scaled to it, sizes so that pulling every parameter alone takes ``transfer_s`` at ``rate_bps``.
-    A row is ``num_steps`` steps, of which ``skip`` do not count, and there are ``rounds`` of each.
+    are scaled to it. There are ``rounds`` of each row.
     """
 
     steps: tuple[str, ...] = ("inception_v3", "resnet50_v1")
@@ -54,41 +55,21 @@ class OrdersRequest(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 4
     servers: int = 1
     transport: Transport = "gloo"
-    rate_bps: float = 1e9
     transfer_s: float = 0.1
     num_steps: int = 12
     skip: int = 2
     rounds: int = 3
-    seed: int = 0
-    timeout_s: float = 28_800.0
 
     def __post_init__(self) -> None:
         for policy in self.policies:
             if policy not in policies_of("ps"):
                 raise UnknownNameError("policy for parameter servers", policy, policies_of("ps"))
-        check_list("step", self.steps)
-        check_list("policy", self.policies)
         check_list("rho", self.rhos)
+        self._check(self.rhos, self.workers, self.servers)
         if len(self.policies) < 2:
             raise HocketError(f"policy '{self.policies[0]}' alone compares with nothing; name two or more")
-        reals = [("rho", rho, 0.01, 100.0) for rho in self.rhos]
-        reals += [("transfer", self.transfer_s, 1e-3, 100.0), ("timeout", self.timeout_s, 1.0, 604_800.0)]
-        for name, value, least, most in reals:
-            if not (math.isfinite(value) and least <= value <= most):
-                raise HocketError(f"{name} {value:g} is not between {least:g} and {most:g}")
-        if not 4 <= self.num_steps <= 100_000:
-            raise HocketError(f"{self.num_steps} steps are not between 4 and 100000")
-        if not 1 <= self.skip <= self.num_steps - 3:
-            raise HocketError(
-                f"skip {self.skip} of {self.num_steps} steps leaves too few; skip 1 to {self.num_steps - 3}"
-            )
         if not 1 <= self.rounds <= 1000:
             raise HocketError(f"{self.rounds} rounds are not between 1 and 1000")
-        if self.workers + self.servers > 64:
-            raise HocketError(
-                f"{self.workers} workers and {self.servers} servers on one machine measure its scheduler;"
-                " give up to 64 together"
-            )
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +126,7 @@ def bench_orders(request: OrdersRequest) -> OrdersMeasured:
     check_transports([request.transport])
     cells = [(step, rho) for step in request.steps for rho in request.rhos]
     asked = [configuration(request, step, policy) for step, _ in cells for policy in request.policies]
-    cluster = cluster_of(asked, request.rate_bps)  # refuses what is no lab
+    cluster = cluster_of(asked, request.rate_bps, _LAB)  # refuses what is no lab
     # A worker's own transfers are that much of what all of them put on a server's link.
     alone = request.servers / request.workers
     graphs = [
@@ -153,7 +134,7 @@ def bench_orders(request: OrdersRequest) -> OrdersMeasured:
     ]
     with tempfile.TemporaryDirectory(prefix="hocket-") as name:
         folder = Path(name)
-        file = measured_network(request.rate_bps, request.timeout_s, folder)
+        file = measured_network(request.rate_bps, request.timeout_s, folder, _LAB)
         rows = [
             [
                 planned(configuration(request, step, policy), graphs[k], str(k), file, request.seed)

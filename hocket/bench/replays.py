@@ -43,10 +43,10 @@ def check_transports(transports: Sequence[Transport]) -> None:
         raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'")
 
 
-def cluster_of(asked: Sequence[Configuration], rate_bps: float) -> Lab:
-    """A lab with a node for each server and worker of the largest configuration; HocketError for none."""
+def cluster_of(asked: Sequence[Configuration], rate_bps: float, name: str) -> Lab:
+    """A lab of that name with a node for each server and worker of the largest configuration."""
     nodes = most_servers(asked) + max(configuration.workers for configuration in asked)
-    return Lab(nodes=max(2, nodes), rate_bps=rate_bps, name="predict")
+    return Lab(nodes=max(2, nodes), rate_bps=rate_bps, name=name)
 
 
 def most_servers(asked: Sequence[Configuration]) -> int:
@@ -97,12 +97,12 @@ def _seconds(duration_s: float | list[float]) -> list[float]:
     return duration_s if isinstance(duration_s, list) else [duration_s]
 
 
-def measured_network(rate_bps: float, timeout_s: float, folder: Path) -> NetworkFile:
-    """The links of a lab of two nodes with that rate, as ``hocket network measure`` has them."""
+def measured_network(rate_bps: float, timeout_s: float, folder: Path, name: str) -> NetworkFile:
+    """The links of a lab ``name`` of two nodes with that rate, as ``hocket network measure`` has them."""
     path = folder / "network.json"
     command = [sys.executable, "-P", "-m", "hocket", "network", "measure", "-o", str(path), *_MEASURE]
     command += ["--timeout", f"{min(timeout_s, 86_400.0):g}s"]
-    with Lab(nodes=2, rate_bps=rate_bps, name="predict") as lab:
+    with Lab(nodes=2, rate_bps=rate_bps, name=name) as lab:
         ranks = lab.run_all(command, timeout_s=timeout_s, env=environment_of_ranks(1))
     failed = [rank for rank in ranks if rank.returncode]
     if failed:

@@ -26,6 +26,17 @@ Targets = Annotated[
     ),
 ]
 Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator are one thread each.")]
+Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")]
+Replayed = Annotated[
+    list[str] | None,
+    typer.Option("--step", help="What to replay, as bench plan takes it, or chain; several by commas."),
+]
+Rate = Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")]
+Transfer = Annotated[
+    str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
+]
+Steps = Annotated[int, typer.Option(help="Steps of each row.")]
+Skip = Annotated[int, typer.Option(help="Of them, left out at the beginning.")]
 
 
 @app.command()
@@ -47,7 +58,7 @@ def train(
     steps: Annotated[int, typer.Option(help="Timed steps of a block, after three that are not.")] = 8,
     blocks: Annotated[int, typer.Option(help="Rounds: blocks of each variant.")] = 5,
     threads: Annotated[int, typer.Option(help="Intra-op threads of each rank.")] = 1,
-    timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
+    timeout: Timeout = "28800s",
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -65,7 +76,7 @@ def train(
     from hocket.network import parse_duration
 
     request = Request(
-        models=NAMES if model is None else tuple(name for part in model for name in part.split(",")),
+        models=NAMES if model is None else _parts(model),
         rhos=_ratios(rho),
         batch_size=batch_size,
         steps=steps,
@@ -86,6 +97,11 @@ def train(
         print(cell_heading(cell))
         print_table(cell_table(cell))
     print(summary_line(benchmark.cells, benchmark.summary))
+
+
+def _parts(texts: Sequence[str]) -> tuple[str, ...]:
+    """What an option names that is given several times, or several by commas."""
+    return tuple(name for text in texts for name in text.split(","))
 
 
 def _ratios(text: str) -> tuple[float, ...]:
@@ -162,28 +178,23 @@ def sim(
 
 @app.command()
 def predict(
-    step: Annotated[
-        list[str] | None,
-        typer.Option(help="What to replay, as bench plan takes it, or chain; several by commas."),
-    ] = None,
+    step: Replayed = None,
     policy: Annotated[
         str, typer.Option(help="Orders to compare; those for all-reduce have no servers.")
     ] = "fifo,random,tic,tac,reverse",
     mode: Annotated[str, typer.Option(help="async, sync or both.")] = "async,sync",
     workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-8.")] = "1,2,4,8",
     servers: Annotated[str, typer.Option(help="Numbers of them.")] = "1,2",
-    rate: Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")] = "1gbit",
-    transfer: Annotated[
-        str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
-    ] = "250ms",
+    rate: Rate = "1gbit",
+    transfer: Transfer = "250ms",
     rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
-    steps: Annotated[int, typer.Option(help="Steps that each worker replays.")] = 14,
-    skip: Annotated[int, typer.Option(help="Of them, left out at the beginning.")] = 3,
+    steps: Steps = 14,
+    skip: Skip = 3,
     transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
     window: Annotated[
         str | None, typer.Option(help="HTTP/2's window, to predict gRPC by: 28MB, or off; else 28MB.")
     ] = None,
-    timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
+    timeout: Timeout = "28800s",
     seed: options.Seed = 0,
     plot: Annotated[Path | None, typer.Option(help="Write a page of measured against predicted.")] = None,
     json: options.Json = False,
@@ -201,7 +212,7 @@ def predict(
     from hocket.network import parse_duration
     from hocket.report.accuracy_page import render_accuracy
 
-    steps_asked = STEPS if step is None else tuple(name for part in step for name in part.split(","))
+    steps_asked = STEPS if step is None else _parts(step)
     request = Request(
         steps=steps_asked,
         policies=tuple(policy.split(",")),
@@ -233,10 +244,7 @@ def predict(
 
 @app.command()
 def orders(
-    step: Annotated[
-        list[str] | None,
-        typer.Option(help="What to replay, as bench predict takes it; else inception_v3,resnet50_v1."),
-    ] = None,
+    step: Replayed = None,
     policy: Annotated[str, typer.Option(help="Orders to compare, the others with the first.")] = "random,tac",
     rho: Annotated[
         str, typer.Option(help="Durations are scaled: all workers' transfers over a worker's operations.")
@@ -244,14 +252,12 @@ def orders(
     workers: options.Workers = 4,
     servers: options.Servers = 1,
     transport: Annotated[Literal["gloo", "grpc"], typer.Option(help="What tensors travel by.")] = "gloo",
-    rate: Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")] = "1gbit",
-    transfer: Annotated[
-        str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
-    ] = "100ms",
-    steps: Annotated[int, typer.Option(help="Steps of each row.")] = 12,
-    skip: Annotated[int, typer.Option(help="Of them, left out at the beginning.")] = 2,
+    rate: Rate = "1gbit",
+    transfer: Transfer = "100ms",
+    steps: Steps = 12,
+    skip: Skip = 2,
     rounds: Annotated[int, typer.Option(help="How often each row is replayed, in turns.")] = 3,
-    timeout: Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")] = "28800s",
+    timeout: Timeout = "28800s",
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -264,7 +270,7 @@ def orders(
     from hocket.bench.orders_table import orders_table
     from hocket.network import parse_duration
 
-    given = {} if step is None else {"steps": tuple(name for part in step for name in part.split(","))}
+    given = {} if step is None else {"steps": _parts(step)}
     request = OrdersRequest(
         **given,
         policies=tuple(policy.split(",")),
