@@ -31,7 +31,17 @@ from hocket.sim.lanes import first_lane, set_time
 HANDS = np.dtype(
     [
         (name, np.int64)
-        for name in ("now", "arrived", "instants", "passing", "events", "spans", "levels", "level")
+        for name in (
+            "now",
+            "turn",  # the instants that there have been at this time
+            "arrived",
+            "instants",
+            "passing",
+            "events",
+            "spans",
+            "levels",
+            "level",
+        )
     ],
     align=True,
 )
@@ -153,6 +163,7 @@ def run(state, rules, clock, log, most_instants):
             return True
         if log.wanted and hands[0].levels == len(log.levels):
             return False
+        hands[0].turn = hands[0].turn + 1 if now == hands[0].now else 1
         hands[0].now = now
         hands[0].instants += 1
         instant = hands[0].instants

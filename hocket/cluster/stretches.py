@@ -5,7 +5,7 @@
   GPUs who goes first (which a clock alone can see: a job placed, or one whose transfer has ended).
 * Of a job on several servers that is alone on its GPUs and on its links, until somebody is placed on either.
 
-Durations are whole ticks, so what a stretch has come to at any instant is a division, exact.
+Durations are whole ticks and none is zero, so what a stretch has come to at any instant is a division, exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hocket.sim.lanes import set_time
 STRETCH = np.dtype(
     [
         ("passing", np.int64),
-        ("began", np.int64),
         ("since", np.int64),  # the iteration under way when it was last looked at
         ("period", np.int64),
         ("place", np.int64),  # in ``passing``
@@ -34,14 +33,17 @@ STRETCH = np.dtype(
 
 @kernel
 def may_pass(jobs, workers, gpus, ports, links, rules, j):
-    """Whether job j, which starts to compute on all its GPUs, can pass iterations as one."""
-    if jobs[j].remaining < 2 or jobs[j].overlaps == 1:
+    """Whether job j, which starts to compute on all its GPUs, can pass iterations as one.
+
+    Not if something of it takes no time: its beginning and its end are instants of one time.
+    """
+    if jobs[j].remaining < 2 or jobs[j].overlaps == 1 or jobs[j].forward == 0 or jobs[j].backward == 0:
         return False
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         if links[ports[p].link].user != p or ports[p].next != NONE:
             return False
     if jobs[j].num_hops > 0 and alone_ticks(jobs, rules, j) == 0:
-        return False  # its end and what follows from it are one instant: in which order, events tell
+        return False
     if jobs[j].num_hops == 0 and rules.steady:
         return True
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
@@ -57,7 +59,7 @@ def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
     jobs[j].gpu_wait += now - jobs[j].begun
-    stretches[j].passing, stretches[j].began = 1, now
+    stretches[j].passing = 1
     stretches[j].since, stretches[j].period = now, period
     stretches[j].place = hands[0].passing
     passing[hands[0].passing] = j
@@ -121,11 +123,14 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     begun = stretches[j].since
     jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
-    if offset == 0 and now > stretches[j].began:
+    # What ends now ends at the first instant of this time, and what follows begins there: at a later one, which
+    # somebody's transfer without any length makes, the GPUs are taken.
+    ends = hands[0].turn == 1
+    if offset == 0 and ends:
         phase, end = FORWARD, NEVER
-    elif offset < jobs[j].forward or offset == 0:
+    elif offset < jobs[j].forward:
         phase, end = IN_FORWARD, begun + jobs[j].forward
-    elif offset == jobs[j].forward:
+    elif offset == jobs[j].forward and ends:
         phase, end = BACKWARD, NEVER
     elif offset < computing:
         phase, end = IN_BACKWARD, begun + computing
@@ -143,7 +148,7 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
         set_time(tree, leader, end)
     if phase == WAITING:
         jobs[j].pending = 0
-        if offset == computing:
+        if offset == computing and ends:
             want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
         else:
             jobs[j].startup_left, jobs[j].claims = rules.startup, 1

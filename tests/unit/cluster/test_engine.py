@@ -93,6 +93,24 @@ def test_transfers_leave_gpus_to_others() -> None:
     assert both.gpu_wait_s[0] == 1.5
 
 
+def test_a_transfer_that_takes_no_time_ends_after_gpus_have_begun() -> None:
+    """b's gradients are complete at 6 s, when a begins an iteration: b is let go at 6 s, and finds a computing.
+
+    a and b share the first GPU, c and b the second, where c's forward task keeps b until 4 s.
+    """
+    jobs = [
+        job("a", iterations=10, backward_s=1.0, memory_bytes=12e9),
+        job("c", iterations=10, forward_s=4.0, backward_s=0.5, memory_bytes=12e9),
+        job("b", 2, iterations=2, arrival_s=0.5, backward_s=1.0, size_bytes=0.0),
+    ]
+    for record in (False, True):
+        three = run(*jobs, servers=2, record=record)
+        # b: 1 to 3 s on the first GPU, 4 to 6 s on the second; then 7 to 9 s on the first.
+        assert three.finish_s[2] == 9.0
+        # a: forward 0 to 1, backward 3 to 4, again 4 to 6, then 6 to 7 and, after b, 9 to 10 s.
+        assert three.finish_s[0] == 10.0 + 7 * 2.0
+
+
 def test_memory_makes_jobs_queue_and_smaller_ones_pass() -> None:
     three = run(
         job("a", iterations=2, memory_bytes=10e9),
