@@ -1,8 +1,8 @@
 """A virtual clock for the engine: what starts ends when its duration says so.
 
 The next event is the least of a tree over lanes: one a GPU for tasks that compute, one a job for its
-transfer, or for the stretch of iterations that it passes as one event. Tasks of one job that start together
-end together, and are one event too.
+transfer, or for the stretch of iterations that it passes as one event, or jumps over. Tasks of one job that
+start together end together, and are one event too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.cluster.engine import end_task, end_transfer, start_tasks, submit
+from hocket.cluster.groups import compute_on, form_groups
+from hocket.cluster.jumps import JUMP, jump, land
+from hocket.cluster.log import unwritten, write_group, write_level, write_transfer
 from hocket.cluster.placing import finish_jobs, place_queue
 from hocket.cluster.progress import chunk_end, transfer_end
 from hocket.cluster.records import IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
@@ -35,6 +38,7 @@ HANDS = np.dtype(
             "now",
             "turn",  # the instants that there have been at this time
             "arrived",
+            "placements",
             "instants",
             "passing",
             "events",
@@ -45,8 +49,6 @@ HANDS = np.dtype(
     ],
     align=True,
 )
-# What a span shows.
-SHOWN_FORWARD, SHOWN_BACKWARD, SHOWN_REDUCE = range(3)
 
 
 class Clock(NamedTuple):
@@ -60,18 +62,9 @@ class Clock(NamedTuple):
     groups: Ints  # (G,) room to work in
     arrivals: Ints  # (J,) jobs by arrival
     stretches: Records  # (J,) STRETCH
+    jumps: Records  # (J,) JUMP
     passing: Ints  # (J,) jobs that pass a stretch
     hands: Records  # (1,) HANDS
-
-
-class Log(NamedTuple):
-    """What is written down; nothing if ``wanted`` is False."""
-
-    wanted: bool
-    from_tick: int
-    opened: Ints  # (J,) when the transfer under way started that is not yet written down, or NONE
-    spans: Ints  # (most, 5): what is shown, GPU or server, job, start, end
-    levels: Ints  # (most, 2): instant, transfers on the busiest server from then on
 
 
 def make_clock(state: State) -> Clock:
@@ -93,35 +86,10 @@ def make_clock(state: State) -> Clock:
         groups=room(num_gpus),
         arrivals=np.lexsort([state.jobs["rank"], state.jobs["arrival"]]).astype(np.int64),
         stretches=np.zeros(num_jobs, STRETCH),
+        jumps=np.zeros(num_jobs, JUMP),
         passing=room(num_jobs),
         hands=np.zeros(1, HANDS),
     )
-
-
-@kernel
-def _write(log, hands, shown, where, j, start, end):
-    spans = log.spans
-    if start >= log.from_tick and hands[0].spans < len(spans):
-        i = hands[0].spans
-        spans[i, 0], spans[i, 1], spans[i, 2], spans[i, 3], spans[i, 4] = shown, where, j, start, end
-        hands[0].spans += 1
-
-
-@kernel
-def _unwritten(log, hands, jobs, j, now):
-    """Whether nothing of the iterations that job j has left is to be written down."""
-    if not log.wanted:
-        return True
-    # Transfers are, to the end: how many there are at a time is.
-    end = now + jobs[j].remaining * (jobs[j].forward + jobs[j].backward)
-    return jobs[j].num_servers == 0 and (hands[0].spans == len(log.spans) or end <= log.from_tick)
-
-
-@kernel
-def _write_transfer(log, hands, jobs, ports, j, end):
-    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        _write(log, hands, SHOWN_REDUCE, ports[p].link, j, log.opened[j], end)
-    log.opened[j] = NONE
 
 
 @kernel
@@ -150,7 +118,13 @@ def run(state, rules, clock, log, most_instants):
         clock.leader,
         clock.stamp,
     )
-    groups, stretches, passing, hands = clock.groups, clock.stretches, clock.passing, clock.hands
+    groups, stretches, jumps, passing, hands = (
+        clock.groups,
+        clock.stretches,
+        clock.jumps,
+        clock.passing,
+        clock.hands,
+    )
     arrivals = clock.arrivals
     num_jobs, num_gpus = len(jobs), len(gpus)
 
@@ -172,17 +146,15 @@ def run(state, rules, clock, log, most_instants):
         # Tasks, transfers and stretches end.
         while tree[1] == now:
             lane = first_lane(tree)
-            set_time(tree, lane, NEVER)
             hands[0].events += 1
             if lane < num_gpus:
-                g = lane
-                while g != NONE:
-                    w = gpus[g].running
-                    if log.wanted:
-                        j = workers[w].job
-                        segment = segments[jobs[j].first_segment + workers[w].phase // 2]
-                        shown = SHOWN_BACKWARD if segment.backward == 1 else SHOWN_FORWARD
-                        _write(log, hands, shown, g, j, now - segment.ticks, now)
+                if log.wanted:
+                    write_group(log, hands, jobs, workers, gpus, segments, mate, lane, now)
+                until = compute_on(
+                    jobs, workers, gpus, segments, batch_bytes, ready, counts, rules, mate, lane, now
+                )
+                if until == NEVER:
+                    w = gpus[lane].running
                     end_task(
                         jobs,
                         workers,
@@ -196,10 +168,18 @@ def run(state, rules, clock, log, most_instants):
                         rules,
                         w,
                         now,
+                        mate,
                     )
-                    g = mate[g]
+                set_time(tree, lane, until)
                 continue
             j = lane - num_gpus
+            set_time(tree, lane, NEVER)
+            if jumps[j].iterations > 0:
+                land(jobs, batch_bytes, rules, jumps, j)
+                set_time(tree, jumps[j].leader, now + segments[jobs[j].first_segment].ticks)
+                if jobs[j].stage == TRANSFERRING:
+                    set_time(tree, lane, transfer_end(jobs, rules, j))
+                continue
             if stretches[j].passing == 1:
                 end_stretch(
                     jobs,
@@ -218,7 +198,7 @@ def run(state, rules, clock, log, most_instants):
                 )
             elif jobs[j].claims == 1 or now == transfer_end(jobs, rules, j):
                 if log.wanted:
-                    _write_transfer(log, hands, jobs, ports, j, now)
+                    write_transfer(log, hands, jobs, ports, j, now)
                 end_transfer(
                     jobs,
                     workers,
@@ -255,6 +235,8 @@ def run(state, rules, clock, log, most_instants):
             )
         hands[0].events += arrived - hands[0].arrived
         hands[0].arrived = arrived
+        hands[0].placements += counts[0].placed
+        next_arrival = jobs[arrivals[arrived]].arrival if arrived < num_jobs else NEVER
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
         interrupted = counts[0].placed > 0
         for i in range(counts[0].touched):
@@ -292,47 +274,58 @@ def run(state, rules, clock, log, most_instants):
                 if jobs[j].stage == TRANSFERRING and log.opened[j] == NONE:
                     log.opened[j] = now
                 elif jobs[j].stage != TRANSFERRING and log.opened[j] != NONE:
-                    _write_transfer(log, hands, jobs, ports, j, now)
+                    write_transfer(log, hands, jobs, ports, j, now)
         counts[0].moved = 0
 
         # GPUs start to compute, or go on.
-        start_tasks(jobs, workers, gpus, touched, started, counts)
         num_groups = 0
-        for i in range(counts[0].started):
-            w = started[i]
-            g, j, k = workers[w].gpu, workers[w].job, workers[w].phase // 2
-            part = segments[jobs[j].first_segment + k].backward
-            first = leader[j, part]
-            # Workers that have waited for others' tasks may be in different segments of one task.
-            if stamp[j, part] == instant and workers[gpus[first].running].phase == workers[w].phase:
-                mate[g], mate[first] = mate[first], g
-                group_size[first] += 1
-            else:
-                stamp[j, part], leader[j, part] = instant, g
-                mate[g], group_size[g] = NONE, 1
-                groups[num_groups] = g
-                num_groups += 1
+        if counts[0].touched > 0:
+            start_tasks(jobs, workers, gpus, touched, started, counts)
+            num_groups = form_groups(
+                jobs,
+                workers,
+                gpus,
+                segments,
+                counts,
+                started,
+                mate,
+                group_size,
+                leader,
+                stamp,
+                groups,
+                instant,
+            )
         for i in range(num_groups):
             g = groups[i]
             w = gpus[g].running
             j = workers[w].job
-            if (
-                workers[w].phase == IN_FORWARD
-                and group_size[g] == jobs[j].gpus
-                and _unwritten(log, hands, jobs, j, now)
-                and may_pass(jobs, workers, gpus, ports, links, rules, j)
-            ):
-                set_time(tree, num_gpus + j, begin_stretch(jobs, rules, stretches, passing, hands, j, now))
-            else:
-                k = workers[w].phase // 2
-                set_time(tree, g, now + segments[jobs[j].first_segment + k].ticks)
+            whole = workers[w].phase == IN_FORWARD and group_size[g] == jobs[j].gpus
+            if whole and unwritten(log, hands, jobs, j, now):
+                if jobs[j].overlaps == 1:
+                    until = jump(
+                        jobs,
+                        workers,
+                        gpus,
+                        ports,
+                        links,
+                        counts,
+                        jumps,
+                        hands[0].placements,
+                        j,
+                        g,
+                        next_arrival,
+                        now,
+                    )
+                elif may_pass(jobs, workers, gpus, ports, links, rules, j):
+                    until = begin_stretch(jobs, rules, stretches, passing, hands, j, now)
+                else:
+                    until = NEVER
+                if until != NEVER:
+                    set_time(tree, num_gpus + j, until)
+                    continue
+            k = workers[w].phase // 2
+            set_time(tree, g, now + segments[jobs[j].first_segment + k].ticks)
 
         if log.wanted:
-            level = 0
-            for server in range(rules.num_servers):
-                level = max(level, links[server].count)
-            if level != hands[0].level:
-                log.levels[hands[0].levels, 0], log.levels[hands[0].levels, 1] = now, level
-                hands[0].levels += 1
-                hands[0].level = level
+            write_level(log, hands, links, rules.num_servers, now)
     return False

@@ -150,9 +150,9 @@ def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, co
 
 
 @kernel
-def _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, now):
-    """Let a worker of job j, which overlaps, have passed a segment; the last one completes batches."""
-    segments[segment].passed += 1
+def pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, num, now):
+    """Let ``num`` workers of job j, which overlaps, have passed a segment; the last one completes batches."""
+    segments[segment].passed += num
     if segments[segment].passed < jobs[j].gpus:
         return
     segments[segment].passed = 0
@@ -162,26 +162,52 @@ def _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment,
 
 
 @kernel
-def end_task(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, w, now):
-    """Let the segment end that a worker computes, and its task, if that is the last one of it."""
-    j, g = workers[w].job, workers[w].gpu
-    touch(gpus, touched, counts, g)
-    k = (workers[w].phase + 1) // 2  # the next segment
-    segment = jobs[j].first_segment + k - 1
-    if jobs[j].overlaps == 1:
-        _pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, now)
+def task_goes_on(jobs, segments, j, k):
+    """Whether segment k of job j is of the task that the segment before it is of."""
+    segment = jobs[j].first_segment + k
+    return k < jobs[j].num_segments and segments[segment].backward == segments[segment - 1].backward
+
+
+@kernel
+def must_wait(jobs, segments, j, k):
+    """Whether segment k of job j may not be computed before more batches have arrived."""
+    return jobs[j].overlaps == 1 and segments[jobs[j].first_segment + k].needs > jobs[j].arrived
+
+
+@kernel
+def end_task(
+    jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, w, now, mate=None
+):
+    """Let the segment end that a worker computes, and its task, if that is the last one of it.
+
+    mate (G,): of each GPU the next one whose worker ends the same segment now; without it w does so alone.
+    """
+    j, k = workers[w].job, (workers[w].phase + 1) // 2  # the next segment
+    goes_on = task_goes_on(jobs, segments, j, k)
+    phase = WAITING
     if k < jobs[j].num_segments:
-        workers[w].phase = 2 * k
-        if segments[segment + 1].backward != segments[segment].backward:
+        phase = HELD - k if must_wait(jobs, segments, j, k) else 2 * k
+    num, g = 0, workers[w].gpu
+    while g != NONE:
+        touch(gpus, touched, counts, g)
+        workers[w if num == 0 else gpus[g].running].phase = phase
+        if not goes_on:
             gpus[g].running = NONE
-        if jobs[j].overlaps == 1 and segments[segment + 1].needs > jobs[j].arrived:
-            workers[w].phase = HELD - k
-            jobs[j].held += 1
-            _note_stall(jobs, j, now)
+        num += 1
+        if mate is None:  # noqa: SIM108 (numba drops the other branch where there are none)
+            g = NONE
+        else:
+            g = mate[g]
+    if jobs[j].overlaps == 1:
+        segment = jobs[j].first_segment + k - 1
+        pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, num, now)
+    if phase >= 0:
         return
-    gpus[g].running = NONE
-    workers[w].phase = WAITING
-    jobs[j].pending -= 1
+    if phase <= HELD:
+        jobs[j].held += num
+        _note_stall(jobs, j, now)
+        return
+    jobs[j].pending -= num
     if jobs[j].pending > 0:
         if jobs[j].overlaps == 1:
             _note_stall(jobs, j, now)

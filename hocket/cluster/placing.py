@@ -93,7 +93,7 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
             if rack[g // rules.gpus_per_server] != at:
                 at = rack[g // rules.gpus_per_server]
                 _add_port(jobs, ports, links, route, rules, j, num_servers + at)
-    jobs[j].alone_per_byte = rules.per_byte
+    jobs[j].per_byte = jobs[j].alone_per_byte = rules.per_byte
     if rules.max_min:
         for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
             jobs[j].alone_per_byte = max(jobs[j].alone_per_byte, 1.0 / capacity[ports[p].link])
@@ -125,7 +125,7 @@ def place_queue(
         j = queue[i]
         if sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
             memory = sites.class_memory[jobs[j].memory_class]
-            choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory)
+            choose_gpus(jobs, workers, gpus, ports, links, segments, sites, rules, j, memory)
             place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now)
             placed[num_placed] = j
             num_placed += 1

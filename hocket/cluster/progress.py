@@ -33,28 +33,37 @@ def reset(jobs, j, size, chunk):
 
 
 @kernel
-def progress(jobs, rules, j, now):
-    """What is left at ``now`` of job j's transfer: bytes of the chunk under way, bytes after it, startup."""
+def _chunk_at(jobs, rules, j, now):
+    """Of job j's transfer at ``now``: the chunk under way as it was when it began, or as the record has it.
+
+    Its bytes, bytes after it, its startup, ticks since then, and whether it began after the record's time.
+    """
     chunk_left, later, startup_left = jobs[j].chunk_left, jobs[j].later, jobs[j].startup_left
     per_byte = jobs[j].per_byte
     elapsed = now - jobs[j].moving_since
     first = startup_left + ticks(chunk_left * per_byte)
-    if later > 0.0 and 0 < elapsed >= first:
-        elapsed -= first
-        whole = rules.startup + ticks(rules.chunk * per_byte)
-        passed = np.int64(np.ceil(later / rules.chunk)) - 1
-        if whole > 0:
-            passed = min(passed, elapsed // whole)
-        elapsed -= passed * whole
-        later -= passed * rules.chunk
-        chunk_left = min(rules.chunk, later)
-        later -= chunk_left
-        startup_left = rules.startup
+    if not (later > 0.0 and 0 < elapsed >= first):
+        return chunk_left, later, startup_left, elapsed, False
+    elapsed -= first
+    whole = rules.startup + ticks(rules.chunk * per_byte)
+    passed = np.int64(np.ceil(later / rules.chunk)) - 1
+    if whole > 0:
+        passed = min(passed, elapsed // whole)
+    elapsed -= passed * whole
+    later -= passed * rules.chunk
+    chunk_left = min(rules.chunk, later)
+    return chunk_left, later - chunk_left, rules.startup, elapsed, True
+
+
+@kernel
+def progress(jobs, rules, j, now):
+    """What is left at ``now`` of job j's transfer: bytes of the chunk under way, bytes after it, startup."""
+    chunk_left, later, startup_left, elapsed, _ = _chunk_at(jobs, rules, j, now)
     begun = min(elapsed, startup_left)
     startup_left -= begun
     elapsed -= begun
     if elapsed > 0:
-        chunk_left = max(0.0, chunk_left - elapsed / per_byte)
+        chunk_left = max(0.0, chunk_left - elapsed / jobs[j].per_byte)
     return chunk_left, later, startup_left
 
 
@@ -128,7 +137,10 @@ def bytes_after_chunk(jobs, rules, j, now):
     if jobs[j].stage != TRANSFERRING:
         return jobs[j].chunk_left + jobs[j].later
     if jobs[j].ranked_at != now:
-        chunk_left, later, _ = progress(jobs, rules, j, now)
-        jobs[j].after_chunk = chunk_left + later if at_chunk_end(jobs, rules, j, now) else later
+        chunk_left, later, startup_left, elapsed, began = _chunk_at(jobs, rules, j, now)
+        # At its very end the next one has yet to begin.
+        if began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0:
+            later += chunk_left
+        jobs[j].after_chunk = later
         jobs[j].ranked_at = now
     return jobs[j].after_chunk

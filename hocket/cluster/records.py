@@ -65,6 +65,7 @@ JOB = np.dtype(
         ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
         ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("alone_per_byte", np.float64),  # with all its links for itself
+        ("waits_at", np.int64),  # which of its ports says that it waits there, if one does
         # Its segments, and its batches if its transfers overlap its computing.
         ("first_segment", np.int64),  # of those in use
         ("num_segments", np.int64),
@@ -109,7 +110,15 @@ SEGMENT = np.dtype(
 )
 # A job's workers follow one another, as do its ports: its place in the list of each link's users.
 WORKER = np.dtype([("job", np.int64), ("gpu", np.int64), ("next", np.int64), ("phase", np.int64)], align=True)
-PORT = np.dtype([("job", np.int64), ("link", np.int64), ("next", np.int64)], align=True)
+PORT = np.dtype(
+    [
+        ("job", np.int64),
+        ("link", np.int64),
+        ("next", np.int64),
+        ("waits", np.int64),  # whether what the link carries keeps the job's transfer out
+    ],
+    align=True,
+)
 GPU = np.dtype(
     [
         ("resident", np.int64),  # the first worker placed here, WORKER.next the others
@@ -156,6 +165,7 @@ class Rules(NamedTuple):
     admission: int
     limit: int
     preemptive: bool
+    exclusive: bool  # whether no server ever carries two transfers, so that all have one rate
     steady: bool  # whether a job that computes stays ahead of those that wait
     placement: int
     kappa: int
@@ -176,6 +186,7 @@ class Sites(NamedTuple):
     class_fits: Ints  # (classes,) GPUs with that much free
     rack: Ints  # (servers,)
     capacity: Floats  # (links,) bytes a tick
+    batch_ticks: Floats  # what each job's batches take alone, in their order
     route: Ints  # (J, hops) links of each job, padded with NONE; without rows unless max_min
     gpu_load: Ints  # (G,)
     server_load: Ints  # (servers,)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hocket.cluster.jobs import Job
 
 # The iteration that keys count: by then what an iteration takes alone changes no more, as a rule.
-_SETTLED = 16
+SETTLED = 16
 
 
 class Segment(NamedTuple):
@@ -78,7 +78,7 @@ def settled_ticks(segments: tuple[Segment, ...], transfers: tuple[int, ...]) -> 
     """
     arrivals = [0] * len(transfers)
     begun = now = free = 0
-    for _ in range(_SETTLED):
+    for _ in range(SETTLED):
         begun = now
         ready: list[int] = []
         for segment in segments:

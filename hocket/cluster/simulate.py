@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hocket.cluster import clock as clocks
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import JobSet
+from hocket.cluster.log import Log
 from hocket.cluster.placement.registry import placement_of
 from hocket.cluster.policies.registry import policy_of
 from hocket.cluster.records import NONE, Ints, Records, Rules
@@ -125,8 +126,8 @@ def simulate(
     )
 
 
-def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> clocks.Log:
-    return clocks.Log(
+def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> Log:
+    return Log(
         wanted=record,
         from_tick=from_tick,
         opened=np.full(num_jobs, NONE, np.int64),
@@ -135,7 +136,7 @@ def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> c
     )
 
 
-def _run(state: State, rules: Rules, clock: clocks.Clock, log: clocks.Log) -> Ints:
+def _run(state: State, rules: Rules, clock: clocks.Clock, log: Log) -> Ints:
     """Let the kernel run until every job is over; the levels it wrote down."""
     written = []
     over = False

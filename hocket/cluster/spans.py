@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 
-from hocket.cluster.clock import SHOWN_BACKWARD, SHOWN_FORWARD, SHOWN_REDUCE
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import JobSet
+from hocket.cluster.log import SHOWN_BACKWARD, SHOWN_FORWARD, SHOWN_REDUCE
 from hocket.cluster.records import Ints
 from hocket.graph import Lane, Span, Timeline
 from hocket.graph.timeline import Kind

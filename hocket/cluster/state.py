@@ -103,6 +103,7 @@ def make_state(
         admission=policy.admission,
         limit=policy.limit,
         preemptive=policy.preemptive,
+        exclusive=policy.exclusive and cluster.sharing == "equation5",
         steady=policy.steady,
         placement=placement.code,
         kappa=placement.kappa,
@@ -148,6 +149,10 @@ def make_state(
             class_fits=np.full(len(class_memory), num_gpus, np.int64),
             rack=cluster.rack_of(),
             capacity=cluster.link_capacity() / rules.per_byte,
+            batch_ticks=np.array(
+                [_alone_ticks(b.size_bytes, cluster, tick_s) for job in jobs.jobs for b in job.batches],
+                np.float64,
+            ),
             route=np.full((num_jobs if rules.max_min else 0, int(hops.max())), NONE, np.int64),
             gpu_load=room(num_gpus),
             server_load=room(cluster.num_servers),
@@ -210,17 +215,18 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
     return rows
 
 
+def _alone_ticks(size_bytes: float, cluster: Cluster, tick_s: float) -> int:
+    """What a transfer takes with its links for itself."""
+    return round((cluster.startup_s + cluster.per_byte_s * size_bytes) / tick_s)
+
+
 def _exposed_ticks(job: Job, cluster: Cluster, tick_s: float) -> int:
     """What its transfers alone add to an iteration's computing: all of them, unless they overlap."""
-
-    def alone(size_bytes: float) -> int:
-        return round((cluster.startup_s + cluster.per_byte_s * size_bytes) / tick_s)
-
     if not job.batches:
-        return alone(job.size_bytes)
+        return _alone_ticks(job.size_bytes, cluster, tick_s)
     segments = overlapped_segments(job, tick_s)
-    settled = settled_ticks(segments, tuple(alone(batch.size_bytes) for batch in job.batches))
-    return settled - sum(segment.ticks for segment in segments)
+    travel = tuple(_alone_ticks(batch.size_bytes, cluster, tick_s) for batch in job.batches)
+    return settled_ticks(segments, travel) - sum(segment.ticks for segment in segments)
 
 
 def _check_fits(jobs: JobSet, cluster: Cluster) -> None:

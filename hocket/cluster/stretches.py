@@ -32,6 +32,24 @@ STRETCH = np.dtype(
 
 
 @kernel
+def links_alone(jobs, ports, links, j):
+    """Whether no other job uses the links of job j."""
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
+        if links[ports[p].link].user != p or ports[p].next != NONE:
+            return False
+    return True
+
+
+@kernel
+def gpus_alone(jobs, workers, gpus, j):
+    """Whether no other job is on the GPUs of job j."""
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        if gpus[workers[w].gpu].resident != w or workers[w].next != NONE:
+            return False
+    return True
+
+
+@kernel
 def may_pass(jobs, workers, gpus, ports, links, rules, j):
     """Whether job j, which starts to compute on all its GPUs, can pass iterations as one.
 
@@ -39,17 +57,11 @@ def may_pass(jobs, workers, gpus, ports, links, rules, j):
     """
     if jobs[j].remaining < 2 or jobs[j].overlaps == 1 or jobs[j].forward == 0 or jobs[j].backward == 0:
         return False
-    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
-        if links[ports[p].link].user != p or ports[p].next != NONE:
-            return False
-    if jobs[j].num_hops > 0 and alone_ticks(jobs, rules, j) == 0:
-        return False
     if jobs[j].num_hops == 0 and rules.steady:
         return True
-    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-        if gpus[workers[w].gpu].resident != w or workers[w].next != NONE:
-            return False
-    return True
+    if jobs[j].num_hops > 0 and (not links_alone(jobs, ports, links, j) or alone_ticks(jobs, rules, j) == 0):
+        return False
+    return gpus_alone(jobs, workers, gpus, j)
 
 
 @kernel
@@ -123,8 +135,8 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     begun = stretches[j].since
     jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
-    # What ends now ends at the first instant of this time, and what follows begins there: at a later one, which
-    # somebody's transfer without any length makes, the GPUs are taken.
+    # What ends now ends at the first instant of this time, and what follows begins there: at a later one,
+    # which somebody's transfer without any length makes, the GPUs are taken.
     ends = hands[0].turn == 1
     if offset == 0 and ends:
         phase, end = FORWARD, NEVER

@@ -1,12 +1,14 @@
 """Transfers on links: who may start, who has to stop, and how fast they are.
 
 All of it is local. What decides about a transfer is on its own servers, so only those are looked at again
-on whose links something ended; one that waited and may not start does not become startable otherwise.
+on whose links something ended; one that waited and may not start does not become startable otherwise. A
+transfer that waits says at one of its ports what for, and is looked at again when a transfer of that server
+has ended.
 """
 
 from __future__ import annotations
 
-from hocket.cluster.policies.dispatch import admits, before, transfers_before
+from hocket.cluster.policies.dispatch import before, refusing_port, transfers_before
 from hocket.cluster.progress import at_chunk_end, reset, settle
 from hocket.cluster.records import NONE, READY, TRANSFERRING
 from hocket.kernel import kernel
@@ -106,8 +108,17 @@ def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
 
 
 @kernel
+def _wait_at(jobs, ports, j, p):
+    """Let job j's transfer wait for what its port p carries, or, if p is NONE, for nothing."""
+    ports[jobs[j].first_port + jobs[j].waits_at].waits = 0
+    if p != NONE:
+        ports[p].waits = 1
+        jobs[j].waits_at = p - jobs[j].first_port
+
+
+@kernel
 def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
-    """Fill ``candidates`` with jobs that are ready now, and those that wait for freed links; how many."""
+    """Fill ``candidates`` with jobs that are ready now, and those that waited for freed links; how many."""
     n = 0
     for i in range(counts[0].ready):
         jobs[ready[i]].listed = 1
@@ -120,14 +131,15 @@ def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
             continue
         user = links[link].user
         while user != NONE:
-            j = ports[user].job
+            p, j = user, ports[user].job
+            user = ports[p].next
+            if ports[p].waits == 0 or jobs[j].listed == 1 or jobs[j].stage != READY:
+                continue
             blocker = jobs[j].blocker
-            may = blocker == NONE or jobs[blocker].claims == 0
-            if may and jobs[j].listed == 0 and jobs[j].stage == READY:
+            if blocker == NONE or jobs[blocker].claims == 0:
                 jobs[j].listed = 1
                 candidates[n] = j
                 n += 1
-            user = ports[user].next
     return n
 
 
@@ -140,7 +152,9 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
         j = candidates[i]
         jobs[j].listed = 0
         # Those before it can only make it less admissible.
-        if not admits(jobs, ports, links, rules, left, j, now):
+        port = refusing_port(jobs, ports, links, rules, left, j, now)
+        if port != NONE:
+            _wait_at(jobs, ports, j, port)
             continue
         place = waiting
         while place > 0 and before(jobs, j, candidates[place - 1]):
@@ -150,7 +164,9 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
         waiting += 1
     for i in range(waiting):
         j = candidates[i]
-        if admits(jobs, ports, links, rules, left, j, now):
+        port = refusing_port(jobs, ports, links, rules, left, j, now)
+        _wait_at(jobs, ports, j, port)
+        if port == NONE:
             jobs[j].claims = 1
             _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
@@ -162,8 +178,10 @@ def _may_claim(jobs, ports, links, rules, j, now):
         other = links[ports[p].link].claimant
         if other != NONE and other != j and transfers_before(jobs, rules, other, j, now):
             jobs[j].blocker = other
+            _wait_at(jobs, ports, j, p)
             return 0
     jobs[j].blocker = NONE
+    _wait_at(jobs, ports, j, NONE)
     return 1
 
 
@@ -207,21 +225,23 @@ def _settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
                 links[link].claimant = NONE
             user = links[link].user
             while user != NONE:
-                other = ports[user].job
+                waits, other = ports[user].waits, ports[user].job
                 user = ports[user].next
-                active = jobs[other].stage == READY or jobs[other].stage == TRANSFERRING
-                if active and jobs[other].blocker == j and jobs[other].listed == 0:
+                if waits == 0 or jobs[other].blocker != j or jobs[other].listed == 1:
+                    continue
+                if jobs[other].stage == READY or jobs[other].stage == TRANSFERRING:
                     _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
                     n += 1
     return num_altered
 
 
 @kernel
-def _servers_idle(jobs, ports, links, j):
+def _busy_port(jobs, ports, links, j):
+    """The first port of job j whose server carries a transfer, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         if links[ports[p].link].count > 0:
-            return False
-    return True
+            return p
+    return NONE
 
 
 @kernel
@@ -245,8 +265,11 @@ def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates
                 stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
     for i in range(num_altered):
         j = altered[i]
-        if jobs[j].stage == READY and jobs[j].claims == 1 and _servers_idle(jobs, ports, links, j):
-            _start(jobs, ports, links, changed, flows, moved, counts, j, now)
+        if jobs[j].stage == READY and jobs[j].claims == 1:
+            port = _busy_port(jobs, ports, links, j)
+            _wait_at(jobs, ports, j, port)
+            if port == NONE:
+                _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
 @kernel
@@ -268,7 +291,7 @@ def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, no
     for i in range(counts[0].changed):
         link = changed[i]
         links[link].changed, links[link].freed = 0, 0
-        user = NONE if rules.max_min else links[link].user
+        user = NONE if rules.max_min or rules.exclusive else links[link].user
         while user != NONE:
             j = ports[user].job
             user = ports[user].next

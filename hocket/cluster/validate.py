@@ -24,6 +24,7 @@ def validate(state: State, rules: Rules, now: int) -> None:
     """Assert that nothing is used twice, lost or made up; ``now``: the tick of the last event."""
     residents = _check_gpus(state)
     _check_links(state)
+    _check_waiting(state)
     for j, job in enumerate(state.jobs):
         placed = job["stage"] in (COMPUTING, READY, TRANSFERRING)
         assert residents.get(j, 0) == (job["gpus"] if placed else 0), f"job {j} is where it should not be"
@@ -69,6 +70,17 @@ def _check_links(state: State) -> None:
     assert carried == state.links["count"].tolist(), "a link carries other transfers than it counts"
     flows = state.flows[: state.counts[0]["flows"]].tolist()
     assert sorted(flows) == (state.jobs["stage"] == TRANSFERRING).nonzero()[0].tolist()
+
+
+def _check_waiting(state: State) -> None:
+    """Whoever is ready to transfer and does not says at one of its ports what for, and that is there."""
+    for j, job in enumerate(state.jobs):
+        if job["stage"] != READY:
+            continue
+        ports = state.ports[job["first_port"] : job["first_port"] + job["num_servers"]]
+        assert ports["waits"].nonzero()[0].tolist() == [job["waits_at"]], f"job {j} waits for none, or two"
+        link = state.links[ports["link"][job["waits_at"]]]
+        assert link["count"] > 0 or link["claimant"] not in (NONE, j), f"job {j} waits for an idle link"
 
 
 def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:

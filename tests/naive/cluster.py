@@ -70,7 +70,7 @@ class Simulation:
         self.rack = cluster.rack_of().tolist()
         self.times = {run: self.times_of(run) for run in self.runs}
         self.pieces = {run: self.pieces_of(run) for run in self.runs}
-        self.alone = {run: self.settled(run) for run in self.runs if run.job.batches}
+        self.alone = {run: self.settled(run, Fraction(1)) for run in self.runs if run.job.batches}
 
     # What orders jobs.
 
@@ -161,7 +161,7 @@ class Simulation:
                 for rack in racks:
                     carried = self.capacity(("rack", rack)) * self.b
                     shares.append((1 + self.users(("rack", rack))) / carried)
-            alone += run.job.iterations * self.reduce(run) * max(shares)
+            alone += run.job.iterations * self.exposed(run, max(shares))
         ahead, delayed = Fraction(0), 0
         for g in option:
             here = [other for other in self.placed() if g in other.gpus]
@@ -295,8 +295,14 @@ class Simulation:
             pieces += [(cuts[i], cuts[i + 1], task) for i in range(len(cuts) - 1)]
         return pieces
 
-    def settled(self, run: Run) -> Fraction:
-        """What the sixteenth iteration takes alone."""
+    def exposed(self, run: Run, slowdown: Fraction) -> Fraction:
+        """What transfers that are so much slower than alone add to an iteration."""
+        if run.job.batches:
+            return self.settled(run, slowdown) - self.computing(run)
+        return self.reduce(run) * slowdown
+
+    def settled(self, run: Run, slowdown: Fraction) -> Fraction:
+        """What the sixteenth iteration takes where each transfer takes so many times what it does alone."""
         times = self.times[run]
         now = free = begun = Fraction(0)
         arrivals = [Fraction(0) for _ in times]
@@ -310,7 +316,7 @@ class Simulation:
                     if complete <= last:
                         ready.setdefault(i, now)
             for i, batch in enumerate(run.job.batches):
-                free = max(free, ready[i]) + self.a + self.b * exact(batch.size_bytes)
+                free = max(free, ready[i]) + slowdown * (self.a + self.b * exact(batch.size_bytes))
                 arrivals[i] = free
         return now - begun
 

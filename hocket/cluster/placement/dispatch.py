@@ -13,7 +13,7 @@ from hocket.kernel import kernel
 
 
 @kernel
-def choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory):
+def choose_gpus(jobs, workers, gpus, ports, links, segments, sites, rules, j, memory):
     """Write job j's GPUs to ``sites.chosen``, ascending; enough have ``memory`` bytes free."""
     num, per_server, chosen = jobs[j].gpus, rules.gpus_per_server, sites.chosen
     gpu_load, server_load = sites.gpu_load, sites.server_load
@@ -28,5 +28,5 @@ def choose_gpus(jobs, workers, gpus, ports, links, sites, rules, j, memory):
         elif rules.placement == LEAST_WORKLOAD_FIRST:
             least_workload_first(gpus, gpu_load, server_load, per_server, memory, num, rules.kappa, chosen)
         else:
-            earliest_finish(jobs, workers, gpus, ports, links, sites, per_server, j, memory)
+            earliest_finish(jobs, workers, gpus, ports, links, segments, sites, per_server, j, memory)
     chosen[:num].sort()

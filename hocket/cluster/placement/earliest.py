@@ -3,9 +3,10 @@
 What is compared: each server by itself that has the GPUs, each rack with its servers by load, all servers by
 load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
 
-* the job alone: computing, and on several servers its transfers, times the jobs that send over its busiest
-  link (its own included), over what that link carries: an oversubscribed uplink is a slow link. Of a job with
-  batches what its transfers add when it is alone counts so;
+* the job alone: computing, and on several servers what its transfers add to that when each takes as many
+  times longer as jobs send over its busiest link (its own included), over what that link carries: an
+  oversubscribed uplink is a slow link. Of a job with batches that is what sticks out of its computing when
+  they are so slow, not so many times what sticks out when it is alone, which may be nothing;
 * what goes before it under SRSF: on the GPU where that is most, the service left of residents with less left;
 * what it delays: its own computing, for each resident with more service left, on the GPU where most are.
 
@@ -20,6 +21,7 @@ from hocket.cluster.placement.load import ascending
 from hocket.cluster.placement.ls import least_loaded
 from hocket.cluster.placement.lwf import by_server
 from hocket.cluster.records import NONE
+from hocket.cluster.segments import SETTLED
 from hocket.kernel import kernel
 
 
@@ -54,11 +56,40 @@ def _slowdown(ports, links, rack, capacity, gpus_per_server, option):
 
 
 @kernel
-def lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option):
+def exposed_ticks(jobs, segments, batch_ticks, j, slowdown):
+    """What transfers that take so many times longer than alone add to an iteration of job j, which queues.
+
+    Of one with batches the same as :func:`hocket.cluster.segments.settled_ticks`, less computing.
+    """
+    if jobs[j].num_batches == 0 or slowdown == 0.0:
+        return jobs[j].reduce * slowdown
+    first = jobs[j].first_segment + jobs[j].num_segments  # behind its two tasks
+    end = first + jobs[j].overlapped_segments
+    travel = batch_ticks[jobs[j].first_batch : jobs[j].first_batch + jobs[j].num_batches]
+    ready, arrivals = np.empty(len(travel)), np.zeros(len(travel))
+    begun = now = free = 0.0
+    for _ in range(SETTLED):
+        begun = now
+        complete = 0
+        for k in range(first, end):
+            if segments[k].needs > 0:
+                now = max(now, arrivals[segments[k].needs - 1])
+            now += segments[k].ticks
+            while complete < segments[k].gives:
+                ready[complete] = now
+                complete += 1
+        for batch in range(len(travel)):
+            free = max(free, ready[batch]) + travel[batch] * slowdown
+            arrivals[batch] = free
+    return now - begun - (jobs[j].forward + jobs[j].backward)
+
+
+@kernel
+def lost_time(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, option):
     """Ticks that job j and those it delays are predicted to take longer on these GPUs; option: ascending."""
     computing = jobs[j].iterations * (jobs[j].forward + jobs[j].backward)
-    slowdown = _slowdown(ports, links, rack, capacity, gpus_per_server, option)
-    alone = computing + jobs[j].iterations * jobs[j].reduce * slowdown
+    slowdown = _slowdown(ports, links, sites.rack, sites.capacity, gpus_per_server, option)
+    alone = computing + jobs[j].iterations * exposed_ticks(jobs, segments, sites.batch_ticks, j, slowdown)
     ahead = delayed = 0
     for g in option:
         ahead_here = delayed_here = 0
@@ -76,13 +107,13 @@ def lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server
 
 
 @kernel
-def earliest_finish(jobs, workers, gpus, ports, links, sites, gpus_per_server, j, memory):
+def earliest_finish(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, memory):
     """Write job j's GPUs, all with ``memory`` bytes free, to ``sites.chosen``."""
     gpu_load, option, chosen = sites.gpu_load, sites.option, sites.chosen
-    rack, capacity = sites.rack, sites.capacity
+    rack = sites.rack
     num, num_servers = jobs[j].gpus, len(rack)
     servers = ascending(sites.server_load)
-    racks = len(capacity) - num_servers
+    racks = len(sites.capacity) - num_servers
     least = np.inf
     # Servers, then racks, then all servers, then all GPUs.
     for k in range(num_servers + racks + 2):
@@ -101,7 +132,7 @@ def earliest_finish(jobs, workers, gpus, ports, links, sites, gpus_per_server, j
         if found < num:
             continue
         option[:num].sort()
-        lost = lost_time(jobs, workers, gpus, ports, links, rack, capacity, gpus_per_server, j, option[:num])
+        lost = lost_time(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, option[:num])
         if lost < least:
             least = lost
             chosen[:num] = option[:num]

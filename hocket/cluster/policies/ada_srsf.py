@@ -23,12 +23,12 @@ ADA_SRSF = Policy(name="ada-srsf", admission=ADADUAL, limit=2)
 
 @kernel
 def adadual(jobs, ports, links, rules, j, now):
-    """Whether the transfer of job j should start now."""
+    """The first port of job j on whose server its transfer should not start now, or NONE."""
     threshold = rules.per_byte / (2.0 * (rules.per_byte + rules.eta))
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         link = ports[p].link
         if links[link].count > 1:
-            return False
+            return p
         if links[link].count == 1:
             user = links[link].user
             while jobs[ports[user].job].stage != TRANSFERRING:
@@ -36,5 +36,5 @@ def adadual(jobs, ports, links, rules, j, now):
                 assert user != NONE
             left = bytes_left(jobs, rules, ports[user].job, now)
             if jobs[j].size > 0.0 and jobs[j].size >= threshold * left * _TIE:
-                return False
-    return True
+                return p
+    return NONE

@@ -32,6 +32,11 @@ class Policy:
         return self.admission in (BY_SERVICE, BY_BYTES)
 
     @property
+    def exclusive(self) -> bool:
+        """Whether a server carries one transfer at a time."""
+        return self.preemptive or (self.admission == FEWER_THAN and self.limit == 1)
+
+    @property
     def steady(self) -> bool:
         """Whether a job that computes stays ahead of those that it is ahead of and that wait."""
         return self.order != SERVICE_ATTAINED

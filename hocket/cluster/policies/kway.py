@@ -51,7 +51,7 @@ def total_finish(left, n, size, after, per_byte, eta):
 
 @kernel
 def kway(jobs, ports, links, rules, left, j, now):
-    """Whether the transfer of job j should start now; left (J,): room to work in."""
+    """The first port of job j on whose server it should wait, or NONE; left (J,): room to work in."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         n = 0
         user = links[ports[p].link].user
@@ -70,5 +70,5 @@ def kway(jobs, ports, links, rules, left, j, now):
         for after in range(1, n + 1):
             later = total_finish(left, n, jobs[j].size, after, rules.per_byte, rules.eta)
             if at_once > later * _TIE:
-                return False
-    return True
+                return p
+    return NONE

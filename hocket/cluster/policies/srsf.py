@@ -11,6 +11,7 @@ Differs from the paper
 from __future__ import annotations
 
 from hocket.cluster.policies.base import Policy
+from hocket.cluster.records import NONE
 from hocket.kernel import kernel
 
 
@@ -26,9 +27,9 @@ def remaining_service(remaining, per_iteration, gpus):
 
 
 @kernel
-def fewer_than(jobs, ports, links, j, limit):
-    """Whether each server of job j carries less than ``limit`` transfers."""
+def full_port(jobs, ports, links, j, limit):
+    """The first port of job j whose server carries ``limit`` transfers, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         if links[ports[p].link].count >= limit:
-            return False
-    return True
+            return p
+    return NONE

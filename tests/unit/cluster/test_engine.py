@@ -94,7 +94,7 @@ def test_transfers_leave_gpus_to_others() -> None:
 
 
 def test_a_transfer_that_takes_no_time_ends_after_gpus_have_begun() -> None:
-    """b's gradients are complete at 6 s, when a begins an iteration: b is let go at 6 s, and finds a computing.
+    """b's gradients are complete at 6 s, when a begins an iteration: b is let go and finds a computing.
 
     a and b share the first GPU, c and b the second, where c's forward task keeps b until 4 s.
     """

@@ -12,7 +12,11 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Batch, Job, JobSet, read_jobs, write_jobs
 from hocket.cluster.overlap import lower_step
+from hocket.cluster.placement.earliest import exposed_ticks
+from hocket.cluster.placement.registry import placement_of
+from hocket.cluster.policies.registry import policy_of
 from hocket.cluster.simulate import ClusterRun, simulate
+from hocket.cluster.state import make_state
 from hocket.errors import FormatError
 from hocket.graph import Plan, Reduction, StepGraph, save_plan, save_step
 from hocket.graph.io import plan_document, step_document
@@ -92,6 +96,44 @@ def test_two_jobs_send_their_batches_in_turns() -> None:
     both = run(*jobs, per_server=1, policy="srsf-1")
     # a computes 0 to 1 and, since it goes first, 1 to 3 s, sends from 2 s on; b computes from 3 on.
     assert both.finish_s.tolist() == [4.0, 7.0]
+
+
+def test_earliest_counts_what_sticks_out_of_computing_where_links_are_shared() -> None:
+    """0.8 s from 2 s on, beside computing until 3 s: nothing sticks out alone, but where it takes longer."""
+    cluster = Cluster(num_servers=2, gpus_per_server=1, startup_s=0.0, per_byte_s=1e-9)
+    jobs = JobSet(jobs=(overlapping("a", (0.8, 2.0, 0.0)), overlapping("b", size_bytes=0.8e9)))
+    state, _, tick_s = make_state(jobs, cluster, policy_of("srsf-1"), placement_of("earliest"), 0, 4e6)
+
+    def exposed_s(j: int, slowdown: float) -> float:
+        ticks: float = exposed_ticks(state.jobs, state.segments, state.sites.batch_ticks, j, slowdown)
+        return ticks * tick_s
+
+    assert state.jobs[0]["reduce"] == 0
+    assert [exposed_s(0, times) for times in (1.0, 2.0, 5.0)] == pytest.approx([0.0, 0.6, 3.0])
+    # Without batches all of it does, however long it takes.
+    assert [exposed_s(1, times) for times in (1.0, 2.0, 5.0)] == pytest.approx([0.8, 1.6, 4.0])
+
+
+def test_alone_a_job_jumps_over_iterations_that_repeat_themselves() -> None:
+    one = run(overlapping("a", (2.0, 3.0, 0.5), iterations=1000))
+    assert one.finish_s[0] == pytest.approx(1000 * 3 + 999 * 1.5 + 2.0, abs=1e-9)
+    assert one.transferring_s[0] == pytest.approx(999 * 1.5 + 2.0, abs=1e-9)
+    assert one.events < 50
+
+
+@pytest.mark.parametrize("policy", ["srsf-1", "kway", "psrsf", "srpt", "tiresias"])
+def test_a_jump_ends_before_somebody_arrives(policy: str) -> None:
+    """A recorded run passes all events. One arrival is in the middle of an iteration, one where it begins."""
+    jobs = [
+        overlapping("a", (2.0, 3.0, 0.5), iterations=400),
+        overlapping("b", (0.5, 2.0, 0.0), (0.4, 3.0, 0.7), iterations=20, arrival_s=3.0 + 50 * 4.5),
+        overlapping("c", (1.5, 2.5, 0.0), iterations=50, arrival_s=1000.1),
+    ]
+    jumping, recorded = (run(*jobs, policy=policy, record=record) for record in (False, True))
+    assert jumping.finish_s.tolist() == recorded.finish_s.tolist()
+    for part in ("gpu_wait_s", "network_wait_s", "transferring_s"):
+        assert getattr(jumping, part) == pytest.approx(getattr(recorded, part), abs=1e-9)
+    assert jumping.events < recorded.events / 2
 
 
 def test_spans_show_segments_and_batches() -> None:
