@@ -50,24 +50,20 @@ def horovod(graph: StepGraph, network: Network, fusion_bytes: int = 0) -> Plan:
     """Horovod: gradients as workers agree that they are ready, fused up to ``fusion_bytes``.
 
     With fusion, what is ready when the network becomes free leaves together, in order, as much as the buffer
-    holds and of one type; 0 fuses nothing. When that is comes from a processor that runs the program's order
-    with each operation's minimum over the samples.
+    holds and of one type, and a gradient that it does not hold alone; 0 fuses nothing. When that is comes from
+    a processor that runs the program's order with each operation's minimum over the samples.
 
     Raises
     ------
     HocketError
-        When some gradient would not fit into the buffer.
+        When the buffer is smaller than nothing.
     """
+    if fusion_bytes < 0:
+        raise HocketError(f"fusion {fusion_bytes} B is below 0; give e.g. 64000000, or 0 for none")
     gradients = gradient_order(graph)
     if fusion_bytes == 0 or not gradients:
         return _reduction_plan("horovod", graph, [[g] for g in gradients], "ready")
     sizes = graph.parameter_bytes.tolist()
-    largest = max(gradients, key=lambda g: sizes[g])
-    if fusion_bytes < sizes[largest]:
-        raise HocketError(
-            f"fusion {fusion_bytes} B is below the largest parameter ({graph.parameter_names[largest]}, "
-            f"{sizes[largest]} B); give at least that, or 0 for none"
-        )
     ready_s = serial_times(graph, step_operations(graph)).ready_s
     batches: list[list[int]] = []
     free_s = 0.0
@@ -77,7 +73,7 @@ def horovod(graph: StepGraph, network: Network, fusion_bytes: int = 0) -> Plan:
         size = 0
         for g in gradients:
             same_type = graph.parameter_dtypes[g] == graph.parameter_dtypes[gradients[0]]
-            if ready_s[g] > now_s or size + sizes[g] > fusion_bytes or not same_type:
+            if batch and (ready_s[g] > now_s or size + sizes[g] > fusion_bytes or not same_type):
                 break
             batch.append(g)
             size += sizes[g]

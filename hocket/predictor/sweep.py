@@ -27,8 +27,8 @@ def predict(
     graph: StepGraph,
     network: Network,
     *,
-    workers: Sequence[int] = (1,),
-    servers: Sequence[int] | None = None,
+    workers: int | Sequence[int] = 1,
+    servers: int | Sequence[int] | None = None,
     mode: Mode | None = None,
     architecture: Architecture | None = None,
     barrier: Barrier | None = None,
@@ -47,7 +47,7 @@ def predict(
     engine: Engine = "local",
     progress: Progress | None = None,
 ) -> list[Prediction]:
-    """Predict the throughput of training ``graph`` with each number of ``workers`` and ``servers``.
+    """Predict the throughput of training ``graph`` with ``workers`` and ``servers``, each a number or several.
 
     Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
 
@@ -76,6 +76,8 @@ def predict(
     for price in (price_per_worker_hour, price_per_server_hour):
         if price is not None and not 0 <= price <= 1e9:
             raise HocketError(f"price {price} is not between 0 and 1e9 an hour; give e.g. 0.9")
+    workers = (workers,) if isinstance(workers, int) else tuple(workers)
+    servers = (servers,) if isinstance(servers, int) else tuple(servers or ())
     if not workers:
         raise HocketError("no number of workers to predict for; give at least one")
     request = Request(
@@ -94,9 +96,9 @@ def predict(
         fusion_bytes=fusion_bytes,
         budget_s=budget_s,
     )
-    prepared = [prepare(request, w, m) for m in servers or [network.num_servers] for w in workers]
+    prepared = [prepare(request, w, m) for m in servers or (network.num_servers,) for w in workers]
     if prepared[0].plan.architecture == "allreduce" and len(prepared) > len(workers):
-        raise HocketError(f"{len(servers or ())} numbers of servers: all-reduce has none; leave them out")
+        raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
     seeds = range(seed, seed + repeats)
     tasks = [(each, s) for each in prepared for s in seeds]
     outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)

@@ -215,7 +215,6 @@ def test_version_and_help() -> None:
         (["conduct"], "No such command 'conduct'"),
         (["plan", STEP, "--policy", "ddp", "--architecture", "ps"], "'ddp' is not for architecture 'ps'"),
         (["plan", STEP, "--policy", "tac", "--architecture", "allreduce"], "choose one of: wfbp, ddp"),
-        (["plan", BRANCHES, "--policy", "horovod", "--fusion", "500B"], "fusion 500 B is below the largest"),
         (["plan", BRANCHES, "--policy", "caramel", "--fusion", "64MB"], "only horovod does"),
         (["plan", BRANCHES, "--policy", "ddp", "--barrier", "step"], "has none to choose"),
         (["plan", BRANCHES, "--policy", "tac", "--pattern", "ring"], "all-reduce"),

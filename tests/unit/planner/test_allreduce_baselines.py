@@ -127,16 +127,21 @@ def test_horovod_fuses_one_type() -> None:
     assert reductions(horovod(graph, NETWORK, 1000), graph) == ["p0 p1", "p2", "p3"]
 
 
-@pytest.mark.parametrize("fusion_bytes", [-1, 1, 2999])
-def test_horovod_refuses_a_buffer_that_does_not_hold_every_gradient(fusion_bytes: int) -> None:
-    graph = backward([3000, 1000], [1.0, 2.0])
+@pytest.mark.parametrize("fusion_bytes", [1, 1000, 2999])
+def test_horovod_sends_alone_what_the_buffer_does_not_hold(fusion_bytes: int) -> None:
+    graph = backward([500, 3000, 400, 100], [1.0, 1.0, 1.0, 1.0])
+    alone = fusion_bytes < 500
+    assert reductions(horovod(graph, NETWORK, fusion_bytes), graph) == [
+        "p0",
+        "p1",
+        *(["p2", "p3"] if alone else ["p2 p3"]),
+    ]
+
+
+def test_horovod_refuses_a_buffer_below_nothing() -> None:
     with pytest.raises(HocketError) as refusal:
-        horovod(graph, NETWORK, fusion_bytes)
-    assert str(refusal.value) == (
-        f"fusion {fusion_bytes} B is below the largest parameter (p0, 3000 B); "
-        "give at least that, or 0 for none"
-    )
-    assert len(horovod(graph, NETWORK, 3000).reductions) == 2
+        horovod(backward([3000], [1.0]), NETWORK, -1)
+    assert str(refusal.value) == "fusion -1 B is below 0; give e.g. 64000000, or 0 for none"
 
 
 @pytest.mark.parametrize("policy", [wfbp, ddp, horovod, lambda g, n: horovod(g, n, 1000)])
