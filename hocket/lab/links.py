@@ -26,7 +26,10 @@ from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"
+_CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
 _SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
+_NETWORK = "10.77.0.0/24"
+_KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
 _SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
@@ -130,9 +133,12 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
         ]
     _call("ip", "-n", switch, "-batch", "-", script=links)
     neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
+    routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link"
     for node in nodes:
         device = node.interface
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
+        if _CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split():
+            own.append(f"{routed} src {node.address} congctl {_CONGESTION_CONTROL}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
         _call("tc", "-n", node.namespace, "qdisc", "add", "dev", device, *shaper.split())
     _call("tc", "-n", switch, "-batch", "-", script=[f"qdisc add dev {n.name} {shaper}" for n in nodes])

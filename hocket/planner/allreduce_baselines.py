@@ -50,8 +50,8 @@ def horovod(graph: StepGraph, network: Network, fusion_bytes: int = 0) -> Plan:
     """Horovod: gradients as workers agree that they are ready, fused up to ``fusion_bytes``.
 
     With fusion, what is ready when the network becomes free leaves together, in order, as much as the buffer
-    holds and of one type, and a gradient that it does not hold alone; 0 fuses nothing. When that is comes from
-    a processor that runs the program's order with each operation's minimum over the samples.
+    holds and of one type, and a gradient that it does not hold alone; 0 fuses nothing. When that is comes
+    from a processor that runs the program's order with each operation's minimum over the samples.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def predict(
     engine: Engine = "local",
     progress: Progress | None = None,
 ) -> list[Prediction]:
-    """Predict the throughput of training ``graph`` with ``workers`` and ``servers``, each a number or several.
+    """Predict the throughput of training ``graph``; ``workers`` and ``servers``: a number each, or several.
 
     Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
 

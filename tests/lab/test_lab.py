@@ -69,6 +69,20 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     assert host() == before
 
 
+def test_connections_share_links_as_linux_has_it_whatever_the_machine_does(two: Lab) -> None:
+    ask = """
+import contextlib, socket, sys
+asking = socket.socket()
+with contextlib.suppress(ConnectionRefusedError):
+    asking.connect((sys.argv[1], 9))
+print(asking.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(bytes(1)).decode())
+"""
+    for node, other in (two.nodes, two.nodes[::-1]):
+        asked = [sys.executable, "-c", ask, other.address]
+        with two.popen(node, asked, stdout=subprocess.PIPE, text=True) as asking:
+            assert asking.communicate(timeout=20)[0] == "cubic\n"
+
+
 def test_nodes_reach_each_other_and_nothing_else(two: Lab) -> None:
     reach = "import socket, sys; socket.create_connection((sys.argv[1], 9), timeout=5)"
     for address, answer in (
