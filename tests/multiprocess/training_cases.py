@@ -344,7 +344,7 @@ def two_groups(rank: int, world: int) -> list[str]:
 def auto(rank: int) -> list[str]:
     """The whole way from profile to trial to a plan in force."""
     twins = Twins(Plain, sgd, plan="auto")
-    for step in range(100):
+    for step in range(160):
         x, y = batch(rank, step)
         for model, optimizer, _ in twins.each():
             optimizer.zero_grad()
