@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from hocket.cli.train import TORCHRUN_FLAGS
+from hocket.launch.processes import SCRIPT
 from tests.unit.cli.test_commands import CARAMEL, STEP, hocket, in_tmp, refused
 
 __all__ = ["in_tmp"]
@@ -186,7 +187,7 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
             main()
     (server, its), (worker, theirs) = told
     assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server", "0"]
-    assert worker == [sys.executable, "train.py", "--lr", "1"]
+    assert worker == [sys.executable, *SCRIPT, "train.py", "--lr", "1"]
     assert its["HOCKET_JOB"] == theirs["HOCKET_JOB"]
     assert its["HOCKET_STORE"] == "10.0.0.7:4001"
     assert {
