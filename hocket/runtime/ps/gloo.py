@@ -33,6 +33,7 @@ from hocket.runtime.ps.transport import (
 # A message leaves once its receiver has said that its buffer is posted. That word waits behind whatever else
 # travels towards the sender, another worker's pushes for one, so small messages would wait for large ones.
 _HEADERS_AHEAD = 64
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error", "Write error")
 _TAGS, _LENGTHS = 1 << 20, 2047  # their product is what gloo has tags for
 _NOBODYS = _TAGS - 1
 # Between steps a peer may be silent for as long as it likes; its control connection says whether it lives.
@@ -156,4 +157,5 @@ def _bytes(data: bytes) -> torch.Tensor:
 
 def _line(error: BaseException) -> str:
     lines: Sequence[str] = str(error).splitlines() or [repr(error)]
-    return lines[0]
+    # A lost peer is said to be lost in the same words, whichever of its connections is seen to end first.
+    return "its connection was closed" if any(sign in lines[0] for sign in _LOST) else lines[0]

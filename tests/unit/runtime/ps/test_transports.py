@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hocket.launch import Job, Rule
+from hocket.runtime.ps import gloo
 from hocket.runtime.ps.connect import connected
 from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
@@ -200,3 +201,13 @@ def pass_on(listening: socket.socket, address: tuple[str, int], passed: list[int
         while data := caller.recv(1 << 16):
             called.sendall(data)
             passed.append(len(data))
+
+
+def test_gloo_says_in_one_line_that_a_peer_is_lost() -> None:
+    for reason in (
+        "Read error [10.77.0.2]:4321: Connection reset by peer",
+        "Connection closed by peer [::1]:9",
+    ):
+        error = RuntimeError(f"[/somewhere/pair.cc:537] {reason}. This may indicate a crash on rank 1.")
+        assert gloo._line(error) == "its connection was closed"
+    assert gloo._line(RuntimeError("Timed out waiting\nfor a send")) == "Timed out waiting"
