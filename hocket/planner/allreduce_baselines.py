@@ -56,7 +56,7 @@ def horovod(graph: StepGraph, network: Network, fusion_bytes: int = 0) -> Plan:
     Raises
     ------
     HocketError
-        When the buffer is smaller than nothing.
+        When ``fusion_bytes`` is below 0.
     """
     if fusion_bytes < 0:
         raise HocketError(f"fusion {fusion_bytes} B is below 0; give e.g. 64000000, or 0 for none")
