@@ -28,6 +28,9 @@ INTERFACE = "eth0"
 _BRIDGE = "switch"
 _CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
 _SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
+_SEGMENT_BYTES = 1448
+_FEWEST_SEGMENTS = 64  # that a connection begins with,
+_AT_ONCE_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NETWORK = "10.77.0.0/24"
 _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
@@ -119,6 +122,10 @@ def claim(lab: str) -> None:
 def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
     """Make everything of a claimed lab, the switch's being up last.
 
+    Connections begin, and go on when they were idle, with enough on the way to have their share of a link at
+    once, as simulations and predictions have it. From TCP's usual ten segments they come to it only after some
+    200 ms behind another connection's queue, which is as long as whole steps take.
+
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
     """
@@ -133,12 +140,14 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
         ]
     _call("ip", "-n", switch, "-batch", "-", script=links)
     neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
-    routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link"
+    segments = max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _AT_ONCE_S / _SEGMENT_BYTES))
+    routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link initcwnd {segments}"
+    has_cubic = _CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split()
+    control = f" congctl {_CONGESTION_CONTROL}" if has_cubic else ""
     for node in nodes:
         device = node.interface
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
-        if _CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split():
-            own.append(f"{routed} src {node.address} congctl {_CONGESTION_CONTROL}")
+        own.append(f"{routed} src {node.address}{control}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
         _call("tc", "-n", node.namespace, "qdisc", "add", "dev", device, *shaper.split())
     _call("tc", "-n", switch, "-batch", "-", script=[f"qdisc add dev {n.name} {shaper}" for n in nodes])
