@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from hocket.errors import HocketError, UnknownNameError
@@ -163,7 +164,8 @@ def restored(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(key: str, value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
+    # Schedules compute with numpy, whose numbers JSON does not know.
+    if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1):
         value = value.item()
     if isinstance(value, tuple | list):
         return [_plain(key, each) for each in value]
