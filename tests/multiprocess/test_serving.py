@@ -264,6 +264,38 @@ def test_buffers_are_worker_0s() -> None:
     assert states[0]["layers.1.num_batches_tracked"] == 6
 
 
+class Averaging(nn.Module):
+    """Puts a new tensor in its buffer's place in each step; another buffer grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(192, 5)
+        self.register_buffer("average", torch.zeros(3))
+        self.register_buffer("history", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.average = averaged(self.average, x)
+        self.history = torch.cat([self.history, self.average.sum().view(1)])
+        return self.layer(x.flatten(1))
+
+
+def averaged(before: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return 0.9 * before + 0.1 * x.mean((0, 2, 3))
+
+
+def test_buffers_that_a_module_replaces_are_worker_0s_too() -> None:
+    with served(SYNC2, servers=2) as job:
+        states = trained(job, [made(Averaging), made(Averaging)], OPTIMIZERS["sgd"], steps=6)
+    expected = torch.zeros(3)
+    for number in range(6):
+        expected = averaged(expected, batch(0, number)[0])
+    for state in states:
+        assert torch.equal(state["average"], expected)
+        assert len(state["history"]) == 7
+    (server, _) = job.servers
+    assert torch.equal(server.exchange.values.shard.state[0], expected)
+
+
 def test_shared_frozen_unused_and_functional_parameters() -> None:
     models = [made(Small), Small()]
 

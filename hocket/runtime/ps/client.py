@@ -75,6 +75,8 @@ class Client:
         self.pairs: list[Pair] = []
         try:
             self.initial, self.first_step = join(self, values)
+            for k, row in enumerate(spec.state[: spec.buffers]):
+                self._state.fill(k, self.initial[row.name])
         except TransportError as error:
             self.close()
             raise HocketError(f"worker {worker} cannot join: {error}") from None
@@ -160,11 +162,12 @@ class Client:
         for rank, k in self._push_of[i]:
             pair.fill(rank, k, gradient)
 
-    def send_state(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Worker 0: the model's buffers as the step has left them."""
+    def send_state(self, buffers: Sequence[torch.Tensor | None]) -> None:
+        """Worker 0: the model's buffers as the step has left them; None: as it was sent last."""
         if self.worker == 0 and self._state.pieces:
             for k, value in enumerate(buffers):
-                self._state.fill(k, value)
+                if value is not None:
+                    self._state.fill(k, value)
             self.pairs[0].send_state(self._state.buffer.clone())
 
     def received_state(self) -> list[torch.Tensor] | None:

@@ -83,7 +83,7 @@ def serve(
     client = Client(job, worker, spec, values, moved)
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
-    training = ServedTraining(model, only, parameters, list(buffers.values()), client, recorder)
+    training = ServedTraining(model, only, parameters, list(buffers), client, recorder)
     first = planner.first(step) if plan is None else plan
 
     def known_network() -> Network | None:

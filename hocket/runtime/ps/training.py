@@ -26,14 +26,16 @@ _TWICE = "several backward passes make one step"
 _PARTS = "gradients come in parts (reentrant checkpoints)"
 _CHANGED = "gradients are changed before the optimizer's step"
 
+Place = tuple[torch.nn.Module, str]
+
 
 class ServedTraining(Passes):
     """One model's training on this worker.
 
-    ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, which are
-    worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer steps and
-    not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a step is
-    committed and the next one is not yet asked for.
+    ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, by name,
+    which are worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer
+    steps and not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a
+    step is committed and the next one is not yet asked for.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class ServedTraining(Passes):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         parameters: Mapping[str, Parameter],
-        buffers: Sequence[torch.Tensor],
+        buffers: Sequence[str],
         client: Client,
         recorder: Recorder,
     ) -> None:
@@ -51,7 +53,7 @@ class ServedTraining(Passes):
         self.late = "the first steps show what the script does"
         self.between_steps: Callable[[], None] = lambda: None
         self._mode = client.job.rule.mode
-        self._buffers = list(buffers)
+        self._buffers = [_place(model, name) for name in buffers]
         self._parameters = list(parameters.values())
         self._index = {p: i for i, p in enumerate(self._parameters)}
         self._stale: set[Parameter] = set()
@@ -144,8 +146,23 @@ class ServedTraining(Passes):
     @torch.no_grad()
     def _receive_buffers(self) -> None:
         values = self.client.received_state()
-        for buffer, value in zip(self._buffers, values or (), strict=False):
-            buffer.copy_(value.view(buffer.shape))
+        if values is None:
+            return
+        for buffer, value in zip(self._present_buffers(), values, strict=True):
+            if buffer is not None:
+                buffer.copy_(value.view(buffer.shape))
+
+    def _present_buffers(self) -> list[torch.Tensor | None]:
+        """What modules hold as their buffers by now: some put a new tensor in the old one's place.
+
+        None for one that has no longer the shape and type in which it travels; it is each worker's own.
+        """
+        found = []
+        for (module, name), row in zip(self._buffers, self.client.spec.state, strict=False):
+            value = module._buffers.get(name)
+            alike = value is not None and tuple(value.shape) == row.shape and value.dtype is row.torch_dtype
+            found.append(value if alike else None)
+        return found
 
     # The backward pass.
 
@@ -200,7 +217,7 @@ class ServedTraining(Passes):
             )
         went_on()
         self._leave()
-        self.client.send_state(self._buffers)
+        self.client.send_state(self._present_buffers())
         self.client.commit(settings_of(self.optimizer), self._scale)
         self._pushed.clear()
         self._complete, self._scale = False, 1.0
@@ -244,6 +261,11 @@ class ServedTraining(Passes):
             self._learning = False
             self.late = "; ".join(self._reasons)
             self._readers.settle_hooks()
+
+
+def _place(model: torch.nn.Module, buffer: str) -> Place:
+    module, _, name = buffer.rpartition(".")
+    return model.get_submodule(module), name
 
 
 def _mark(p: Parameter) -> tuple[int, int]:
