@@ -20,6 +20,7 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, Pull, Push
 from hocket.launch import Rule
 from hocket.runtime.ps.spec import spec_of
+from hocket.runtime.ps.transport import Header, Kind
 from tests.multiprocess.setups import Plain, Small, batch
 from tests.serving import Served, served
 
@@ -219,6 +220,45 @@ def test_every_push_is_applied_once(rule: Rule) -> None:
         assert counts.dropped == 0
         for p in server.exchange.shard.parameters:
             assert torch.allclose(p, torch.full_like(p, -steps * workers * share), atol=1e-4)
+
+
+class Half(nn.Module):
+    """Reads neither its first nor its last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused_first = nn.Linear(192, 5, bias=False)
+        self.used = nn.Linear(192, 5, bias=False)
+        self.unused_last = nn.Linear(192, 5, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x.flatten(1))
+
+
+def test_a_step_may_end_while_the_last_one_of_what_it_does_not_read_is_under_way() -> None:
+    def work(worker: int) -> None:
+        model = made(Half)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        (pair,) = model.hocket._training.client.pairs
+        send = pair._transport.send
+        unused = {frame.tag for frame in pair.pushes if frame.name.startswith("unused")}
+
+        def slowly(header: Header, payload: torch.Tensor | None = None) -> None:
+            if header.kind is Kind.PUSH and header.tag in unused:
+                time.sleep(0.05)
+            send(header, payload)
+
+        pair._transport.send = slowly
+        for number in range(5):
+            step(model, optimizer, *batch(worker, number))
+        model.hocket.detach()
+
+    with served(Rule(mode="async", barrier="parameter")) as job:
+        job.on_workers(work)
+    assert job.statuses == [0]
+    (server,) = job.servers
+    assert server.exchange.ledger.counts.applied == 5 * 3
 
 
 def test_backup_workers_take_the_first_gradients_and_drop_late_ones() -> None:

@@ -217,12 +217,12 @@ class ServedTraining(Passes):
             )
         went_on()
         self._leave()
+        self.settle_all()  # also what this step did not read: a server has one step of a worker at a time
         self.client.send_state(self._present_buffers())
         self.client.commit(settings_of(self.optimizer), self._scale)
         self._pushed.clear()
         self._complete, self._scale = False, 1.0
         self._learn()
-        self.settle_all()  # also what this step did not read
         self.between_steps()
         self.begin()
 
