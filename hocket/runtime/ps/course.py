@@ -6,7 +6,7 @@ servers, and servers keep one for each worker.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from statistics import median
 from typing import Protocol
@@ -22,6 +22,7 @@ from hocket.runtime.ps.training import ServedTraining
 _LEARNING_STEPS = 2
 _PROFILED_STEPS = 6
 _FEWEST_POINTS = 2
+_KEPT_TIMES = 256  # of each size
 
 
 class ServerPlanner(Protocol):
@@ -39,10 +40,10 @@ class ServerPlanner(Protocol):
 
 
 class PullTimes:
-    """What pulls took that came right behind another one: the network's time, nobody's waiting."""
+    """What the last pulls took that came right behind another one: the network's time, nobody's waiting."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, list[float]] = defaultdict(list)
+        self._seconds: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_KEPT_TIMES))
         self._last: dict[int, tuple[int, float]] = {}
 
     def add(self, step: int, server: int, frame: Frame, ended_s: float) -> None:
@@ -55,7 +56,8 @@ class PullTimes:
     def network(self, workers: int, servers: int) -> Network | None:
         """The network as one pair had it while all of them pulled; None without two sizes."""
         points = [
-            Point(size_bytes=size, seconds=max(median(seconds), 1e-9))
+            # Pairs' threads go on adding.
+            Point(size_bytes=size, seconds=max(median(list(seconds)), 1e-9))
             for size, seconds in list(self._seconds.items())
         ]
         if len(points) < _FEWEST_POINTS:
