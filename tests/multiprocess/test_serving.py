@@ -608,6 +608,24 @@ def test_gradients_that_are_changed_by_hand_are_refused_where_they_are_summed_up
     assert "hocket.clip_grad_norm_" in refusal(SYNC2, work)
 
 
+@pytest.mark.parametrize("added", [False, True], ids=["unfrozen", "added"])
+def test_parameters_that_are_to_be_trained_later_are_refused(added: bool) -> None:
+    def work(job: Served, worker: int) -> None:
+        model = made(Layers)
+        last = model.layers[5].requires_grad_(False)
+        given = [p for p in model.parameters() if p.requires_grad or not added]
+        optimizer = torch.optim.SGD(given, lr=0.05)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))  # frozen, it is no obstacle
+        last.requires_grad_(True)
+        if added:
+            optimizer.add_param_group({"params": list(last.parameters())})
+        step(model, optimizer, *batch(worker, 1))
+
+    refused = refusal(Rule(mode="async"), work)
+    assert "'layers.5.weight' has a gradient, but was not trained" in refused
+
+
 def test_backup_workers_leave_no_norm_to_clip_by() -> None:
     def work(job: Served, worker: int) -> None:
         model = made(Layers)

@@ -215,6 +215,7 @@ class ServedTraining(Passes):
             raise HocketError(
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
+        self._check_groups()
         went_on()
         self._leave()
         self.settle_all()  # also what this step did not read: a server has one step of a worker at a time
@@ -225,6 +226,18 @@ class ServedTraining(Passes):
         self._learn()
         self.between_steps()
         self.begin()
+
+    def _check_groups(self) -> None:
+        """Refuse what the optimizer would update and no server holds."""
+        for p in (p for group in self.optimizer.param_groups for p in group["params"]):
+            if p not in self._index and p.grad is not None:
+                raise HocketError(
+                    f"{self._shown(p)} has a gradient, but was not trained when hocket.distribute was called, so"
+                    " no server holds it; unfreeze it, and add it to the optimizer, before that"
+                )
+
+    def _shown(self, p: Parameter) -> str:
+        return f"'{self._names[p]}'" if p in self._names else "a parameter that the optimizer was given later"
 
     def clip_grad_norm(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
         """Clip the reduced gradients, on the servers; their norm."""
