@@ -80,6 +80,7 @@ def bench_predict(request: Request) -> Accuracy:
             wait_s=longest_wait_s(predictions, request.num_steps),
             timeout_s=request.timeout_s,
             folder=folder,
+            window_bytes=request.window_bytes,
         )
     found = [
         row_of(

@@ -112,6 +112,7 @@ def _job(orders: Orders, row: Replayed, plan: Plan) -> Job:
             token=secrets.token_hex(16),
             rule=Rule(mode=asked.mode, workers=asked.workers, barrier=plan.barrier),
             transport=asked.transport,
+            window_bytes=orders.window_bytes,
             servers=asked.servers,
             timeout_s=orders.wait_s,
             seed=row.seed,

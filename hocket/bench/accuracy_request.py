@@ -9,6 +9,7 @@ import msgspec
 
 from hocket.bench.replay_request import ReplayRequest, check_list
 from hocket.errors import HocketError, UnknownNameError
+from hocket.launch.job import LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES
 from hocket.planner import POLICIES, Architecture
 
 Mode = Literal["async", "sync"]
@@ -24,8 +25,8 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
 
     ``policies``: those for all-reduce are replayed without servers, with two workers or more, synchronously.
     Durations are scaled so that all transfers of a step take ``rho`` times as long as its operations.
-    ``transports``: what servers and workers talk by; all-reduces are gloo's. ``window_bytes``: HTTP/2's, by
-    which gRPC is predicted; None: the predictor's own.
+    ``transports``: what servers and workers talk by; all-reduces are gloo's. ``window_bytes``: HTTP/2's, which
+    gRPC is given and predicted by, 0 for the largest; None: the predictor's own.
     """
 
     steps: tuple[str, ...] = STEPS
@@ -48,6 +49,12 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
                 raise HocketError(f"policy '{policy}' draws orders of operations, which are not replayed")
         check_list("mode", self.modes)
         check_list("transport", self.transports)
+        window = self.window_bytes
+        if window and not LEAST_WINDOW_BYTES <= window <= MOST_WINDOW_BYTES:
+            raise HocketError(
+                f"window {window:g} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES}, as HTTP/2's are;"
+                " give e.g. 28MB, or off"
+            )
         self._check([self.rho], max(self.workers), max(self.servers))
 
 
@@ -77,12 +84,16 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What every rank replays; the first ``most_servers`` ranks are servers, the others workers."""
+    """What every rank replays; the first ``most_servers`` ranks are servers, the others workers.
+
+    ``window_bytes``: HTTP/2's, where gRPC is the transport.
+    """
 
     rows: list[Replayed]
     most_servers: int
     num_steps: int
     wait_s: float
+    window_bytes: int
 
 
 class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from hocket.graph import Plan, StepGraph, StepRows, save_plan, save_step, step_f
 from hocket.graph.io import step_document
 from hocket.graph.updates import is_update
 from hocket.lab import Lab
+from hocket.launch.job import MOST_WINDOW_BYTES
 from hocket.network import Network, load_network
 from hocket.network.file import NetworkFile
 from hocket.planner import POLICIES, plan
@@ -164,8 +165,8 @@ def predicted(
     """What the predictor says of ``row``, whose asynchronous workers begin apart.
 
     As many steps as are replayed: asynchronous workers come closer to each other for hundreds of them. With
-    gloo whole messages go in the plan's order; gRPC has HTTP/2's window, ``window_bytes`` or the predictor's
-    own.
+    gloo whole messages go in the plan's order; gRPC has HTTP/2's window, ``window_bytes`` (0: it is as large
+    as it can be) or the predictor's own.
     """
     asked = row.configuration
     given: dict[str, Any] = {"policy": asked.policy} if row.drawn_anew else {"plan": row.plan}
@@ -194,9 +195,18 @@ def longest_wait_s(predictions: Sequence[Prediction], num_steps: int) -> float:
 
 
 def replayed(
-    rows: Sequence[Replayed], cluster: Lab, *, num_steps: int, wait_s: float, timeout_s: float, folder: Path
+    rows: Sequence[Replayed],
+    cluster: Lab,
+    *,
+    num_steps: int,
+    wait_s: float,
+    timeout_s: float,
+    folder: Path,
+    window_bytes: float | None = None,
 ) -> list[ReplayedRow]:
     """Replay ``rows`` on ``cluster``, one after the other; their files are in ``folder``.
+
+    ``window_bytes``: as :func:`predicted` takes it; gRPC has it in truth.
 
     Raises
     ------
@@ -204,7 +214,13 @@ def replayed(
         When no lab can be made, a rank fails, or it takes too long.
     """
     servers = most_servers([row.configuration for row in rows])
-    orders = Orders(rows=list(rows), most_servers=servers, num_steps=num_steps, wait_s=min(wait_s, timeout_s))
+    orders = Orders(
+        rows=list(rows),
+        most_servers=servers,
+        num_steps=num_steps,
+        wait_s=min(wait_s, timeout_s),
+        window_bytes=int(WINDOW_BYTES if window_bytes is None else window_bytes) or MOST_WINDOW_BYTES,
+    )
     (folder / "orders.json").write_bytes(msgspec.json.encode(orders))
     command = [sys.executable, "-P", "-m", "hocket.bench.accuracy_ranks", str(folder)]
     with cluster:

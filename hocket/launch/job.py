@@ -15,6 +15,9 @@ JOB_VARIABLE = "HOCKET_JOB"
 _SHORTEST_TOKEN = 16
 _MOST = 10_000
 
+LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES = 1 << 16, (1 << 31) - 1
+"""What HTTP/2 begins a connection with, and the largest window that it has."""
+
 Mode = Literal["sync", "async", "inference"]
 
 
@@ -59,9 +62,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
 
-    ``token``: what a process has to know to take part. ``transport``: what tensors travel by. No wait takes
-    longer than ``timeout_s``. ``seed`` decides random orders. ``checkpoint``: the folder, on each server's
-    machine, in which it keeps what it has applied, and finds it when it is started again; "" for none.
+    ``token``: what a process has to know to take part. ``transport``: what tensors travel by; ``window_bytes``:
+    with gRPC, HTTP/2's window, which predictions assume too. No wait takes longer than ``timeout_s``. ``seed``
+    decides random orders. ``checkpoint``: the folder, on each server's machine, in which it keeps what it has
+    applied, and finds it when it is started again; "" for none.
     """
 
     address: str
@@ -69,6 +73,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule
     servers: int = 1
     transport: Literal["gloo", "grpc"] = "gloo"
+    window_bytes: int = 28_000_000  # gRPC's on average (throughput-prediction paper, section 3.2.2)
     timeout_s: float = 1800.0
     seed: int = 0
     checkpoint: str = ""
@@ -80,6 +85,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.token) < _SHORTEST_TOKEN:
             raise HocketError(
                 f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}"
+            )
+        if not LEAST_WINDOW_BYTES <= self.window_bytes <= MOST_WINDOW_BYTES:
+            raise HocketError(
+                f"a window of {self.window_bytes} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES}"
             )
         if self.checkpoint and self.rule.mode == "inference":
             raise HocketError("mode 'inference' trains nothing that a checkpoint could hold; leave it out")

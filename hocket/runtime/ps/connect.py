@@ -26,5 +26,5 @@ def connected(job: Job, meeting: Meeting, host: str, *, server: bool) -> Transpo
     except ImportError:
         raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'") from None
     if server:
-        return GrpcServerEnd(meeting, host, job.timeout_s)
-    return GrpcWorkerEnd(meeting, job.timeout_s)
+        return GrpcServerEnd(meeting, host, job.timeout_s, job.window_bytes)
+    return GrpcWorkerEnd(meeting, job.timeout_s, job.window_bytes)

@@ -15,7 +15,9 @@ from hocket.bench.accuracy_table import group_name, group_table, row_table
 from hocket.bench.graphs import load_target
 from hocket.bench.replays import longest_wait_s, network_of, scaled
 from hocket.errors import HocketError
+from hocket.launch import Job, Rule
 from hocket.network.file import NetworkFile
+from hocket.predictor.prepared import WINDOW_BYTES
 from hocket.report.accuracy_page import render_accuracy
 from tests import strategies
 from tests.unit.report.fake_predictions import fake_prediction
@@ -133,6 +135,12 @@ def test_what_gloo_receives_is_not_parsed() -> None:
     assert network_of(file, "grpc").parse_s == 1e-5
 
 
+def test_grpc_has_the_window_that_it_is_predicted_with() -> None:
+    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc")
+    assert job.window_bytes == WINDOW_BYTES
+    assert Request(window_bytes=0.0).window_bytes == 0.0  # off
+
+
 def test_ranks_wait_as_long_as_rows_take() -> None:
     quick, slow = fake_prediction(2, step_s=0.5), fake_prediction(2, step_s=60.0)
     assert longest_wait_s([quick], 14) == pytest.approx(120 + 4 * 7)
@@ -171,6 +179,8 @@ def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
         ({"skip": 12}, "skip 12 of 14 steps"),
         ({"workers": (63,)}, "63 workers and 2 servers on one machine"),
         ({"timeout_s": 0.5}, "timeout 0.5 is not between 1 and 604800"),
+        ({"window_bytes": 1e3}, "window 1000 B is not between 65536 and 2147483647"),
+        ({"window_bytes": 1e10}, "window 1e+10 B is not between"),
     ],
 )
 def test_senseless_requests_are_refused(fields: dict[str, Any], said: str) -> None:

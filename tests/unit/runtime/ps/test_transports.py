@@ -203,6 +203,80 @@ def pass_on(listening: socket.socket, address: tuple[str, int], passed: list[int
             passed.append(len(data))
 
 
+def test_grpc_has_the_window_that_the_job_says_and_keeps_it() -> None:
+    pytest.importorskip("grpc")
+    window, length = 1 << 18, 2 << 20
+    job = Job(
+        address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=10.0, window_bytes=window
+    )
+    said = bytearray(), bytearray()
+    theirs = Meeting(lambda *_: None, 10.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def tell(key: str, value: bytes) -> None:
+            """Where the server can be reached: by way of us."""
+            address, secret = value.decode().split()
+            port = int(address.split(":")[1])
+            threading.Thread(target=overhear, args=[listening, port, *said], daemon=True).start()
+            theirs.put(key, f"127.0.0.1:{listening.getsockname()[1]} {secret}".encode())
+
+        server = connected(job, Meeting(tell, 10.0), "127.0.0.1", server=True)
+        worker = connected(job, theirs, "127.0.0.1", server=False)
+        # An estimate would come with what has been received.
+        for sender, receiver in [(worker, server), (server, worker)] * 3:
+            receiver.expect(FIRST_FRAME, torch.zeros(length, dtype=torch.uint8))
+            thread = in_background(lambda sender=sender: sender.send(*message(length)))  # type: ignore[misc]
+            receiver.receive()
+            thread.join(10)
+        worker.close()
+        server.close()
+    assert [windows_of(bytes(frames)) for frames in said] == [[window], [window]]
+
+
+def overhear(listening: socket.socket, port: int, caller_said: bytearray, called_said: bytearray) -> None:
+    """Stand between a caller and ``port``, and keep what each of them says."""
+    caller, _ = listening.accept()
+    called = socket.create_connection(("127.0.0.1", port))
+
+    def pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                kept += data
+                target.sendall(data)
+
+    back = threading.Thread(target=pump, args=[called, caller, called_said], daemon=True)
+    back.start()
+    pump(caller, called, caller_said)
+    called.close()
+    caller.close()
+
+
+def windows_of(data: bytes) -> list[int]:
+    """The streams' initial windows (RFC 9113, section 6.5) that one side of a connection has announced."""
+    at, found = 24 if data.startswith(b"PRI * HTTP/2.0") else 0, []
+    while at + 9 <= len(data):
+        length, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]
+        body = data[at + 9 : at + 9 + length]
+        if kind == 4 and not flags & 1:
+            settings = [body[k : k + 6] for k in range(0, len(body), 6)]
+            found += [int.from_bytes(each[2:], "big") for each in settings if each[:2] == b"\0\4"]
+        at += 9 + length
+    return found
+
+
+def test_grpc_asks_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What machines of a cluster are told to reach the world by does not lead from one to another."""
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server, worker = made("grpc", timeout_s=5.0)
+    worker.send(Header(kind=Kind.END))
+    assert server.receive() == (Header(kind=Kind.END), None)
+    worker.close()
+    server.close()
+
+
 def test_gloo_says_in_one_line_that_a_peer_is_lost() -> None:
     for reason in (
         "Read error [10.77.0.2]:4321: Connection reset by peer",
