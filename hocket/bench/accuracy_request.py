@@ -25,8 +25,8 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
 
     ``policies``: those for all-reduce are replayed without servers, with two workers or more, synchronously.
     Durations are scaled so that all transfers of a step take ``rho`` times as long as its operations.
-    ``transports``: what servers and workers talk by; all-reduces are gloo's. ``window_bytes``: HTTP/2's, which
-    gRPC is given and predicted by, 0 for the largest; None: the predictor's own.
+    ``transports``: what servers and workers talk by; all-reduces are gloo's. ``window_bytes``: HTTP/2's,
+    which gRPC is given and predicted by, 0 for the largest; None: the predictor's own.
     """
 
     steps: tuple[str, ...] = STEPS
@@ -52,8 +52,8 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
         window = self.window_bytes
         if window and not LEAST_WINDOW_BYTES <= window <= MOST_WINDOW_BYTES:
             raise HocketError(
-                f"window {window:g} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES}, as HTTP/2's are;"
-                " give e.g. 28MB, or off"
+                f"window {window:g} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES},"
+                " as HTTP/2's are; give e.g. 28MB, or off"
             )
         self._check([self.rho], max(self.workers), max(self.servers))
 

@@ -38,6 +38,10 @@ def predict(
         str | None, typer.Option(help="Plan by this policy; else fifo, ddp for all-reduce.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
+    updates: Annotated[
+        Literal["arrival", "commit"],
+        typer.Option(help="Servers begin them as gradients arrive, or when a worker commits its step."),
+    ] = "arrival",
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
     latency: options.Latency = None,
@@ -121,6 +125,7 @@ def predict(
         "barrier": barrier,
         "policy": policy,
         "plan": schedule,
+        "updates": updates,
         "window_bytes": options.window_bytes(window),
         "machines": Machines(
             speeds=(1.0,) if speed is None else speeds(speed),

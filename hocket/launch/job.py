@@ -62,10 +62,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
 
-    ``token``: what a process has to know to take part. ``transport``: what tensors travel by; ``window_bytes``:
-    with gRPC, HTTP/2's window, which predictions assume too. No wait takes longer than ``timeout_s``. ``seed``
-    decides random orders. ``checkpoint``: the folder, on each server's machine, in which it keeps what it has
-    applied, and finds it when it is started again; "" for none.
+    ``token``: what a process has to know to take part. ``transport``: what tensors travel by;
+    ``window_bytes``: with gRPC, HTTP/2's window, which predictions assume too. No wait takes longer than
+    ``timeout_s``. ``seed`` decides random orders. ``checkpoint``: the folder, on each server's machine, in
+    which it keeps what it has applied, and finds it when it is started again; "" for none.
     """
 
     address: str
@@ -88,7 +88,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not LEAST_WINDOW_BYTES <= self.window_bytes <= MOST_WINDOW_BYTES:
             raise HocketError(
-                f"a window of {self.window_bytes} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES}"
+                f"a window of {self.window_bytes} B is not between {LEAST_WINDOW_BYTES} and"
+                f" {MOST_WINDOW_BYTES}; give e.g. 28000000"
             )
         if self.checkpoint and self.rule.mode == "inference":
             raise HocketError("mode 'inference' trains nothing that a checkpoint could hold; leave it out")

@@ -4,7 +4,9 @@ Every worker runs through one step after the other on its own. A step's *nodes* 
 transfers; a *lane* does one node at a time: lane 0 of a worker is its processor, 1 + s its share of server
 s's processor, 1 + M + s its stream of pulls from server s, 1 + 2 M + s that of its pushes. A node that waits
 for nothing any more joins its lane's queue. In synchronous training update operations are *global* nodes,
-once for all workers, on a lane for each server. How streams share links is in :mod:`hocket.predictor._links`.
+once for all workers, on a lane for each server. Where a server does nodes *in turn*, it does those of one
+worker while its next one is ready, then those of the worker that waits longest. How streams share links is in
+:mod:`hocket.predictor._links`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 
 from hocket.kernel import kernel
 from hocket.predictor._links import IDLE, MOVING, STARTING, advance, first_ends, refill
-from hocket.predictor._queues import cut_queues, enqueue
+from hocket.predictor._queues import cut_queues, enqueue, give_turn, may_start
 from hocket.sim.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
 
@@ -57,7 +59,7 @@ def run(
     to_ptr, to_idx, global_server = program.to_ptr, program.to_idx, program.global_server
     global_ptr, global_idx, global_waits = program.global_ptr, program.global_idx, program.global_waits.copy()
     first_waits, first_global_waits = program.waits, program.global_waits
-    num_timed, num_servers = program.num_timed, program.num_servers
+    num_timed, num_servers, in_turn = program.num_timed, program.num_servers, program.in_turn
     alike, worker_bps, server_bps = links.alike, links.worker_bps, links.server_bps
     route, capacity_bps = links.route, links.capacity_bps
     log_from_s, log_to_s = log.from_s, log.to_s
@@ -81,6 +83,10 @@ def run(
     in_hand = np.full(num_lanes, -1, np.int64)
     since = np.zeros(num_lanes)  # when it was taken
     touched, num_touched = np.empty(2 * len(queue) + 2 * num_lanes, np.int64), np.zeros(1, np.int64)
+
+    # Of each server: the lane whose turn it is, -1 for none, and those that wait for theirs, in a ring.
+    turn_of, first_waiting = np.full(num_servers, -1, np.int64), np.zeros(num_servers, np.int64)
+    num_waiting, waiting_lanes = np.zeros(num_servers, np.int64), np.empty((num_servers, num_workers), np.int64)
 
     # Streams: pulls of (w, s) are channel w M + s, pushes W M further on.
     num_pairs = num_workers * num_servers
@@ -230,6 +236,12 @@ def run(
                     set_time(tree, lane, np.inf)
                 continue
             node = queue[head[lane]] & 0xFFFFFF
+            if lane < first_global_lane and in_turn[node]:
+                turns = (turn_of, waiting_lanes, first_waiting, num_waiting)
+                if not may_start(lane, lane_of[node] - 1, turns):
+                    if tree[leaves + lane] < np.inf:
+                        set_time(tree, lane, np.inf)
+                    continue
             head[lane] += 1
             if head[lane] == tail[lane]:
                 head[lane] = tail[lane] = queue_first[lane]
@@ -328,6 +340,11 @@ def run(
                 begins[num_begins] = w
                 num_begins += 1
                 continue
+            if w >= 0 and in_turn[node]:
+                if head[lane] == tail[lane] or not in_turn[queue[head[lane]] & 0xFFFFFF]:
+                    turns = (turn_of, waiting_lanes, first_waiting, num_waiting)
+                    touched[num_touched[0]] = give_turn(lane, lane_of[node] - 1, turns)
+                    num_touched[0] += 1
             if now > log_from_s and since[lane] < log_to_s and logged < len(log_node):
                 log_worker[logged], log_node[logged] = w, node
                 log_start[logged], log_end[logged] = since[lane], now

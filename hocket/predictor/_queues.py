@@ -25,6 +25,39 @@ def enqueue(entry, lane, queue, head, tail, touched, num_touched):
 
 
 @kernel
+def may_start(lane, server, turns):
+    """Whether it is a lane's turn at a server that does one lane's work after another's; else it waits.
+
+    turns: of each server the lane whose turn it is, or -1; the lanes that wait (M, W), a ring; where that
+    begins and how many there are.
+    """
+    turn_of, waiting, first, count = turns
+    if turn_of[server] < 0:
+        turn_of[server] = lane
+    if turn_of[server] == lane:
+        return True
+    for k in range(count[server]):
+        if waiting[server, (first[server] + k) % waiting.shape[1]] == lane:
+            return False
+    waiting[server, (first[server] + count[server]) % waiting.shape[1]] = lane
+    count[server] += 1
+    return False
+
+
+@kernel
+def give_turn(lane, server, turns):
+    """The lane that waits longest has its turn; returns it, or ``lane`` itself where none waits."""
+    turn_of, waiting, first, count = turns
+    turn_of[server] = -1
+    if count[server] == 0:
+        return lane
+    turn_of[server] = waiting[server, first[server]]
+    first[server] = (first[server] + 1) % waiting.shape[1]
+    count[server] -= 1
+    return turn_of[server]
+
+
+@kernel
 def cut_queues(lane_of, num_workers, num_servers, num_globals):
     """Where each lane's queue begins in an array with room for every node twice, (lanes + 1,)."""
     lanes_each = 1 + 3 * num_servers

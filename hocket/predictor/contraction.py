@@ -9,7 +9,8 @@ further parameter, and is settled too. So the two are one, unless somebody else 
 them: a push whose gradient the first completes, or a server's operation.
 
 On a server nobody watches single moments at all: what waits for the same gradients on one server is one.
-Both leave every predicted step time as it was.
+Both leave every predicted step time as it was, but where workers' updates wait for each other: then what is
+one runs without another worker's in between.
 """
 
 from __future__ import annotations

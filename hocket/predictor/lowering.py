@@ -9,6 +9,8 @@ Differs from the paper
   that we profile run in file order. A message is parsed right before its first reader.
 * Transfers are those of a plan: several parameters may travel in one message, one for each server.
 * With several servers each worker has two streams and a processor of its own at every one of them.
+* Updates may wait for their worker's commit, as those of Hocket's own servers do: for the end of its
+  operations, with every pull there; asynchronous ones then share one processor a server.
 """
 
 from __future__ import annotations
@@ -49,13 +51,15 @@ class Demand(NamedTuple):
     """What one step of one worker asks of each resource, means over the measured steps.
 
     ``pull_bits``, ``push_bits`` (M,): on each server's streams; ``worker_s``: the worker's processor, parsing
-    included; ``server_s`` (M,): each server's.
+    included; ``server_s`` (M,): each server's, and ``turn_s`` (M,) what of it is done for one worker after
+    another.
     """
 
     pull_bits: Floats
     push_bits: Floats
     worker_s: float
     server_s: Floats
+    turn_s: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +84,16 @@ class WorkerStep:
         seconds, timed = self.durations_s.mean(axis=0), program.num_timed
         lane = program.lane[:timed]
         server_s = np.bincount(lane[lane > 0] - 1, seconds[lane > 0], minlength=servers)
+        in_turn = program.in_turn[:timed]
+        turn_s = np.bincount(lane[in_turn] - 1, seconds[in_turn], minlength=servers)
         if self.global_durations_s.size:
             shared_s = self.global_durations_s.mean(axis=0)
             server_s = server_s + np.bincount(program.global_server, shared_s, minlength=servers)
         stream = program.lane[timed:] - 1 - servers
         bits = np.bincount(stream, program.bits, minlength=2 * servers).astype(np.float64)
         worker_s = float(seconds[lane == 0].sum())
-        return Demand(bits[:servers], bits[servers:], worker_s, server_s.astype(np.float64))
+        seconds_of = server_s.astype(np.float64), turn_s.astype(np.float64)
+        return Demand(bits[:servers], bits[servers:], worker_s, *seconds_of)
 
 
 def lower_worker_step(
@@ -97,12 +104,14 @@ def lower_worker_step(
     synchronous: bool,
     window_bits: float,
     drawn_anew: bool,
+    commits: bool = False,
     joined: bool = True,
 ) -> WorkerStep:
     """Lower ``plan``, one for parameter servers.
 
-    ``joined``: what always runs together is one node. What does depends on ``window_bits``, the HTTP/2 window
-    or 0, and on whether workers draw the order of their pulls (``drawn_anew``).
+    ``commits``: updates wait for their worker's commit. ``joined``: what always runs together is one node.
+    What does depends on ``window_bits``, the HTTP/2 window or 0, and on whether workers draw the order of
+    their pulls (``drawn_anew``).
 
     Raises
     ------
@@ -111,7 +120,7 @@ def lower_worker_step(
     """
     check_plan(plan, graph)
     graph, plan = sliced(graph, plan)
-    nodes = Nodes(graph, plan, network, synchronous)
+    nodes = Nodes(graph, plan, network, synchronous, commits)
     if joined:
         nodes.join(window_bits, drawn_anew)
     nodes.number()
@@ -123,6 +132,8 @@ def lower_worker_step(
     lane, rank = nodes.lanes_and_ranks()
     awaited = np.zeros(nodes.num_nodes, bool)
     awaited[nodes.arrived] = synchronous
+    in_turn = np.zeros(nodes.num_nodes, bool)
+    in_turn[nodes.update : nodes.parse_push] = commits
     program = Program(
         num_servers=network.num_servers,
         num_timed=nodes.pull,
@@ -136,6 +147,7 @@ def lower_worker_step(
         num_batches=len(nodes.pulls.first) - 1,
         initial=np.flatnonzero(waits == 0),
         awaited=awaited,
+        in_turn=in_turn,
         to_ptr=to_ptr,
         to_idx=to_idx,
         global_ptr=global_ptr,
@@ -156,12 +168,16 @@ def lower_worker_step(
 class Nodes:
     """Where everything of a step is in the program, and what waits for what.
 
-    Local nodes: the worker's operations from 0 on, ``parse_pull``, ``update`` (asynchronous), ``parse_push``;
-    then the transfers, ``pull`` and ``push``. Synchronous updates are global nodes from 0 on.
+    Local nodes: the worker's operations from 0 on, the last of which is its commit if it ``commits``,
+    ``parse_pull``, ``update`` (asynchronous), ``parse_push``; then the transfers, ``pull`` and ``push``.
+    Synchronous updates are global nodes from 0 on.
     """
 
-    def __init__(self, graph: StepGraph, plan: Plan, network: Network, synchronous: bool) -> None:
-        self.graph, self.plan, self.network, self.synchronous = graph, plan, network, synchronous
+    def __init__(
+        self, graph: StepGraph, plan: Plan, network: Network, synchronous: bool, commits: bool
+    ) -> None:
+        self.graph, self.plan, self.network = graph, plan, network
+        self.synchronous, self.commits = synchronous, commits
         self.flat: FlatPlan = flatten(plan, graph)
         self.home = home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
         bits = 8.0 * graph.parameter_bytes
@@ -193,7 +209,8 @@ class Nodes:
     def number(self) -> None:
         """Lay the nodes out."""
         num_pulls, num_pushes = len(self.pulls.server), len(self.pushes.server)
-        self.num_ops = int(self.group[~self.on_server].max(initial=-1)) + 1
+        self.commit = int(self.group[~self.on_server].max(initial=-1)) + 1
+        self.num_ops = self.commit + self.commits
         self.num_updates = int(self.group[self.on_server].max(initial=-1)) + 1
         self.update_server = np.zeros(self.num_updates, np.int64)
         self.update_server[self.group[self.on_server]] = self.server_of[self.on_server]
@@ -216,6 +233,8 @@ class Nodes:
         local, to_server, between = self._worker_edges(), Edges(), Edges()
         user, source = self.graph.inputs.row_of_entry(), self.graph.inputs.indices
         to_server.add(self.arrived[self.pushes.of[self.gradients]], self.group[self.updates])
+        if self.commits:
+            to_server.add(self.commit, np.arange(self.num_updates))
         watching = self.on_server[user] & ~self.on_server[source] & ~self.stands_for
         to_server.add(self.group[source[watching]], self.group[user[watching]])
         inside = self.on_server[user] & self.on_server[source] & (self.group[user] != self.group[source])
@@ -236,6 +255,9 @@ class Nodes:
         edges.add(self.group[source[own]], self.group[user[own]])
         reader, read = self.first_reads()
         edges.add(self.pulled[self.pulls.of[read]], self.group[reader])
+        if self.commits:
+            edges.add(np.arange(self.commit), self.commit)
+            edges.add(self.pulled, self.commit)
         if self.parses:
             edges.add(np.arange(self.pull, self.push), self.pulled)
             edges.add(np.arange(self.push, self.num_nodes), self.arrived)
@@ -315,6 +337,7 @@ class Nodes:
         graph = self.graph
         ops = [(graph.operation_names[i], PHASE_NAMES[graph.phases[i]]) for i in range(graph.num_operations)]
         own = [op for op, shared in zip(ops, self.on_server, strict=True) if not shared]
+        own += [("commit", PHASE_NAMES[-1])] * self.commits
         updates = [op for op, shared in zip(ops, self.on_server, strict=True) if shared]
         pulls = [batch_name(self.plan.pulls[b].parameters) for b in self.pulls.batch.tolist()]
         pushes = [batch_name(self.plan.pushes[b].parameters) for b in self.pushes.batch.tolist()]

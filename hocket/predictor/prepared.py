@@ -39,7 +39,9 @@ class Prepared:
     @property
     def step_on_servers(self) -> WorkerStep:
         """What a worker's step asks of each resource, also where steps overlap."""
-        return self.step or _lowered(self.request.graph, self.plan, self.network, True, 0.0, self.drawn_anew)
+        return self.step or _lowered(
+            self.request.graph, self.plan, self.network, True, 0.0, self.drawn_anew, False
+        )
 
     @property
     def needed(self) -> int:
@@ -111,6 +113,12 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         )
         plan, drawn_anew = planned.plan, planned.drawn_anew
     overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
+    commits = request.updates == "commit"
+    if overlapping and commits:
+        raise HocketError(
+            "updates 'commit': only for parameter servers, asynchronous or with a barrier per step;"
+            " leave it out"
+        )
     if overlapping and machines.backup:
         what = f"{machines.backup} backup workers"
         raise HocketError(f"{what}: only for parameter servers with a barrier per step; leave it out")
@@ -124,6 +132,7 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
             mode == "sync",
             8 * window_bytes,
             drawn_anew,
+            commits,
         )
     return Prepared(
         request=request,
@@ -140,10 +149,22 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
 
 @lru_cache(maxsize=16)
 def _lowered(
-    graph: StepGraph, plan: Plan, network: Network, synchronous: bool, window_bits: float, drawn_anew: bool
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    synchronous: bool,
+    window_bits: float,
+    drawn_anew: bool,
+    commits: bool,
 ) -> WorkerStep:
     return lower_worker_step(
-        graph, plan, network, synchronous=synchronous, window_bits=window_bits, drawn_anew=drawn_anew
+        graph,
+        plan,
+        network,
+        synchronous=synchronous,
+        window_bits=window_bits,
+        drawn_anew=drawn_anew,
+        commits=commits,
     )
 
 

@@ -29,6 +29,7 @@ class Program(NamedTuple):
     num_batches: int
     initial: Ints  # nodes that wait for nothing
     awaited: npt.NDArray[np.bool_]  # (L,) whether the synchronous step waits for this node of enough workers
+    in_turn: npt.NDArray[np.bool_]  # (L,) what a server does for one worker after another
     to_ptr: Ints  # (L + 1,) cuts to_idx: the global nodes that wait for each local one
     to_idx: Ints
     global_ptr: Ints  # (G + 1,) cuts global_idx: the global nodes that wait for each global one

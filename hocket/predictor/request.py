@@ -12,6 +12,7 @@ from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
 
 Mode = Literal["async", "sync"]
+Updates = Literal["arrival", "commit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Request:
     barrier: Barrier | None = None
     policy: str | None = None
     plan: Plan | None = None
+    updates: Updates = "arrival"
     window_bytes: float | None = None
     steps: int = 1000
     skip: int = 50

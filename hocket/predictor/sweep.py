@@ -18,7 +18,7 @@ from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
 from hocket.predictor.prediction import Outcome, Prediction, run, summed_up
 from hocket.predictor.prepared import Prepared, prepare
-from hocket.predictor.request import Mode, Request
+from hocket.predictor.request import Mode, Request, Updates
 
 Engine = Literal["local", "ray"]
 
@@ -34,6 +34,7 @@ def predict(
     barrier: Barrier | None = None,
     policy: str | None = None,
     plan: Plan | None = None,
+    updates: Updates = "arrival",
     window_bytes: float | None = None,
     machines: Machines = ALIKE,
     steps: int = 1000,
@@ -56,6 +57,9 @@ def predict(
     mode : "async" (Algorithm 3.1) or "sync"; None: async with parameter servers, sync with AllReduce.
     architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy
         fifo by default, ddp with AllReduce; a plan is used as it is for every number of workers.
+    updates : when servers begin a worker's updates: "arrival" of each gradient, and on a processor for each
+        worker if asynchronous (the paper); "commit": when its operations are over, and one worker's after
+        another's, as Hocket's own servers do.
     window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
         plan's order. None: the network's; if that has none, 28 MB in asynchronous training, else 0.
         AllReduce has no streams.
@@ -89,6 +93,7 @@ def predict(
         barrier=barrier,
         policy=policy,
         plan=plan,
+        updates=updates,
         window_bytes=window_bytes,
         steps=steps,
         skip=skip,

@@ -45,6 +45,7 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
         synchronous=prepared.needed > 0,
         window_bits=prepared.window_bits,
         drawn_anew=prepared.drawn_anew,
+        commits=request.updates == "commit",
         joined=False,
     )
     each = 1 if prepared.needed else workers

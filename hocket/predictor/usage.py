@@ -52,7 +52,8 @@ def of_servers(
     if step.program.global_server.size:
         busy["server processors"] = float(rates.max() * demand.server_s.max())
     else:
-        busy["server processors"] = float(rates.mean() * demand.server_s.max())
+        apart, in_turn = rates.mean() * demand.server_s.max(), rates.sum() * demand.turn_s.max()
+        busy["server processors"] = float(max(apart, in_turn))
     w, s = np.divmod(np.arange(num_workers * num_servers), num_servers)
     bps = np.concatenate([rates[w] * demand.pull_bits[s], rates[w] * demand.push_bits[s]])
     capacity = topology.capacity_bps()

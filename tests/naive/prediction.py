@@ -42,8 +42,8 @@ def max_min(routes: dict[Any, list[Any]], capacity: dict[Any, float]) -> dict[An
 class Job:
     """What one step of one worker consists of: ``tasks`` by name, and what waits for what."""
 
-    def __init__(self, graph: StepGraph, plan: Plan, network: Network) -> None:
-        self.graph, self.plan, self.network = graph, plan, network
+    def __init__(self, graph: StepGraph, plan: Plan, network: Network, commits: bool = False) -> None:
+        self.graph, self.plan, self.network, self.commits = graph, plan, network, commits
         names = list(graph.parameter_names)
         sizes = graph.parameter_bytes.tolist()
         home = dict(zip(names, assign(sizes, network.num_servers), strict=True))
@@ -130,6 +130,13 @@ class Job:
                 else:
                     gradients |= set(produces[other]) & set(reads[op]) or set(produces[other])
             self.waiting_for[op] = needs | {pushed[p] for p in gradients}
+        if commits:
+            self.resource["commit"] = "worker"
+            self.waiting_for["commit"] = {op for op in ops if op not in server} | set(pulled.values())
+            self.rank["commit"] = (math.inf, 2)
+            self.work["commit"] = 0.0
+            for op in server:
+                self.waiting_for[op].add("commit")
 
     def seconds(self, task: Any, sample: int) -> float:
         if task in self.work:
@@ -166,6 +173,9 @@ def predict(
     turned: list[set[Any]] = [set() for _ in workers]
     chunk_rest: dict[Any, float] = {}  # what a second turn has to send
     ends: list[float] = []
+    # With commits: whose turn it is at a server, and who waits for it.
+    turn: dict[int, int] = {}
+    line: dict[int, list[int]] = {}
     idle: set[int] = set()
     arrived: dict[Any, int] = {}
     global_wait: dict[Any, set[Any]] = {}
@@ -194,6 +204,9 @@ def predict(
             if not waiting[w][task]:
                 add(w, task)
 
+    def in_turn(task: Any) -> bool:
+        return job.commits and not needed and task in job.updates
+
     def open_step() -> None:
         nonlocal finished, server_sample
         arrived.clear()
@@ -218,6 +231,12 @@ def predict(
         for (w, resource), queue in queues.items():
             if (w, resource) in running or not queue:
                 continue
+            if in_turn(queue[0][2]):
+                _, s = resource
+                if turn.setdefault(s, w) != w:
+                    if w not in line.setdefault(s, []):
+                        line[s].append(w)
+                    continue
             _, _, task = queue.pop(0)
             chunk = {"task": task}
             if task in job.batch:
@@ -260,6 +279,11 @@ def predict(
         done = []
         for k in over:
             w, task = k[0], running.pop(k)["task"]
+            if in_turn(task) and not (queues[k] and in_turn(queues[k][0][2])):
+                _, s = k[1]
+                del turn[s]
+                if line.get(s):
+                    turn[s] = line[s].pop(0)
             if task is None:
                 begin(w)
             elif task in job.batch and chunk_rest[w, task] > 0:

@@ -105,11 +105,19 @@ def both(
     speeds: tuple[float, ...] | None = None,
     start_s: tuple[float, ...] | None = None,
     needed: int = 0,
+    commits: bool = False,
     joined: bool = True,
 ) -> tuple[list[float], list[float]]:
     topology = topology or Topology.flat(network)
     step = lower_worker_step(
-        graph, plan, network, synchronous=needed > 0, window_bits=window_bits, drawn_anew=False, joined=joined
+        graph,
+        plan,
+        network,
+        synchronous=needed > 0,
+        window_bits=window_bits,
+        drawn_anew=False,
+        commits=commits,
+        joined=joined,
     )
     num_ends = steps if needed else steps * network.num_workers
     ends, _ = run_steps(
@@ -125,7 +133,7 @@ def both(
     )
     links, capacity = links_of(topology)
     expected = naive.predict(
-        naive.Job(graph, plan, network),
+        naive.Job(graph, plan, network, commits),
         network.num_workers,
         num_ends,
         lambda worker, k: int(drawn(seed, worker, k)) % graph.num_samples,
@@ -173,6 +181,47 @@ def test_synchronous_steps_with_backup_workers_are_the_naive_twins(
     speeds = tuple(data.draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(network.num_workers))
     ends, expected = both(
         jittered(graph, seed), plan, network, steps=4, seed=seed, speeds=speeds, needed=needed
+    )
+    assert ends == pytest.approx(expected, rel=1e-9)
+
+
+@st.composite
+def trained(draw: st.DrawFn) -> tuple[StepGraph, Plan, Network]:
+    """Programs whose servers have updates to run, some of them long."""
+    graph = draw(programs())
+    longer = draw(st.sampled_from([1.0, 4.0]))
+    updates = np.array([name.startswith("update") for name in graph.operation_names])
+    graph = dataclasses.replace(
+        graph, durations_s=np.where(updates[:, None], longer, 1.0) * graph.durations_s
+    )
+    network = Network(
+        bandwidth_bps=1000.0,
+        num_workers=draw(st.integers(1, 4)),
+        num_servers=draw(st.integers(1, min(2, graph.num_parameters))),
+        parse_s=draw(st.sampled_from([0.0, 0.5])),
+    )
+    return graph, draw(strategies.plans(graph)), network
+
+
+@given(trained(), st.booleans(), st.data())
+@examples(100)
+def test_updates_that_wait_for_commits_are_the_naive_twins(
+    case: tuple[StepGraph, Plan, Network], synchronous: bool, data: st.DataObject
+) -> None:
+    graph, plan, network = case
+    # Nobody alike: who comes first of those that come at one instant is nobody's business.
+    speeds = (1.0, 0.83, 1.31, 0.57)[: network.num_workers]
+    needed = data.draw(st.integers(1, network.num_workers)) if synchronous else 0
+    ends, expected = both(
+        jittered(graph, 2),
+        plan,
+        network,
+        steps=4,
+        seed=data.draw(st.integers(0, 9)),
+        speeds=speeds,
+        needed=needed,
+        commits=True,
+        joined=False,
     )
     assert ends == pytest.approx(expected, rel=1e-9)
 

@@ -44,7 +44,7 @@ def _options(window_bytes: int) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),  # it would put an estimate in place of the window
         ("grpc.http2.lookahead_bytes", window_bytes),
         ("grpc.http2.max_frame_size", min(window_bytes, _LARGEST_FRAME_BYTES)),
-        ("grpc.enable_http_proxy", 0),  # which leads out of a cluster, not from one of its machines to another
+        ("grpc.enable_http_proxy", 0),  # it leads out of a cluster, not from one machine to another
     ]
 
 

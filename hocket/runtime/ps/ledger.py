@@ -12,8 +12,11 @@ Synchronous Parallel Parameter Server (2013).
 
 Differs from the papers
 -----------------------
-* A contribution counts once its worker's optimizer has stepped, not when it arrives: learning rates and the
-  factor that clips are known only then.
+* A contribution counts once its worker's optimizer has stepped, not when it arrives. Only then does the
+  script say with which learning rates and which factor that clips, and that there is a step at all: it may
+  leave one out (a loss that is no number), change gradients, or fail before, and what an update has done to a
+  value and its optimizer's state cannot be taken back. So a step's updates do not hide behind its backward
+  pass; ``hocket predict --updates commit`` says what that costs.
 * Staleness counts steps that are applied, on each server for itself.
 """
 

@@ -232,8 +232,8 @@ class ServedTraining(Passes):
         for p in (p for group in self.optimizer.param_groups for p in group["params"]):
             if p not in self._index and p.grad is not None:
                 raise HocketError(
-                    f"{self._shown(p)} has a gradient, but was not trained when hocket.distribute was called, so"
-                    " no server holds it; unfreeze it, and add it to the optimizer, before that"
+                    f"{self._shown(p)} has a gradient, but was not trained when hocket.distribute was called,"
+                    " so no server holds it; unfreeze it, and add it to the optimizer, before that"
                 )
 
     def _shown(self, p: Parameter) -> str:

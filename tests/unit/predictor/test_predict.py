@@ -108,6 +108,34 @@ def test_parsing_takes_the_receivers_time() -> None:
     assert by_bytes.step_s == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_updates_that_wait_for_the_commit(mode: Any) -> None:
+    # a 0-1, b 1-2; f a 1-3, f b 3-5, b b 5-7, push b 7-8, b a 7-9, push a 9-10; u b 8-9.5, u a 10-11.5
+    graph = layers(compute_s=2.0, update_s=1.5)
+    assert one(graph, mode=mode).step_s == pytest.approx(11.5)
+    # Committed at 9: u b 9-10.5, u a 10.5-12
+    assert one(graph, mode=mode, updates="commit").step_s == pytest.approx(12.0)
+    shown = trace(graph, NETWORK, workers=1, servers=1, mode=mode, updates="commit", steps=4, skip=1)
+    assert "commit" in {span.name for span in shown.spans}
+
+
+def test_asynchronous_workers_that_commit_share_a_servers_processor() -> None:
+    graph, free = layers(update_s=1.0), Network(bandwidth_bps=1e15)
+    options = {"workers": [2], "steps": 1, "skip": 0}
+    # b b is over at 3, all operations at 4; each worker's updates take 2 s.
+    assert one(graph, free, **options).step_s == pytest.approx(5.0)
+    assert one(graph, free, updates="commit", **options).step_s == pytest.approx(8.0)
+    many = one(graph, free, workers=[8], updates="commit", steps=200)
+    assert many.bottleneck == "server processors"
+    assert many.throughput == pytest.approx(10 / 2.0, rel=0.02)
+
+
+def test_a_commit_is_one_of_steps_that_do_not_overlap() -> None:
+    for options in ({"policy": "ddp"}, {"mode": "sync", "barrier": "parameter"}):
+        with pytest.raises(HocketError, match="updates 'commit': only for parameter servers"):
+            one(layers(), workers=[2], updates="commit", **options)
+
+
 def test_speeds_and_slower_links_and_background() -> None:
     graph = layers(update_s=0.0)
     assert one(graph, machines=Machines(speeds=(0.5,))).step_s == pytest.approx(
