@@ -47,7 +47,10 @@ class Outbox:
             self._changed.notify()
 
     def put_last(self, transfer: Handover) -> None:
-        """Something without a rank, that goes behind all that has been put; then the outbox is closed."""
+        """Something without a rank, that goes behind all that has been put; then the outbox is closed.
+
+        Nothing else is going to be put: what waited for an earlier rank goes without it.
+        """
         with self._changed:
             self._last = transfer
             self._changed.notify()
@@ -85,4 +88,4 @@ class Outbox:
         if not self._ready:
             return self._last is not None
         step, rank, _ = self._ready[0]
-        return not self._strict or rank == self._counter.get(step, 0)
+        return not self._strict or self._last is not None or rank == self._counter.get(step, 0)

@@ -46,6 +46,13 @@ def test_a_strict_order_waits_for_the_rank_whose_turn_it_is() -> None:
     assert went == [(0, 0), (0, 1), (0, 2), "end"]
 
 
+def test_what_waits_for_a_rank_that_never_comes_goes_before_the_last() -> None:
+    outbox = Outbox(strict=True)
+    putting(outbox, (0, 0), (1, 2), (1, 1))
+    outbox.put_last(lambda: "end")
+    assert taken(outbox) == [(0, 0), (1, 1), (1, 2), "end"]
+
+
 def test_a_preference_does_not_wait() -> None:
     outbox = Outbox(strict=False)
     putting(outbox, (0, 2))
