@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -21,6 +22,8 @@ from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
 
 _FAREWELL_S = 2.0
+_SHORT_S = 0.1
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Server:
@@ -66,8 +69,13 @@ class Server:
         while True:
             try:
                 connected, address = self._listener.accept()
-            except OSError:
-                return  # closed
+            except ConnectionError:
+                continue  # whoever called has gone already
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    return  # closed
+                time.sleep(_SHORT_S)  # for some of what this machine is short of to come back
+                continue
             threading.Thread(
                 target=self._greet, args=[connected, address], name="hocket-greet", daemon=True
             ).start()

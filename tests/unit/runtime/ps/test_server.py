@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.launch import Rule
+from hocket.launch import Job, Rule
 from hocket.launch.control import Guest, connect
 from hocket.runtime.ps.messages import Lay, Piece
 from hocket.runtime.ps.peer import Peer
-from hocket.runtime.ps.server import _listening
+from hocket.runtime.ps.server import Server, _listening
 from hocket.runtime.ps.spec import TensorSpec
 from hocket.runtime.ps.transport import Header, Kind
 from tests.multiprocess.setups import batch
 from tests.multiprocess.test_serving import OPTIMIZERS, Layers, made, step
-from tests.serving import served
+from tests.serving import TOKEN, served
 
 
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
@@ -32,6 +33,21 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
             _listening(("127.0.0.1", port))
     with pytest.raises(HocketError, match=r"cannot listen at nowhere\.invalid:1"):
         _listening(("nowhere.invalid", 1))
+
+
+def test_a_caller_that_has_gone_or_a_lack_of_files_leaves_a_server_listening() -> None:
+    class Listener:
+        errors: ClassVar = [ConnectionAbortedError(), OSError(errno.EMFILE, ""), OSError(errno.EBADF, "")]
+
+        def getsockname(self) -> tuple[str, int]:
+            return "127.0.0.1", 1
+
+        def accept(self) -> Any:
+            raise self.errors.pop(0)
+
+    job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
+    Server(job, 0, cast(Any, Listener()))._accept()
+    assert not Listener.errors
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
