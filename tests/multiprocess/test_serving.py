@@ -336,6 +336,31 @@ def test_buffers_that_a_module_replaces_are_worker_0s_too() -> None:
     assert torch.equal(server.exchange.values.shard.state[0], expected)
 
 
+class Mixed(nn.Module):
+    """Parameters of several types, one of them a single number, and a complex buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.half = nn.Linear(192, 8, dtype=torch.bfloat16)
+        self.double = nn.Linear(8, 5, dtype=torch.float64)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = torch.view_as_real(torch.view_as_complex(x.flatten(1).view(-1, 24, 4, 2)) * self.turns)
+        return self.double(self.half(turned.flatten(1).bfloat16()).double()) * self.scale
+
+
+def test_parameters_of_several_types() -> None:
+    expected = alone(OPTIMIZERS["adam"], steps=6, workers=1, make=Mixed).state_dict()
+    with served(Rule(mode="async"), servers=2) as job:
+        (state,) = trained(job, [made(Mixed)], OPTIMIZERS["adam"], steps=6)
+    assert equal(state, expected)
+    with served(SYNC2, servers=3) as job:
+        states = trained(job, [made(Mixed), Mixed()], OPTIMIZERS["adam"], steps=6)
+    assert equal(states[0], states[1])
+
+
 def test_shared_frozen_unused_and_functional_parameters() -> None:
     models = [made(Small), Small()]
 

@@ -16,8 +16,8 @@ from hocket.runtime.optimizers import PARAMETER_WISE
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        torch.bfloat16, torch.bool, torch.float16, torch.float32, torch.float64, torch.int8, torch.int16,
-        torch.int32, torch.int64, torch.uint8,
+        torch.bfloat16, torch.bool, torch.complex64, torch.complex128, torch.float16, torch.float32,
+        torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
     )
 }  # fmt: skip
 _OPTIMIZERS = {cls.__name__: cls for cls in PARAMETER_WISE}
