@@ -231,6 +231,36 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
         assert equal(states[0], expected[0])
 
 
+@pytest.mark.slow
+def test_what_is_due_when_everybody_has_finished_is_kept_however_long_it_takes(tmp_path: Path) -> None:
+    """As with a slow disk: longer than any wait of our own for the end."""
+
+    def work(worker: int) -> None:
+        model = made(Layers)
+        own = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, own)
+        step(model, own, *batch(worker, 0))
+        model.hocket.flush()
+        values = job.servers[0].exchange.values
+        update, waits_s = values.update, [11.0]
+
+        def slowly(*given: Any) -> None:
+            time.sleep(waits_s.pop() if waits_s else 0.0)
+            update(*given)
+
+        values.update = slowly  # type: ignore[method-assign]
+        step(model, own, *batch(worker, 1))
+        model.hocket._training.client.finish()
+
+    with served(Rule(mode="async"), checkpoint=str(tmp_path)) as job:
+        job.on_workers(work)
+    (server,) = job.servers
+    kept = server.exchange.values.checkpoint
+    assert kept is not None
+    assert kept.applied.steps == [[2] * len(server.exchange.shard.parameters)]
+    assert job.statuses == [0]
+
+
 # Files.
 
 

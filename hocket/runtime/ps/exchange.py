@@ -60,7 +60,7 @@ class Exchange:
     def close(self) -> None:
         """Run no more updates than are due; the training is over."""
         if self.spec is not None:
-            self._updates.close()
+            self._updates.close(self.job.timeout_s)
 
     @property
     def addresses(self) -> list[str]:

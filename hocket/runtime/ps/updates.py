@@ -18,7 +18,6 @@ from hocket.runtime.ps.shard import Gradient, mean_gradient
 from hocket.runtime.ps.values import Values
 
 _KEPT_LABELS = 3
-_END_S = 10.0
 
 
 class _Run(NamedTuple):
@@ -55,12 +54,12 @@ class Updates:
         self._thread = threading.Thread(target=self._update, name="hocket-update", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Run what is due, and then no more; not to be called with the lock."""
+    def close(self, timeout_s: float) -> None:
+        """Run what is due, which may take so long, and then no more; not to be called with the lock."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(_END_S)
+        self._thread.join(timeout_s)
         self._values.close()
 
     @property
