@@ -183,6 +183,73 @@ def test_one_asynchronous_worker_is_sequential_training_bit_by_bit(optimizer: st
     assert equal(state, expected)
 
 
+class Flat(nn.Module):
+    """Two matrices, which every optimizer takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(192, 8, bias=False), nn.Tanh(), nn.Linear(8, 5, bias=False)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ASGD", {"t0": 2}),
+        ("Adadelta", {"foreach": True}),
+        ("Adafactor", {}),
+        ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+        ("Adam", {"amsgrad": True}),
+        ("Adam", {"foreach": True}),
+        ("Adam", {"fused": True}),
+        ("AdamW", {"maximize": True}),
+        ("Adamax", {}),
+        ("Muon", {}),
+        ("NAdam", {"decoupled_weight_decay": True}),
+        ("RAdam", {}),
+        ("RMSprop", {"centered": True, "momentum": 0.9}),
+        ("Rprop", {}),
+        ("SGD", {"momentum": 0.9, "nesterov": True, "foreach": True}),
+    ],
+)
+def test_every_optimizer_steps_on_servers_as_it_does_alone(name: str, options: dict[str, Any]) -> None:
+    """With settings of a group's own, and rates that change from step to step."""
+    if not hasattr(torch.optim, name):
+        pytest.skip(f"this torch has no {name}")
+
+    def train(worker: int, model: nn.Module, whole: bool) -> dict[str, torch.Tensor]:
+        first, last = model.parameters()
+        groups = [{"params": [first]}, {"params": [last], "lr": 0.003, "weight_decay": 0.05}]
+        optimizer = getattr(torch.optim, name)(groups, lr=0.01, **options)
+        if not whole:
+            job.train(worker, model, optimizer)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        for number in range(6):
+            step(model, optimizer, *batch(worker, number))
+            schedule.step()
+        kept = optimizer.state_dict()["state"]
+        state = copy.deepcopy(model.state_dict())
+        if not whole:
+            model.hocket.detach()
+        return state | {
+            f"{k}/{key}": torch.as_tensor(v)
+            for k, each in kept.items()
+            for key, v in each.items()
+            if v is not None
+        }
+
+    expected = train(0, made(Flat), True)
+    with served(Rule(mode="async"), servers=2) as job:
+        (state,) = job.on_workers(lambda worker: train(worker, made(Flat), False))
+    assert state.keys() == expected.keys()
+    assert equal(state, expected)
+
+
 @pytest.mark.parametrize(
     "rule",
     [
