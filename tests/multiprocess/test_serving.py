@@ -514,6 +514,33 @@ def test_loops_that_users_of_one_process_have(loop: Any, optimizer: str) -> None
     assert equal(states[0], states[1])
 
 
+class Double(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.double())
+
+
+def test_clipping_is_as_exact_as_the_gradients_are() -> None:
+    def run(model: nn.Module, worker: int, whole: bool) -> dict[str, torch.Tensor]:
+        optimizer = OPTIMIZERS["momentum"](model)
+        if not whole:
+            job.train(worker, model, optimizer)
+        for number in range(4):
+            clipping(model, optimizer, worker, number, whole)
+        state = copy.deepcopy(model.state_dict())
+        if not whole:
+            model.hocket.detach()
+        return state
+
+    expected = run(made(Double), 0, True)
+    with served(SYNC2) as job:
+        states = job.on_workers(lambda worker: run(made(Double), worker, False))
+    assert close(states[0], expected, 1e-13)
+
+
 def test_training_goes_on_from_a_state_dict() -> None:
     expected = alone(OPTIMIZERS["adam"]).state_dict()
     begun = alone(OPTIMIZERS["adam"], steps=8)

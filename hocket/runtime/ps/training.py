@@ -247,7 +247,8 @@ class ServedTraining(Passes):
                 " norm to clip by; clip by value, or train without --backup"
             )
         self._leave()
-        norms = torch.tensor(self.client.norms(norm_type), dtype=torch.float32)
+        dtype = functools.reduce(torch.promote_types, {p.dtype for p in self._parameters})
+        norms = torch.tensor(self.client.norms(norm_type), dtype=dtype)
         norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)
         if error_if_nonfinite and not norm.isfinite():
             raise RuntimeError(
