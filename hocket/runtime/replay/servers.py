@@ -117,4 +117,6 @@ class WorkersSide:
     ) -> None:
         if direction == "pull":
             for place in frame.parameters:
-                self._mailbox.came(self._client.homes.of[server][place])
+                parameter = self._client.homes.of[server][place]
+                if self._client.has(parameter):  # with its last slice
+                    self._mailbox.came(parameter)

@@ -7,11 +7,12 @@ import time
 import pytest
 
 from hocket.errors import HocketError
-from hocket.graph import Plan, StepGraph
+from hocket.graph import ParameterRow, Plan, Pull, Push, StepGraph
 from hocket.launch import Job, Rule
 from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.worker import Gradients, replay_with_servers
 from tests import strategies
+from tests.serving import served
 from tests.unit.runtime.jumping_clock import JumpingClock, Timetable
 
 SIZES = {"a": 100, "b": 300, "c": 200}
@@ -74,6 +75,34 @@ def test_a_parameter_without_a_gradient_is_refused() -> None:
     job = Job(address="127.0.0.1:1", token="of this test alone", rule=Rule())
     with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
         replay_with_servers(graph, plan, job, worker=0, steps=1)
+
+
+def test_a_sliced_parameter_has_come_with_its_last_slice() -> None:
+    rows = [ParameterRow(name=name, shape=[60], dtype="float32", bytes=240) for name in ("a", "b")]
+    graph = strategies.step(
+        rows,
+        [
+            strategies.operation("f a", 0.001, reads=["a"]),
+            strategies.operation("f b", 0.001, inputs=["f a"], reads=["b"]),
+            strategies.operation("b b", 0.001, inputs=["f b"], produces=["b"], phase="backward"),
+            strategies.operation("b a", 0.001, inputs=["b b"], produces=["a"], phase="backward"),
+        ],
+    )
+    plan = Plan(
+        policy="sliced",
+        model="toy",
+        architecture="ps",
+        pulls=(Pull(parameters=("a",), priority=0, chunks=3), Pull(parameters=("b",), priority=1)),
+        pushes=(Push(parameters=("b",), chunks=2), Push(parameters=("a",))),
+        compute_order=None,
+        barrier="parameter",
+    )
+    with served(Rule(mode="async", barrier="parameter")) as job:
+        replay = replay_with_servers(graph, plan, job.job, worker=0, steps=5)
+    assert job.statuses == [0]
+    assert len(replay.ends_s) == 5
+    counts = job.servers[0].exchange.ledger.counts
+    assert counts.applied == counts.received == 5 * 2
 
 
 def test_what_does_not_come_is_said() -> None:
