@@ -100,7 +100,10 @@ def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
 
 
 class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Leads callers who say ``secret`` to ``methods``, and sends others away before any message is read."""
+    """Leads callers who say ``secret`` to ``methods``, and sends others away before any message is read.
+
+    What others have sent by then, a window at most, is thrown away.
+    """
 
     def __init__(self, methods: dict[str, Any], secret: str) -> None:
         self._methods, self._secret = methods, secret
