@@ -408,14 +408,14 @@ class Mixed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.half = nn.Linear(192, 8, dtype=torch.bfloat16)
-        self.double = nn.Linear(8, 5, dtype=torch.float64)
+        self.coarse = nn.Linear(192, 8, dtype=torch.bfloat16)
+        self.fine = nn.Linear(8, 5, dtype=torch.float64)
         self.scale = nn.Parameter(torch.tensor(1.5))
         self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         turned = torch.view_as_real(torch.view_as_complex(x.flatten(1).view(-1, 24, 4, 2)) * self.turns)
-        return self.double(self.half(turned.flatten(1).bfloat16()).double()) * self.scale
+        return self.fine(self.coarse(turned.flatten(1).bfloat16()).double()) * self.scale
 
 
 def test_parameters_of_several_types() -> None:
@@ -536,8 +536,9 @@ def test_clipping_is_as_exact_as_the_gradients_are() -> None:
         return state
 
     expected = run(made(Double), 0, True)
+    models = [made(Double), made(Double)]
     with served(SYNC2) as job:
-        states = job.on_workers(lambda worker: run(made(Double), worker, False))
+        states = job.on_workers(lambda worker: run(models[worker], worker, False))
     assert close(states[0], expected, 1e-13)
 
 
