@@ -192,7 +192,8 @@ def predict(
     skip: Skip = 3,
     transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
     window: Annotated[
-        str | None, typer.Option(help="HTTP/2's, which gRPC is given and predicted by: 28MB, or off; else 28MB.")
+        str | None,
+        typer.Option(help="HTTP/2's, which gRPC is given and predicted by: 28MB, or off; else 28MB."),
     ] = None,
     timeout: Timeout = "28800s",
     seed: options.Seed = 0,

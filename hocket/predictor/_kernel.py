@@ -85,8 +85,9 @@ def run(
     touched, num_touched = np.empty(2 * len(queue) + 2 * num_lanes, np.int64), np.zeros(1, np.int64)
 
     # Of each server: the lane whose turn it is, -1 for none, and those that wait for theirs, in a ring.
-    turn_of, first_waiting = np.full(num_servers, -1, np.int64), np.zeros(num_servers, np.int64)
-    num_waiting, waiting_lanes = np.zeros(num_servers, np.int64), np.empty((num_servers, num_workers), np.int64)
+    turn_of = np.full(num_servers, -1, np.int64)
+    waiting_lanes = np.empty((num_servers, num_workers), np.int64)
+    first_waiting, num_waiting = np.zeros(num_servers, np.int64), np.zeros(num_servers, np.int64)
 
     # Streams: pulls of (w, s) are channel w M + s, pushes W M further on.
     num_pairs = num_workers * num_servers
@@ -340,11 +341,14 @@ def run(
                 begins[num_begins] = w
                 num_begins += 1
                 continue
-            if w >= 0 and in_turn[node]:
-                if head[lane] == tail[lane] or not in_turn[queue[head[lane]] & 0xFFFFFF]:
-                    turns = (turn_of, waiting_lanes, first_waiting, num_waiting)
-                    touched[num_touched[0]] = give_turn(lane, lane_of[node] - 1, turns)
-                    num_touched[0] += 1
+            if (
+                w >= 0
+                and in_turn[node]
+                and (head[lane] == tail[lane] or not in_turn[queue[head[lane]] & 0xFFFFFF])
+            ):
+                turns = (turn_of, waiting_lanes, first_waiting, num_waiting)
+                touched[num_touched[0]] = give_turn(lane, lane_of[node] - 1, turns)
+                num_touched[0] += 1
             if now > log_from_s and since[lane] < log_to_s and logged < len(log_node):
                 log_worker[logged], log_node[logged] = w, node
                 log_start[logged], log_end[logged] = since[lane], now
