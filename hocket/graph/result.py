@@ -28,8 +28,9 @@ _NOT_NEGATIVE = (
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """One policy on one network: the keys of ``simulate --json``; times in seconds.
 
-    ``iteration_s`` is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are per
-    step of one worker, ``rho`` = N / C, ``overlap`` = (N + C - T) / min(N, C), ``utilization`` = C / T;
+    ``iteration_s`` (T) is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are
+    per step of one worker, ``rho`` = N / C, ``overlap`` = (N + C - T) / min(N, C), ``utilization`` = C / T.
+    Where steps overlap, C and N are what ran in the measured time, so that neither exceeds T;
     ``status`` is "optimal" or "feasible" where the planner proves optima, else empty;
     ``straggler_fraction`` is the mean over steps of the longest wait of any worker for the last one, as a
     fraction of the step; ``bound_s`` is a proven lower limit of ``iteration_s``; ``throughput`` counts

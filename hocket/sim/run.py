@@ -14,6 +14,7 @@ from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.sim import _kernel
 from hocket.sim.allreduce import lower_reduced_step, reduced_step
+from hocket.sim.busy import busy_s
 from hocket.sim.channels import alike_links
 from hocket.sim.lowered import Floats, Lowered
 from hocket.sim.parameter_server import server_step
@@ -23,7 +24,7 @@ from hocket.sim.slices import sliced
 # Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing
 # follows, are left out.
 WARM_UP_STEPS = 8
-_COOL_DOWN_STEPS = 2
+COOL_DOWN_STEPS = 2
 # Overlapping steps are simulated in one go, up to this many items at a time: some 20 bytes each, or 45.
 _LARGEST_RUN = 20_000_000
 
@@ -46,12 +47,18 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
 
 @dataclass(frozen=True)
 class Step:
-    """One simulated step: its window, the wait of its first worker for its last, and what was drawn."""
+    """One simulated step: its window, the wait of its first worker for its last, and what was drawn.
+
+    ``compute_s``: for how long processors compute in the window, the mean over workers; ``communication_s``:
+    for how long reductions occupy the network in it; of parameter servers, what a whole step transfers.
+    """
 
     start_s: float
     end_s: float
     wait_s: float
     samples: Indices
+    compute_s: float
+    communication_s: float
 
 
 class Run:
@@ -77,24 +84,39 @@ class Run:
         self._items = lowered.num_items(self._workers)
         self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
         self._route, self._capacity_bps = _links(lowered, topology)
-        self.compute_s = lowered.durations_s.sum(axis=1)
         self.start, self.end = np.empty(0), np.empty(0)
         self._stopped, self._went_on = np.empty(0), np.empty(0)
 
     def steps(self, iterations: int) -> Iterator[Step]:
         """The measured steps, one after the other."""
+        whole_s = self._lowered.durations_s.sum(axis=1)
         if self._lowered.done < 0:
             for k in range(iterations):
                 samples = self._simulate(k, 1)[0]
                 ends = self._worker_ends()
-                yield Step(0.0, float(self.end.max(initial=0.0)), float(ends.max() - ends.min()), samples)
+                yield Step(
+                    start_s=0.0,
+                    end_s=float(self.end.max(initial=0.0)),
+                    wait_s=float(ends.max() - ends.min()),
+                    samples=samples,
+                    compute_s=float((whole_s[samples] / self._speeds).mean()),
+                    communication_s=self._lowered.communication_s,
+                )
             return
         for first, count in self._blocks(iterations):
-            drawn = self._simulate(first, WARM_UP_STEPS + count + _COOL_DOWN_STEPS)
-            done = self.done()
-            for k in range(WARM_UP_STEPS, WARM_UP_STEPS + count):
-                before, ends = done[k - 1].max(), done[k]
-                yield Step(float(before), float(ends.max()), float(ends.max() - ends.min()), drawn[k])
+            drawn = self._simulate(first, WARM_UP_STEPS + count + COOL_DOWN_STEPS)
+            done = self.done()[WARM_UP_STEPS - 1 : WARM_UP_STEPS + count]
+            edges_s = done.max(axis=1)
+            compute_s, communication_s = self._busy_s(edges_s)
+            for k in range(count):
+                yield Step(
+                    start_s=float(edges_s[k]),
+                    end_s=float(edges_s[k + 1]),
+                    wait_s=float(edges_s[k + 1] - done[k + 1].min()),
+                    samples=drawn[WARM_UP_STEPS + k],
+                    compute_s=float(compute_s[k]),
+                    communication_s=float(communication_s[k]),
+                )
 
     def window(self, k: int, iterations: int) -> tuple[Floats, Floats, float, float]:
         """Start and end of all that measured step k may show, and the step's own window.
@@ -105,7 +127,7 @@ class Run:
             self._simulate(k, 1)
             return *self._turns(), 0.0, float(self.end.max(initial=0.0))
         first, count = next((f, c) for f, c in self._blocks(iterations) if f <= k < f + c)
-        self._simulate(first, WARM_UP_STEPS + count + _COOL_DOWN_STEPS)
+        self._simulate(first, WARM_UP_STEPS + count + COOL_DOWN_STEPS)
         done = self.done().max(axis=1)
         here = WARM_UP_STEPS + k - first
         return *self._turns(), float(done[here - 1]), float(done[here])
@@ -122,7 +144,7 @@ class Run:
         return steps[:, self._lowered.done + per_worker * np.arange(self._workers)]
 
     def _blocks(self, iterations: int) -> Iterator[tuple[int, int]]:
-        size = max(1, min(iterations, _LARGEST_RUN // self._items - WARM_UP_STEPS - _COOL_DOWN_STEPS))
+        size = max(1, min(iterations, _LARGEST_RUN // self._items - WARM_UP_STEPS - COOL_DOWN_STEPS))
         for first in range(0, iterations, size):
             yield first, min(size, iterations - first)
 
@@ -157,6 +179,23 @@ class Run:
         )
         assert completed == len(self.end), "a plan that passed its checks cannot deadlock"
         return samples
+
+    def _busy_s(self, edges_s: Floats) -> tuple[Floats, Floats]:
+        """Seconds of computing (the mean over workers) and of communication in each of the windows."""
+        lowered = self._lowered
+        start, end = self.start.reshape(-1, self._items), self.end.reshape(-1, self._items)
+
+        def within(first: int, count: int) -> Floats:
+            items = slice(first, first + count)
+            found: Floats = busy_s(start[:, items], end[:, items], edges_s)
+            return found
+
+        num_ops = lowered.durations_s.shape[1]
+        of_workers = lowered.program.num_globals + lowered.num_locals * np.arange(self._workers)
+        computing_s = np.array([within(first, num_ops) for first in of_workers.tolist()])
+        if lowered.program.num_servers == 0:
+            return computing_s.mean(axis=0), within(0, lowered.global_durations_s.shape[1])
+        return computing_s.mean(axis=0), np.full(len(edges_s) - 1, lowered.communication_s)
 
     def _turns(self) -> tuple[Floats, Floats]:
         """Start and end of each turn of the last run's items, (turns, steps, S)."""

@@ -22,7 +22,8 @@ from hocket.sim.spans import timeline_of
 class Result:
     """What :func:`simulate` found.
 
-    ``row``: the figures. ``computes_s`` (iterations,): each step's compute time, the mean over workers.
+    ``row``: the figures. ``computes_s`` (iterations,): each step's compute time, the mean over workers;
+    where steps overlap, what they computed from the end of the step before to the end of this one.
     ``timeline``: the step of median length, if it was asked for.
     """
 
@@ -48,9 +49,9 @@ def simulate(
     draws what a framework without order leaves to chance: each worker's order of pulls (TensorFlow's
     behaviour, TicTac section 2.2), for AllReduce its order of operations (Caramel section 3.3). Steps that
     overlap (AllReduce, a barrier per parameter) are measured in their steady state, from the end of one
-    step's operations to the end of the next one's. Under a window (``network.window_bytes``) transfers of
-    parameter servers line up as the throughput-prediction paper has them (section 3.2.2). ``progress`` is
-    called with steps done and steps in all.
+    step's operations to the end of the next one's, and so is what they compute and reduce. Under a window
+    (``network.window_bytes``) transfers of parameter servers line up as the throughput-prediction paper has
+    them (section 3.2.2). ``progress`` is called with steps done and steps in all.
 
     Raises
     ------
@@ -72,15 +73,18 @@ def simulate(
             progress(len(steps), iterations)
     seconds = np.array([step.end_s - step.start_s for step in steps])
     waits = np.array([step.wait_s for step in steps])
-    compute_s = np.array([run.compute_s[step.samples].mean() for step in steps])
+    compute_s = np.array([step.compute_s for step in steps])
     bound_s = float(np.mean([bound.of(step.samples) for step in steps]))
     iteration_s, compute = float(seconds.mean()), float(compute_s.mean())
     communication = lowered.communication_s
     occupied_s = lowered.occupied_apart_s if random_order else lowered.occupied_s
     bound_s = max(bound_s, occupied_s, compute + lowered.parse_s)
     if lowered.done >= 0:
-        # Where steps overlap the limit is one of long runs; a few of them can fall below it.
-        bound_s = min(bound_s, iteration_s)
+        # Where steps overlap, limits are those of long runs: a few of these steps can take less time, and
+        # nothing is busy for longer than that.
+        compute = min(compute, iteration_s)
+        communication = min(float(np.mean([step.communication_s for step in steps])), iteration_s)
+        bound_s = min(max(bound_s, communication), iteration_s)
     assert bound_s <= iteration_s * (1 + 1e-9), "a bound above what was simulated is no bound"
     row = ResultRow(
         policy=plan.policy,

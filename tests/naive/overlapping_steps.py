@@ -152,6 +152,24 @@ def reduction_steps(
 
     ``samples[k][w]``: which measured step worker w repeats in step k; ``speeds[w]``: how fast it computes.
     """
+    return reduction_run(graph, plan, network, samples, speeds)[0]
+
+
+def busy_s(ran: Sequence[tuple[Item, float]], kind: str, from_s: float, to_s: float) -> float:
+    """For how long items called ``kind`` run between two moments; ``ran``: items with their ends."""
+    return sum(
+        max(0.0, min(end, to_s) - max(end - item.work, from_s)) for item, end in ran if item.name[0] == kind
+    )
+
+
+def reduction_run(
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    samples: Sequence[Sequence[int]],
+    speeds: Sequence[float] | None = None,
+) -> tuple[list[float], list[tuple[Item, float]]]:
+    """What :func:`reduction_steps` returns, and every operation and reduction with when it ended."""
     speeds = speeds or [1.0] * network.num_workers
     ops = range(graph.num_operations)
     names = list(graph.parameter_names)
@@ -206,9 +224,10 @@ def reduction_steps(
                 work = float(graph.durations_s[i, samples[k][worker]]) / speeds[worker]
                 items.append(Item(operation(k, worker, i), ("worker", worker), rank, work, needs))
     end = ends(items, network)
-    return [
+    over = [
         max(end[operation(k, worker, i)] for worker in workers for i in main) for k in range(len(samples))
     ]
+    return over, [(item, end[item.name]) for item in items]
 
 
 def server_steps(
@@ -225,6 +244,19 @@ def server_steps(
     ``samples[k][w]``: which measured step worker w repeats in step k; ``server_samples[k]``: which one the
     servers do. Pulls are whole: the plan has no chunks. ``speeds``, ``topology``: as of ``simulate_step``.
     """
+    return server_run(graph, plan, network, samples, server_samples, speeds, topology)[0]
+
+
+def server_run(
+    graph: StepGraph,
+    plan: Plan,
+    network: Network,
+    samples: Sequence[Sequence[int]],
+    server_samples: Sequence[int],
+    speeds: Sequence[float] | None = None,
+    topology: Topology | None = None,
+) -> tuple[list[float], list[tuple[Item, float]]]:
+    """What :func:`server_steps` returns, and everything that ran with when it ended."""
     speeds = speeds or [1.0] * network.num_workers
     parses = network.parse_s > 0 or network.parse_s_per_byte > 0
     ops = range(graph.num_operations)
@@ -339,6 +371,7 @@ def server_steps(
                     if parses:
                         items.append(parsed("push", k, worker, server, b, own))
     end = ends(items, network, topology)
-    return [
+    over = [
         max(end[name] for worker in workers for name in begun(k + 1, worker)) for k in range(len(samples))
     ]
+    return over, [(item, end[item.name]) for item in items]

@@ -15,8 +15,16 @@ from hocket.graph import Plan, Reduction, StepGraph
 from hocket.graph.csr import Csr
 from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
-from hocket.sim.run import WARM_UP_STEPS, Run, lower
-from tests.naive.overlapping_steps import reduction_steps, server_steps, updates_of
+from hocket.sim import simulate
+from hocket.sim.run import COOL_DOWN_STEPS, WARM_UP_STEPS, Run, lower
+from tests.naive.overlapping_steps import (
+    busy_s,
+    reduction_run,
+    reduction_steps,
+    server_run,
+    server_steps,
+    updates_of,
+)
 from tests.strategies import examples, networks, plans, reduction_plans, steps, topologies
 
 MEASURED = 3
@@ -97,6 +105,53 @@ def test_so_they_do_with_workers_and_links_that_differ(data: st.DataObject) -> N
     over, samples, server_samples = simulated(graph, plan, network, speeds=speeds, topology=topology)
     naive = server_steps(graph, plan, network, samples, server_samples, speeds, topology)
     assert over == pytest.approx(naive, abs=1e-6)
+
+
+@given(st.data())
+@examples(100)
+def test_a_few_reduced_steps_are_as_busy_as_the_naive_twin_says(data: st.DataObject) -> None:
+    graph, network = data.draw(small_steps()), data.draw(reducing())
+    if alike := data.draw(st.booleans()):
+        graph = replace(graph, durations_s=graph.durations_s[:, :1])
+    plan, iterations = data.draw(reduction_plans(graph)), data.draw(st.integers(1, 5))
+    row = simulate(graph, plan, network, iterations=iterations).row
+    samples, _ = drawn(graph, plan, network, iterations)
+    over, ran = reduction_run(graph, plan, network, samples)
+    window = over[WARM_UP_STEPS - 1], over[WARM_UP_STEPS - 1 + iterations]
+    computing_s = busy_s(ran, "operation", *window) / network.num_workers
+    assert row.compute_s == pytest.approx(computing_s / iterations, abs=1e-6)
+    assert row.communication_s == pytest.approx(busy_s(ran, "reduction", *window) / iterations, abs=1e-6)
+    assert 0.0 <= row.utilization <= 1.0
+    assert row.overlap <= 1.0 + 1e-9
+    # Where all workers do the same, they compute or reduce at any time; else some may only wait for others.
+    assert row.overlap >= -1e-9 or not alike
+
+
+@given(st.data())
+@examples(60)
+def test_so_are_a_few_steps_with_a_barrier_per_parameter(data: st.DataObject) -> None:
+    graph = data.draw(small_steps())
+    network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
+    plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
+    iterations = data.draw(st.integers(1, 5))
+    row = simulate(graph, plan, network, iterations=iterations).row
+    samples, server_samples = drawn(graph, plan, network, iterations)
+    over, ran = server_run(graph, plan, network, samples, server_samples)
+    window = over[WARM_UP_STEPS - 1], over[WARM_UP_STEPS - 1 + iterations]
+    computing_s = busy_s(ran, "operation", *window) / network.num_workers
+    assert row.compute_s == pytest.approx(computing_s / iterations, abs=1e-6)
+    assert 0.0 <= row.utilization <= 1.0
+    assert row.communication_s <= row.iteration_s
+    assert row.overlap <= 1.0 + 1e-9
+
+
+def drawn(
+    graph: StepGraph, plan: Plan, network: Network, iterations: int
+) -> tuple[list[list[int]], list[int]]:
+    """Which samples workers and servers repeat where so many steps are measured, and in those around them."""
+    run = Run(lower(graph, plan, network), seed=0, random_order=False)
+    draws = [run.draw(k) for k in range(WARM_UP_STEPS + iterations + COOL_DOWN_STEPS)]
+    return [samples.tolist() for samples, _ in draws], [sample for _, sample in draws]
 
 
 @given(st.data())
