@@ -2,7 +2,7 @@
 
 from hocket.network.collectives import choose_pattern, collective_cost, patterns_of, pipelined_s, reduction_s
 from hocket.network.file import NetworkFile, load_network, save_network
-from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern, check_window
+from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern, check_exchange, check_window
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration
@@ -15,6 +15,7 @@ __all__ = [
     "Pattern",
     "Topology",
     "assign_servers",
+    "check_exchange",
     "check_window",
     "choose_pattern",
     "collective_cost",

@@ -105,3 +105,22 @@ def check_window(window_bytes: float | None) -> None:
         raise HocketError(f"window {window_bytes!r} is not a number of bytes; give e.g. 28e6, or 0 for off")
     if not 0 <= window_bytes <= 1e18:
         raise HocketError(f"window {window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
+
+
+def check_exchange(network: Network, architecture: Literal["ps", "allreduce"]) -> None:
+    """Refuse what only the other way of exchanging gradients has, and would be ignored.
+
+    Raises
+    ------
+    HocketError
+        For a window where gradients are all-reduced, and a pattern where parameter servers collect them.
+    """
+    if architecture == "allreduce" and network.window_bits:
+        raise HocketError(
+            f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; all-reduce "
+            "has none; leave it out"
+        )
+    if architecture == "ps" and network.pattern is not None:
+        raise HocketError(
+            f"pattern '{network.pattern}' is one of all-reduce; leave it out for parameter servers"
+        )

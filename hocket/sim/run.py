@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
-from hocket.network import Network
+from hocket.network import Network, check_exchange
 from hocket.network.topology import Topology
 from hocket.sim import _kernel
 from hocket.sim.allreduce import lower_reduced_step, reduced_step
@@ -35,9 +35,11 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
     Raises
     ------
     FormatError, HocketError
-        When the plan does not fit the step, or there are too many servers.
+        When the plan does not fit the step, there are too many servers, or the network has a window or a
+        pattern that the plan cannot use.
     """
     check_plan(plan, graph)
+    check_exchange(network, plan.architecture)
     cut, cut_plan = sliced(graph, plan)
     if plan.architecture == "allreduce":
         return lower_reduced_step(reduced_step(cut, network), cut_plan, network.num_workers)

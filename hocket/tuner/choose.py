@@ -11,7 +11,7 @@ import msgspec
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, ResultRow, StepGraph
-from hocket.network import Network, assign_servers
+from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.optimum import check_exact, exact
@@ -163,20 +163,12 @@ def check_request(
     HocketError
         When there are more servers than parameters, or an option of the other architecture is given.
     """
+    check_exchange(network, architecture)
     if architecture == "allreduce":
         if barrier is not None:
             raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
-        if network.window_bits:
-            raise HocketError(
-                f"a window of {network.window_bytes:.0f} B is for transfers of parameter servers; all-reduce "
-                "has none; leave it out"
-            )
         return
     assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
-    if network.pattern is not None:
-        raise HocketError(
-            f"pattern '{network.pattern}' is one of all-reduce; leave it out for parameter servers"
-        )
     if fusion_bytes:
         raise HocketError(f"fusion {fusion_bytes} B is Horovod's, for all-reduce; leave it out")
 

@@ -266,6 +266,18 @@ def test_what_cannot_be_simulated() -> None:
         run(TRAINING, network(), reducing)
 
 
+def test_what_only_the_other_architecture_has_is_refused() -> None:
+    reducing = plan(TRAINING, network(workers=2), "ddp")
+    cut = dataclasses.replace(network(workers=2), window_bytes=100.0)
+    with pytest.raises(HocketError, match="a window of 100 B is for transfers of parameter servers"):
+        run(TRAINING, cut, reducing)
+    off = dataclasses.replace(cut, window_bytes=0.0)
+    assert run(TRAINING, off, reducing).row.iteration_s == run(TRAINING, network(2), reducing).row.iteration_s
+    ring = dataclasses.replace(network(), pattern="ring")
+    with pytest.raises(HocketError, match="pattern 'ring' is one of all-reduce"):
+        run(TRAINING, ring, plan(TRAINING, network(), "fifo"))
+
+
 def test_lanes_are_named_after_who_and_what() -> None:
     result = run(TRAINING, network(workers=2, servers=2), timeline=True)
     assert result.timeline is not None
