@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from hocket.errors import HocketError
@@ -123,8 +124,8 @@ def make_step(
         raise HocketError(f"loss is a {type(loss).__name__}; pass a function of (outputs, targets)")
     if not (optimizer is None or isinstance(optimizer, Optimizer)):
         raise HocketError(f"optimizer is a {type(optimizer).__name__}; pass a torch.optim.Optimizer or None")
-    if any(isinstance(p, nn.UninitializedParameter) for p in model.parameters()):
-        raise HocketError("the model has lazy parameters without a shape; run one forward pass first")
+    if lazy := first_lazy(model):
+        raise HocketError(f"'{lazy}' is lazy and has no shape yet; run a forward pass that reaches it first")
     inputs, targets = batch
     return Step(
         model=model,
@@ -134,6 +135,12 @@ def make_step(
         optimizer=None if inference else optimizer,
         inference=inference,
     )
+
+
+def first_lazy(model: nn.Module) -> str:
+    """The name of a parameter or buffer that gets its shape from the first forward pass; "" for none."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return next((name for name, tensor in named if is_lazy(tensor)), "")
 
 
 def _describe(batch: Any) -> str:

@@ -17,9 +17,12 @@ from torch.utils._pytree import tree_map
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
+from hocket.profiler._step import Step, first_lazy
 from hocket.profiler.torch_step import Loss
 
 _RETURNS = "a factory returns (model, batch, loss, optimizer)"
+# What torch says where a lazy layer is made under fake tensors.
+_NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
 
 class Setup(NamedTuple):
@@ -39,8 +42,9 @@ def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
     """Build ``target``: a name of the zoo, or ``FILE.py:FACTORY``.
 
     FACTORY is a function that returns (model, batch, loss, optimizer) with batch = (inputs, targets); it is
-    given ``batch_size`` if it has such a parameter. For a derived device, call this inside
-    :func:`hocket.profiler.fake`, so that the model takes no memory.
+    given ``batch_size`` if it has such a parameter. Lazy layers get their shapes from one forward pass. For a
+    derived device, call this inside :func:`hocket.profiler.fake`, so that the model takes no memory; it
+    has no lazy layers then.
 
     Raises
     ------
@@ -123,6 +127,9 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
     try:
         returned = factory(batch_size=batch_size) if takes_batch_size else factory()
     except (Exception, SystemExit) as error:
+        if _NO_FAKE_LAZY_LAYER in str(error):
+            rule = "no step is derived without their sizes; give them, or measure on cpu"
+            raise HocketError(f"{target} makes lazy layers, and {rule}") from error
         raise HocketError(f"{target} raised {_describe(error)}") from error
     if not isinstance(returned, tuple | list):
         raise HocketError(f"{target} returned a {type(returned).__name__}; {_RETURNS}")
@@ -138,7 +145,23 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
     if not (optimizer is None or isinstance(optimizer, Optimizer)):
         kind = type(optimizer).__name__
         raise HocketError(f"{target} returned a {kind} as optimizer; return a torch.optim.Optimizer or None")
-    return Setup(model, batch, loss, optimizer, name, takes_batch_size)
+    setup = Setup(model, batch, loss, optimizer, name, takes_batch_size)
+    if first_lazy(model):
+        _give_shapes(setup)
+    return setup
+
+
+def _give_shapes(setup: Setup) -> None:
+    """Run the forward pass that lazy layers get their shapes from; the optimizer keeps its parameters."""
+    inputs, targets = setup.batch
+    Step(
+        model=setup.model,
+        inputs=inputs,
+        targets=targets,
+        loss=setup.loss,
+        optimizer=None,
+        inference=True,
+    ).run()
 
 
 def _describe(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
@@ -50,6 +51,9 @@ def trained_parameters(
         raise HocketError("the model is already distributed; call model.hocket.detach() first")
     if not 0 < timeout_s <= 1e9:
         raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise HocketError(f"'{name}' is lazy and has no shape yet; run a forward pass before distribute")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")

@@ -9,6 +9,7 @@ import torch
 from hocket import models
 from hocket.errors import HocketError
 from hocket.profiler import derive, fake, load, profile
+from tests.unit.profiler.rows import rows_of
 
 GOOD = """
 import torch
@@ -68,6 +69,28 @@ def test_a_file_derives_without_memory(write):
     with fake():
         setup = load(f"{write(GOOD)}:build", 10**12)
     assert derive(*setup[:4]).batch_size == 10**12
+
+
+LAZY = """
+import torch
+from torch import nn
+
+def build(batch_size):
+    model = nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.ReLU(), nn.Linear(5, 3))
+    batch = torch.randn(batch_size, 4), torch.randint(3, (batch_size,))
+    return model, batch, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), 0.1)
+"""
+
+
+def test_lazy_layers_get_their_shapes_from_a_forward_pass(write):
+    target = f"{write(LAZY)}:build"
+    measured = profile(*load(target, 2)[:4], steps=1, warmup=1)
+    assert measured.parameter_names[:3] == ("0.weight", "0.bias", "1.weight")
+    assert measured.parameter_bytes[:3].tolist() == [80, 20, 20]
+    assert sum(name.startswith("update/") for name in measured.operation_names) == 6
+    assert rows_of(derive(*load(target, 2)[:4])) == rows_of(measured)
+    with fake():
+        assert "build makes lazy layers, and no step is derived without their sizes" in refusal(target)
 
 
 def test_the_import_path_is_left_as_it_was(write):

@@ -30,6 +30,8 @@ def test_one_optimizer_or_several() -> None:
         ),
         (torch.nn.Linear(2, 1), [3], "the optimizer is of type int"),
         (3, [], "the model is of type int; give a torch.nn.Module"),
+        (torch.nn.LazyLinear(1), [], "'weight' is lazy and has no shape yet; run a forward pass"),
+        (torch.nn.LazyBatchNorm1d(affine=False), [], "'running_mean' is lazy"),
     ],
 )
 def test_what_is_no_model_and_no_optimizer_gets_one_line(model: Any, optimizer: Any, message: str) -> None:
