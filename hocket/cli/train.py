@@ -38,6 +38,8 @@ TORCHRUN_FLAGS = frozenset(
     }
 )
 """Torchrun's options that take no value: every other one does, which tells its value from SCRIPT."""
+_NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
+_SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
 
 
 class Train(TyperCommand):
@@ -109,6 +111,7 @@ def train(
     exec --all) each rank becomes one of them, servers first.
     """
     from hocket.document import check_writable
+    from hocket.launch.processes import SCRIPT
     from hocket.network import load_network
 
     named, script = _split(command)
@@ -125,7 +128,8 @@ def train(
         )
     if architecture == "ps" and flags:
         raise HocketError(f"{named[0][0]} is torchrun's, which does not start servers; leave it out")
-    if flags.isdisjoint({"-m", "--module", "--no-python", "--no_python"}) and not Path(script[0]).is_file():
+    names_file = flags.isdisjoint(_NAMES_NO_FILE)
+    if names_file and not Path(script[0]).is_file():
         raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
     if find_spec("torch") is None:
         raise HocketError("torch is not installed; pip install 'hocket[torch]'")
@@ -146,6 +150,9 @@ def train(
         told["HOCKET_TIMELINE"] = str(timeline.absolute())
     if architecture == "ps":
         _serve(script, told, wanted, given)
+    if names_file and flags.isdisjoint(_SHARES_INTERPRETER):
+        # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
+        command = [*(part for option in named for part in option), *SCRIPT, *script]
     # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
     # does, it does not import from the folder that it is started in.
     python = sys.executable

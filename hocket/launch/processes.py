@@ -25,7 +25,7 @@ _TERMINATE_S = 5.0
 
 SERVER = ("-m", "hocket.runtime.ps.server")
 SCRIPT = (str(Path(__file__).with_name("script.py")),)
-"""What comes before a worker's script: see :mod:`hocket.launch.script`."""
+"""What comes before a script that trains: see :mod:`hocket.launch.script`."""
 
 
 @dataclass

@@ -1,10 +1,10 @@
-"""A worker's script, run as ``python SCRIPT`` runs it, by somebody who sees how it ends.
+"""A script that trains, run as ``python SCRIPT`` runs it, by somebody who sees how it ends.
 
     python script.py SCRIPT [ARGUMENT]...
 
 An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to
-be found when a worker says farewell to its servers. Here every exit goes through ``sys.exit``, however
-the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
+be found when a worker says farewell to its servers, or a rank to the others. Here every exit goes through
+``sys.exit``, however the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
 
 It is run as a file, not as a module, so that SCRIPT's folder takes the place of this one in ``sys.path``.
 """

@@ -1,7 +1,8 @@
 """Whether a script that ends has failed, as far as an interpreter at its end can tell.
 
-What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it, as
-:mod:`hocket.launch.script` passes every exit to ``sys.exit``. Torchrun ends everybody by the status.
+What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it (``hocket train``), as
+:mod:`hocket.launch.script` passes every exit to ``sys.exit``. Under torchrun itself nothing is left of it,
+and such a rank says of itself that it is done.
 """
 
 from __future__ import annotations

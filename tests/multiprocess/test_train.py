@@ -81,6 +81,38 @@ def test_a_script_that_fails_gives_torchruns_status() -> None:
     assert "exitcode  : 3" in err
 
 
+LEAVE = """
+import signal
+from pathlib import Path
+import torch
+import torch.distributed as dist
+import hocket
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which ends ranks before they know why
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+hocket.distribute(model, optimizer, plan="ddp")
+try:
+    for step in range(8):
+        if dist.get_rank() == 1 and step == 5:
+            raise SystemExit(3)
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    model.hocket.flush()
+except hocket.HocketError as error:
+    Path("error").write_text(str(error))
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_leaves_with_a_status_is_gone_to_the_others() -> None:
+    status, err = ended(train(LEAVE))
+    assert status == 1
+    assert "exitcode  : 3" in err
+    assert Path("error").read_text().startswith("training stopped: rank 1 is gone")
+
+
 def test_a_signal_ends_everybody() -> None:
     process = train(WAIT)
     try:

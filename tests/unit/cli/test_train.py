@@ -68,12 +68,16 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Started:
         ["--standalone", "--nnodes", "1:2", "--max-restarts", "3", "train.py"],
         ["-m", "package.module", "--plan", "ddp"],
         ["--no-python", "bash", "-c", "true"],
+        ["--run-path", "./train.py"],
     ],
 )
 def test_what_is_torchruns_or_the_scripts_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    assert started(monkeypatch, *arguments) == (arguments, {})
+    script = next((k for k, argument in enumerate(arguments) if argument == "train.py"), None)
+    # A file is run by ours, which hears of its exit.
+    expected = arguments if script is None else [*arguments[:script], *SCRIPT, *arguments[script:]]
+    assert started(monkeypatch, *arguments) == (expected, {})
 
 
 def test_our_options_become_variables_wherever_they_stand(
@@ -86,7 +90,7 @@ def test_our_options_become_variables_wherever_they_stand(
     )
     assert run.arguments == [
         *("--nproc-per-node", "2", "--standalone", "-t", "3"),
-        *("train.py", "--plan", "its own"),
+        *(*SCRIPT, "train.py", "--plan", "its own"),
     ]
     assert run.told == {
         "HOCKET_PLAN": CARAMEL,
