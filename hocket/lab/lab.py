@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,8 @@ class Lab:
     def up(self) -> None:
         """Make the lab; where that fails or is interrupted, nothing of it is left.
 
+        A line on standard error says so where connections do not share links as labs have it elsewhere.
+
         Raises
         ------
         HocketError
@@ -97,11 +100,19 @@ class Lab:
             with uninterrupted():
                 links.claim(self.name)
                 claimed = True
-            links.build(self.name, self.nodes, self.rate_bps)
+            control = links.build(self.name, self.nodes, self.rate_bps)
         except BaseException:
             if claimed:
                 remove(self.name)
             raise
+        if control != links.CONGESTION_CONTROL:
+            usual = links.CONGESTION_CONTROL
+            print(
+                f"hocket: this kernel has no {usual}: connections in lab '{self.name}' use {control}, and may"
+                f" share links unevenly; load tcp_{usual} and make the lab anew",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def node(self, name: str) -> Node:
         """The node of this name; UnknownNameError where there is none."""

@@ -26,13 +26,14 @@ from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"
-_CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
+CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
 _SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
 _SEGMENT_BYTES = 1448
 _FEWEST_SEGMENTS = 64  # that a connection begins with,
 _AT_ONCE_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NETWORK = "10.77.0.0/24"
 _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_OWN_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
 _SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
@@ -119,8 +120,8 @@ def claim(lab: str) -> None:
     _call("ip", "netns", "add", switch_of(lab))
 
 
-def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
-    """Make everything of a claimed lab, the switch's being up last.
+def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
+    """Make everything of a claimed lab, the switch's being up last; the congestion control in it.
 
     Connections begin, and go on when they were idle, with enough on the way to have their share of a link at
     once, as simulations and predictions have it. From TCP's usual ten segments they come to it only after some
@@ -142,16 +143,20 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> None:
     neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
     segments = max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _AT_ONCE_S / _SEGMENT_BYTES))
     routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link initcwnd {segments}"
-    has_cubic = _CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split()
-    control = f" congctl {_CONGESTION_CONTROL}" if has_cubic else ""
+    has_cubic = CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split()
+    routed += f" congctl {CONGESTION_CONTROL}" if has_cubic else ""
     for node in nodes:
         device = node.interface
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
-        own.append(f"{routed} src {node.address}{control}")
+        own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
         _call("tc", "-n", node.namespace, "qdisc", "add", "dev", device, *shaper.split())
     _call("tc", "-n", switch, "-batch", "-", script=[f"qdisc add dev {n.name} {shaper}" for n in nodes])
+    control = CONGESTION_CONTROL
+    if not has_cubic:  # namespaces take over what the machine itself uses
+        control = _call("ip", "netns", "exec", nodes[0].namespace, "cat", _OWN_CONTROL).strip()
     _call("ip", "-n", switch, "link", "set", _BRIDGE, "up")
+    return control
 
 
 def delete(lab: str, nodes: Iterable[Node]) -> None:

@@ -113,6 +113,24 @@ print(*found, segments())
         assert taking.wait(timeout=20) == 0
 
 
+def test_another_congestion_control_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = tmp_path / "known"
+    known.write_text("reno bbr\n")
+    monkeypatch.setattr(links, "_KNOWN_CONTROLS", known)
+    with Lab(nodes=2, rate_bps=1e9, name=name) as lab:
+        read = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]
+        with lab.popen(lab.nodes[1], read, stdout=subprocess.PIPE, text=True) as reading:
+            used = reading.communicate(timeout=20)[0].strip()
+    said = capsys.readouterr().err
+    if used == links.CONGESTION_CONTROL:
+        assert said == ""
+    else:
+        assert said.startswith(f"hocket: this kernel has no cubic: connections in lab '{name}' use {used}, ")
+        assert said.count("\n") == 1
+
+
 def test_nodes_reach_each_other_and_nothing_else(two: Lab) -> None:
     reach = "import socket, sys; socket.create_connection((sys.argv[1], 9), timeout=5)"
     for address, answer in (
