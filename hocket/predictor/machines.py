@@ -45,6 +45,11 @@ class Machines:
             )
         if self.backup < 0:
             raise HocketError(f"{self.backup} backup workers: give 0 or more")
+        if self.racks == 1 and self.oversubscription != 1.0:
+            raise HocketError(
+                f"oversubscription {self.oversubscription} of one rack, whose uplink nothing crosses; "
+                "give more racks, or leave it out"
+            )
 
     def speeds_of(self, num_workers: int) -> tuple[float, ...]:
         """The speed of each of ``num_workers``."""

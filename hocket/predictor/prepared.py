@@ -178,6 +178,8 @@ def _check(request: Request, mode: Mode, architecture: Architecture, num_workers
         raise HocketError(f"barrier '{request.barrier}': asynchronous training has none; use --mode sync")
     if mode == "async" and backup:
         raise HocketError(f"{backup} backup workers: asynchronous training waits for nobody; use --mode sync")
+    if architecture == "allreduce" and request.machines.server_bps is not None:
+        raise HocketError("a bandwidth of servers: all-reduce has none; leave it out")
     if mode == "sync" and request.machines.spread:
         raise HocketError("spread: synchronous workers begin every step together; use --mode async")
     if backup >= num_workers:

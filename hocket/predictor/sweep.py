@@ -102,8 +102,11 @@ def predict(
         budget_s=budget_s,
     )
     prepared = [prepare(request, w, m) for m in servers or (network.num_servers,) for w in workers]
-    if prepared[0].plan.architecture == "allreduce" and len(prepared) > len(workers):
-        raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
+    if prepared[0].plan.architecture == "allreduce":
+        if len(prepared) > len(workers):
+            raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
+        if price_per_server_hour is not None:
+            raise HocketError(f"price {price_per_server_hour} of a server: all-reduce has none; leave it out")
     seeds = range(seed, seed + repeats)
     tasks = [(each, s) for each in prepared for s in seeds]
     outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
