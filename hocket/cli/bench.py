@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
 from hocket.cli import options
+from hocket.cli.bench_replays import orders, predict
 from hocket.cli.lab import parse_rate
-from hocket.cli.lists import counts
-from hocket.cli.output import note, print_json, print_table, progress
-from hocket.errors import HocketError, UnknownNameError
-
-if TYPE_CHECKING:
-    from hocket.bench.accuracy_request import Mode, Transport
+from hocket.cli.lists import counts, parts, ratios
+from hocket.cli.output import print_json, print_table, progress
 
 app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
 
@@ -26,17 +21,6 @@ Targets = Annotated[
     ),
 ]
 Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator are one thread each.")]
-Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")]
-Replayed = Annotated[
-    list[str] | None,
-    typer.Option("--step", help="What to replay, as bench plan takes it, or chain; several by commas."),
-]
-Rate = Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")]
-Transfer = Annotated[
-    str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
-]
-Steps = Annotated[int, typer.Option(help="Steps of each row.")]
-Skip = Annotated[int, typer.Option(help="Of them, left out at the beginning.")]
 
 
 @app.command()
@@ -58,7 +42,7 @@ def train(
     steps: Annotated[int, typer.Option(help="Timed steps of a block, after three that are not.")] = 8,
     blocks: Annotated[int, typer.Option(help="Rounds: blocks of each variant.")] = 5,
     threads: Annotated[int, typer.Option(help="Intra-op threads of each rank.")] = 1,
-    timeout: Timeout = "28800s",
+    timeout: options.Timeout = "28800s",
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -76,8 +60,8 @@ def train(
     from hocket.network import parse_duration
 
     request = Request(
-        models=NAMES if model is None else _parts(model),
-        rhos=_ratios(rho),
+        models=NAMES if model is None else parts(model),
+        rhos=ratios(rho),
         batch_size=batch_size,
         steps=steps,
         blocks=blocks,
@@ -97,18 +81,6 @@ def train(
         print(cell_heading(cell))
         print_table(cell_table(cell))
     print(summary_line(benchmark.cells, benchmark.summary))
-
-
-def _parts(texts: Sequence[str]) -> tuple[str, ...]:
-    """What an option names that is given several times, or several by commas."""
-    return tuple(name for text in texts for name in text.split(","))
-
-
-def _ratios(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
 
 
 @app.command()
@@ -176,138 +148,5 @@ def sim(
         print_table(simulation_table(rows))
 
 
-@app.command()
-def predict(
-    step: Replayed = None,
-    policy: Annotated[
-        str, typer.Option(help="Orders to compare; those for all-reduce have no servers.")
-    ] = "fifo,random,tic,tac,reverse",
-    mode: Annotated[str, typer.Option(help="async, sync or both.")] = "async,sync",
-    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-8.")] = "1,2,4,8",
-    servers: Annotated[str, typer.Option(help="Numbers of them.")] = "1,2",
-    rate: Rate = "1gbit",
-    transfer: Transfer = "250ms",
-    rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
-    steps: Steps = 14,
-    skip: Skip = 3,
-    transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
-    window: Annotated[
-        str | None,
-        typer.Option(help="HTTP/2's, which gRPC is given and predicted by: 28MB, or off; else 28MB."),
-    ] = None,
-    timeout: Timeout = "28800s",
-    seed: options.Seed = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write a page of measured against predicted.")] = None,
-    json: options.Json = False,
-) -> None:
-    """Replay steps on an emulated cluster (as root) and say how far predictions are from it.
-
-    Operations are slept through and transfers are real. Predictions know the step and what hocket network
-    measure says of the lab's links, nothing else.
-    """
-    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
-    from hocket.bench.accuracy import accuracy_document, bench_predict
-    from hocket.bench.accuracy_request import STEPS, Request
-    from hocket.bench.accuracy_table import group_table, row_table
-    from hocket.document import check_writable, write_whole
-    from hocket.network import parse_duration
-    from hocket.report.accuracy_page import render_accuracy
-
-    steps_asked = STEPS if step is None else _parts(step)
-    request = Request(
-        steps=steps_asked,
-        policies=tuple(policy.split(",")),
-        modes=_modes(mode),
-        workers=tuple(counts(workers, "workers")),
-        servers=tuple(counts(servers, "servers")),
-        rate_bps=parse_rate(rate),
-        transfer_s=parse_duration(transfer),
-        rho=rho,
-        num_steps=steps,
-        skip=skip,
-        seed=seed,
-        timeout_s=parse_duration(timeout),
-        transports=_transports(transport),
-        window_bytes=options.window_bytes(window),
-    )
-    if plot is not None:
-        check_writable(plot, *(Path(name) for name in steps_asked))
-    accuracy = bench_predict(request)
-    if plot is not None:
-        write_whole(render_accuracy(accuracy).encode(), plot)
-        note(f"{plot}: open it in a browser")
-    if json:
-        print_json(accuracy_document(accuracy))
-    else:
-        print_table(row_table(accuracy.rows))
-        print_table(group_table(accuracy.groups))
-
-
-@app.command()
-def orders(
-    step: Replayed = None,
-    policy: Annotated[str, typer.Option(help="Orders to compare, the others with the first.")] = "random,tac",
-    rho: Annotated[
-        str, typer.Option(help="Durations are scaled: all workers' transfers over a worker's operations.")
-    ] = "0.6,0.9,1.2",
-    workers: options.Workers = 4,
-    servers: options.Servers = 1,
-    transport: Annotated[Literal["gloo", "grpc"], typer.Option(help="What tensors travel by.")] = "gloo",
-    rate: Rate = "1gbit",
-    transfer: Transfer = "100ms",
-    steps: Steps = 12,
-    skip: Skip = 2,
-    rounds: Annotated[int, typer.Option(help="How often each row is replayed, in turns.")] = 3,
-    timeout: Timeout = "28800s",
-    seed: options.Seed = 0,
-    json: options.Json = False,
-) -> None:
-    """Replay synchronous steps under several orders, in turns, on an emulated cluster (as root).
-
-    Throughput, 95th percentile and stragglers of each order beside the first one's, and what was predicted.
-    """
-    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
-    from hocket.bench.orders import OrdersRequest, bench_orders, orders_document
-    from hocket.bench.orders_table import orders_table
-    from hocket.network import parse_duration
-
-    given = {} if step is None else {"steps": _parts(step)}
-    request = OrdersRequest(
-        **given,
-        policies=tuple(policy.split(",")),
-        rhos=_ratios(rho),
-        workers=workers,
-        servers=servers,
-        transport=transport,
-        rate_bps=parse_rate(rate),
-        transfer_s=parse_duration(transfer),
-        num_steps=steps,
-        skip=skip,
-        rounds=rounds,
-        seed=seed,
-        timeout_s=parse_duration(timeout),
-    )
-    measured = bench_orders(request)
-    if json:
-        print_json(orders_document(measured))
-    else:
-        print_table(orders_table(measured.rows))
-
-
-def _modes(text: str) -> tuple[Mode, ...]:
-    from hocket.bench.accuracy_request import MODES
-
-    return cast("tuple[Mode, ...]", _names("mode", text, MODES))
-
-
-def _transports(text: str) -> tuple[Transport, ...]:
-    from hocket.bench.accuracy_request import TRANSPORTS
-
-    return cast("tuple[Transport, ...]", _names("transport", text, TRANSPORTS))
-
-
-def _names(what: str, text: str, valid: Sequence[str]) -> tuple[str, ...]:
-    for part in text.split(","):
-        if part not in valid:
-            raise UnknownNameError(what, part, list(valid))
-    return tuple(text.split(","))
+for replayed in (predict, orders):
+    app.command()(replayed)

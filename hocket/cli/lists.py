@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hocket.errors import HocketError
 from hocket.network import parse_bandwidth
@@ -42,6 +42,19 @@ def speeds(text: str) -> tuple[float, ...]:
 def bandwidths(text: str | None, what: str) -> tuple[float, ...] | None:
     """Bits per second, one a machine; None stays None."""
     return None if text is None else _each(text, what, parse_bandwidth)
+
+
+def parts(texts: Sequence[str]) -> tuple[str, ...]:
+    """What an option names that is given several times, or several by commas."""
+    return tuple(name for text in texts for name in text.split(","))
+
+
+def ratios(text: str) -> tuple[float, ...]:
+    """N / C, several by commas."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise HocketError(f"rho '{text}' is not a list of numbers; give e.g. 2,1,0.5") from None
 
 
 def _number(text: str) -> float:

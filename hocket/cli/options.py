@@ -40,6 +40,7 @@ ParseAlpha = Annotated[str | None, typer.Option(help="Seconds a receiver spends 
 ParseBeta = Annotated[str | None, typer.Option(help="What a receiver spends on each message: 10us.")]
 Budget = Annotated[str, typer.Option(help="For how long search, or the exact planner, may go on: 10s.")]
 Seed = Annotated[int, typer.Option(min=0, help="Decides every random draw.")]
+Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
