@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hocket.cli import cluster_live, options
+from hocket.cli import cluster_asking, cluster_live, options
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.errors import HocketError, UnknownNameError
 
@@ -22,10 +22,10 @@ app = typer.Typer(
 
 app.command()(cluster_live.run)
 app.command()(cluster_live.serve)
-app.command()(cluster_live.submit)
-app.command()(cluster_live.status)
-app.command()(cluster_live.cancel)
-app.command()(cluster_live.drain)
+app.command()(cluster_asking.submit)
+app.command()(cluster_asking.status)
+app.command()(cluster_asking.cancel)
+app.command()(cluster_asking.drain)
 
 _WORKLOADS = ("paper",)
 
