@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -35,44 +36,50 @@ HELD_EVERY_S = 1.0
 GIVEN_UP = "this attempt was given up"
 
 _SILENCE_S = 5.0
+_GRACE_S = 5.0
 _CONNECT_S = 2.0
 _RETRY_S = 2.0
+
+
+# Whatever a rank says, the engine can count with.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Part = Annotated[int, msgspec.Meta(ge=0, le=1)]
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
     """A rank's first message: it is about to compute ``iteration``, or in it."""
 
-    iteration: int
+    iteration: Count
 
 
 class Compute(msgspec.Struct, frozen=True, tag=True):
     """May I compute? ``part``: 0 the forward pass of ``iteration``, 1 its backward pass."""
 
-    number: int
-    iteration: int
-    part: int
+    number: Count
+    iteration: Count
+    part: Part
 
 
 class Computed(msgspec.Struct, frozen=True, tag=True):
     """That part, and all before it, is over."""
 
-    iteration: int
-    part: int
+    iteration: Count
+    part: Part
 
 
 class Transfer(msgspec.Struct, frozen=True, tag=True):
     """May the next chunk go? ``bytes_left`` of the ``of_bytes`` of this iteration, the chunk included."""
 
-    number: int
-    iteration: int
-    bytes_left: int
-    of_bytes: int
+    number: Count
+    iteration: Count
+    bytes_left: Count
+    of_bytes: Count
 
 
 class Transferred(msgspec.Struct, frozen=True, tag=True):
     """What ``iteration`` had to transfer has arrived everywhere."""
 
-    iteration: int
+    iteration: Count
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):
@@ -243,6 +250,8 @@ class Gate:
     def _end(self) -> None:
         print(f"hocket: {GIVEN_UP}, another one runs; this rank ends", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE_S)
+        os.kill(os.getpid(), signal.SIGKILL)  # it would go on beside the other one
 
 
 def first_iteration() -> int:

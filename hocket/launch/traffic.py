@@ -68,8 +68,9 @@ class Ring:
                     made.put(error)
 
             threading.Thread(target=reach, daemon=True).start()
-            listener.settimeout(_MEET_S)
-            while True:
+            deadline_s = time.monotonic() + _MEET_S
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                listener.settimeout(left_s)
                 previous = Connection(listener.accept()[0])
                 try:
                     if accept(previous, token).index == (place - 1) % self.size:
@@ -77,6 +78,8 @@ class Ring:
                 except TransportError:
                     pass
                 previous.close()
+            else:
+                raise TransportError(f"the leader before this one has not come within {_MEET_S:g} s")
             welcome(previous)
             following = made.get()
         if isinstance(following, TransportError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.table import Table
+from rich.text import Text
 
 from hocket.cluster.live.messages import JobStatus, Status
 
@@ -22,7 +23,7 @@ def live_table(status: Status) -> Table:
         parts.append(f"no answer from {', '.join(status.silent)}")
     if status.average_jct_s is not None:
         parts.append(f"average JCT {status.average_jct_s:.2f} s of {len(finished)} finished")
-    table = Table(title=" · ".join(parts), box=None)
+    table = Table(title=Text(" · ".join(parts)), box=None)
     for heading, justify in (
         ("job", "left"),
         ("doing", "left"),
@@ -39,7 +40,7 @@ def live_table(status: Status) -> Table:
     over = [job for job in status.jobs if job.state not in ("running", "queued")]
     over.sort(key=lambda job: job.finish_s or 0.0)
     for job in (*running, *queued, *over[-_MOST_OVER:]):
-        table.add_row(*_cells(job, status))
+        table.add_row(*map(Text, _cells(job, status)))  # brackets in names are no markup
     return table
 
 

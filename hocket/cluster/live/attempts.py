@@ -50,10 +50,9 @@ class Attempts:
         checkpoint = self._book.checkpoint(run.record)
         try:
             checkpoint.mkdir(parents=True, exist_ok=True)
-            leaders = []
-            for server in dict.fromkeys(servers):
-                port = await nodes[server].free_port()
-                leaders.append(f"{nodes[server].address}:{port}")
+            places = list(dict.fromkeys(servers))
+            ports = await asyncio.gather(*(nodes[server].free_port() for server in places))
+            leaders = [f"{nodes[s].address}:{port}" for s, port in zip(places, ports, strict=True)]
             local = f"{UNIX}{self._gate}"
             preemptive = self._book.driver.preemptive
             told = environments(
@@ -131,14 +130,16 @@ class Attempts:
                 if known is not None and not watch.late:
                     running.append((watch.node, key))
             elif key not in known:
-                # The manager was ended between writing the attempt down and starting it.
-                run.ending = run.ending or ("failed", f"rank {rank} was not started")
+                if run.ending is None:
+                    # The manager was ended between writing the attempt down and starting it.
+                    run.ending, run.lost = ("failed", f"rank {rank} was not started"), True
             else:
                 ended.append((watch.node, key))
                 if (status := known[key]) and run.ending is None:
                     why = await self._why(rank, watch.node, key, status)
                     run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
-        if lost and run.ending is None:
+        if lost and (run.ending is None or run.ending[0] == "failed"):
+            # What failed before may have done so because its peers were gone.
             names = ", ".join(sorted(lost))
             run.ending, run.lost = ("failed", f"{names} has not answered for {self._lost_after_s:g} s"), True
         if left:
@@ -155,7 +156,7 @@ class Attempts:
         with contextlib.suppress(NodeError, TimeoutError):
             async with asyncio.timeout(_ASIDE_S):
                 lines = (await node.output(key)).strip().splitlines()
-                said = f": {lines[-1][:300]}" if lines else ""
+                said = f": {_printable(lines[-1][:300])}" if lines else ""
         return f"rank {rank} on {node.name} ended with {ended}{said}"
 
     async def _kept(self, run: Run) -> int:
@@ -229,3 +230,8 @@ async def _aside(work: Iterable[tuple[Callable[[str], Awaitable[None]], str]]) -
             for ask, key in work:
                 with contextlib.suppress(NodeError):
                     await ask(key)
+
+
+def _printable(text: str) -> str:
+    """``text`` without what would move a terminal's cursor or colour it."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)

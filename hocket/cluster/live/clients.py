@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from hocket.cluster.live.messages import Answer, FromClient
+from hocket.cluster.live.messages import MOST_BYTES, Answer, FromClient
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, TransportError, connect
@@ -84,8 +84,13 @@ def asked(contact: Contact, request: FromClient) -> Answer:
     Raises
     ------
     HocketError
-        When it cannot be reached, or refuses.
+        When it cannot be reached, or refuses, and for a request that is longer than it takes.
     """
+    size = len(msgspec.json.encode(request))
+    if size > MOST_BYTES:
+        raise HocketError(
+            f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
+        )
     try:
         connection = connect(contact.address, contact.token, Guest("client", 0, ""), _CONNECT_S)
         try:

@@ -89,10 +89,15 @@ class Database:
             ) from None
         path = folder / "cluster.sqlite"
         try:
+            # Whoever may not read the token need not read what jobs run either.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             # Used by one thread at a time, which need not be the one that opened it.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # What was answered is on disk.
             self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
+            (found,) = self._connection.execute("pragma quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
             there = {row[1] for row in self._connection.execute("pragma table_info(jobs)")}
             for column in _NEW_COLUMNS:
                 if column not in there:
@@ -101,7 +106,7 @@ class Database:
                     )
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
-            raise HocketError(f"{path}: is no database of a cluster: {error}") from None
+            raise HocketError(f"{path}: is no database of a cluster, or damaged: {error}") from None
         self._notes: list[tuple[float, str | None, str]] = []
 
     def close(self) -> None:
@@ -144,6 +149,16 @@ class Database:
                     f"this cluster has {name} {known.get(name)}, not {value}; give that, or another folder"
                 )
         return float(known["epoch_s"])
+
+    def port(self) -> int:
+        """Where a manager of this cluster listened last; 0 where none has."""
+        row = self._connection.execute("select value from settings where name = 'port'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def keep_port(self, port: int) -> None:
+        """Keep where the manager listens: ranks of today look for the next one there."""
+        with self._together():
+            self._connection.execute("insert or replace into settings values ('port', ?)", (str(port),))
 
     def jobs(self) -> list[Record]:
         """All jobs, in the order in which they were submitted."""

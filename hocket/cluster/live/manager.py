@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import sqlite3
 import stat
 import tempfile
 import time
@@ -30,6 +31,7 @@ from hocket.cluster.live.server import Server
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
+from hocket.launch.job import split_address
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -116,7 +118,7 @@ class Manager:
         """
         book = self._book
         try:
-            self.address = self._attempts.address = await self._server.open(host, port, str(self._socket))
+            self.address = self._attempts.address = await self._listen(host, port)
             book.note(f"manager at {self.address}")
             check_reachable(self.address, book.nodes)
             opened()
@@ -140,11 +142,27 @@ class Manager:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await book.end_work()
+        except sqlite3.Error as error:
+            raise HocketError(
+                f"{book.folder}: the cluster's database cannot be written: {error}; jobs go on, and so will "
+                "a manager that is started there"
+            ) from None
         finally:
             await self._server.close()
-            book.keep_iterations()
+            with contextlib.suppress(sqlite3.Error):
+                book.keep_iterations()
             self._database.close()
             self._socket.unlink(missing_ok=True)
+
+    async def _listen(self, host: str, port: int) -> str:
+        """Listen where ranks know another manager of this cluster from, unless somebody says where."""
+        address, before = "", self._database.port()
+        if port == 0 and before:
+            with contextlib.suppress(HocketError):  # somebody else listens there now
+                address = await self._server.open(host, before, str(self._socket))
+        address = address or await self._server.open(host, port, str(self._socket))
+        self._database.keep_port(split_address(address)[1])
+        return address
 
     async def end_ranks(self) -> None:
         """End every rank that runs; their jobs are as if they had failed."""

@@ -206,8 +206,11 @@ class Server:
             except HocketError as error:
                 answer = Answer(refused=str(error))
             writer.write(framed(answer))
-            async with asyncio.timeout(4 * HANDSHAKE_S):
-                await writer.drain()
+            try:
+                async with asyncio.timeout(4 * HANDSHAKE_S):
+                    await writer.drain()
+            except TimeoutError:
+                raise RefusedError("does not take its answer") from None
 
 
 async def _message(

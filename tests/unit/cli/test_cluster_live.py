@@ -159,3 +159,26 @@ def test_batches_without_a_program_are_refused(jobs: str) -> None:
     job["batches"] = [{"size_bytes": job["size_bytes"], "ready_s": job["backward_s"], "due_s": 0.0}]
     Path(jobs).write_text(json.dumps(document))
     assert "batches: are simulated only" in refused(hocket("cluster", "run", jobs, *SETTING))
+
+
+@pytest.mark.slow
+def test_no_rank_is_left_however_often_it_is_interrupted(jobs: str) -> None:
+    script = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('new', 'w').write(str(os.getpid())); os.replace('new', 'begun'); time.sleep(300)"
+    )
+    document = json.loads(Path(jobs).read_text())
+    document["jobs"] = [document["jobs"][1] | {"command": [sys.executable, "-c", script]}]
+    Path(jobs).write_text(json.dumps(document))
+    command = [sys.executable, "-m", "hocket", "cluster", "run", jobs, *SETTING]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+        deadline = time.monotonic() + 60
+        while not Path("begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for _ in range(2):
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert running.wait(60) == 128 + signal.SIGINT
+    left = Path("/proc", Path("begun").read_text(), "cmdline")
+    assert not left.exists() or not left.read_bytes()  # at most its parent has yet to hear of it

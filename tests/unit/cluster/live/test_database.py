@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
 
 from hocket.cluster.live.database import Database, Record
+from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import live_job
 
 
@@ -70,3 +72,24 @@ def test_a_cluster_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     assert database.jobs()[0].cancelled
     assert database.drained() == {"node1"}
     database.close()
+
+
+def test_what_jobs_run_is_for_their_owner_alone(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.add(records(1))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("cluster.sqlite*")}
+    assert set(modes.values()) == {0o600}, modes
+    database.close()
+
+
+def test_a_damaged_database_is_refused(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.add(records(200))
+    database.close()
+    path = tmp_path / "cluster.sqlite"
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + bytes(len(data) - 8192))
+    with pytest.raises(HocketError, match="is no database of a cluster, or damaged"):
+        Database(tmp_path)
+    path.write_bytes(data)
+    Database(tmp_path).close()  # nobody has it

@@ -187,3 +187,17 @@ def test_a_cluster_whose_gate_cannot_be_reached_is_not_begun(tmp_path: Path) -> 
         running(tmp_path, nodes=nodes) as cluster,
     ):
         cluster.join()
+
+
+@pytest.mark.slow
+def test_ranks_that_fail_because_a_node_is_gone_use_up_no_restart(tmp_path: Path) -> None:
+    nodes = far(tmp_path, 3)
+    job = live_job("a", 2, iterations=40)
+    with running(tmp_path, [job], nodes=nodes, gpus=1, restarts=0, lost_after_s=1.0) as cluster:
+        status = cluster.until(lambda s: s.jobs[0].iteration > 2)
+        lost = status.jobs[0].gpus[1][0]
+        nodes[lost].gone = True
+        os.kill(rank_of(tmp_path / f"node{lost}" / "1-1-1"), signal.SIGKILL)
+        record = cluster.join()["a"]
+        nodes[lost].gone = False
+    assert (record.state, record.attempt, record.lost) == ("finished", 2, 1)

@@ -1,0 +1,112 @@
+"""Who misbehaves disturbs nobody else, and what fails is said: nonsense, answers not taken, a full disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.cluster_manager import open_nodes
+from hocket.cluster.live.clients import Contact, asked
+from hocket.cluster.live.jobs import attempt_token
+from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Submit
+from hocket.errors import HocketError
+from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.gate import ATTEMPT_VARIABLE, GATE_VARIABLE, TOKEN_VARIABLE, Join, ToRank, Transfer
+from hocket.launch.job import split_address
+from tests.unit.cluster.live.clusters import LIMIT_S, TOKEN, live_job, running
+from tests.unit.cluster.live.test_manager import events, noting
+
+STUBBORN = """import signal, time
+from hocket.launch import gate
+gate._GRACE_S = 0.2
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+asking = gate.gate_of_environment(0)
+time.sleep(60)"""
+
+
+def test_a_manager_that_cannot_write_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, 1.0)], until_idle=False, keep=True) as cluster:
+        cluster.until(lambda _: (tmp_path / "a.ran").exists())
+        cluster.manager._database._connection.execute("pragma query_only = on")
+        with pytest.raises(HocketError, match=r"database cannot be written: .*; jobs go on"):
+            cluster.join()
+    with running(tmp_path) as cluster:
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 1)
+    assert (tmp_path / "a.ran").read_text() == "0\n"
+
+
+def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, 1.0)]) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        rank = connect(cluster.manager.address, attempt_token(TOKEN, "1-1"), Guest("rank", 0, "1-1"), 5.0)
+        rank.set_timeout(20.0)
+        rank.send(Join(0))
+        rank.send(Transfer(1, 0, -5, 10))
+        with pytest.raises(TransportError):
+            rank.receive(ToRank)
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt) == ("finished", 1)
+    assert any("what came is no message of Hocket's" in what for _, _, what in events(tmp_path))
+
+
+def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.3)
+
+    async def much(_: FromClient) -> Answer:
+        return Answer(notes=("x" * (1 << 25),))
+
+    with running(tmp_path, until_idle=False) as cluster:
+        server = cluster.manager._server
+        monkeypatch.setattr(server, "_serve", much)
+        client = connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0)
+        client.send(AskStatus())
+        deadline = time.monotonic() + LIMIT_S
+        while server._serving:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        client.close()
+    assert any("does not take its answer" in what for _, _, what in events(tmp_path))
+
+
+def test_a_rank_that_was_given_up_does_not_stay(tmp_path: Path) -> None:
+    with running(tmp_path, until_idle=False) as cluster:
+        told = {
+            GATE_VARIABLE: cluster.manager.address,
+            ATTEMPT_VARIABLE: "7-1",
+            TOKEN_VARIABLE: attempt_token(TOKEN, "7-1"),
+            "RANK": "0",
+        }
+        ran = subprocess.run([sys.executable, "-c", STUBBORN], env={**os.environ, **told}, timeout=50)
+    assert ran.returncode == -signal.SIGKILL
+
+
+def test_ranks_find_the_next_manager_where_the_last_one_was(tmp_path: Path) -> None:
+    with running(tmp_path, until_idle=False) as cluster:
+        address = cluster.manager.address
+    with running(tmp_path, until_idle=False) as cluster:
+        assert cluster.manager.address == address
+    with socket.create_server(split_address(address)), running(tmp_path, until_idle=False) as cluster:
+        assert cluster.manager.address != address  # somebody else is there
+
+
+def test_a_request_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.clients.MOST_BYTES", 1000)
+    contact = Contact(address="127.0.0.1:1", token=TOKEN)
+    with pytest.raises(HocketError, match="a manager takes 1000: submit fewer jobs at once"):
+        asked(contact, Submit(tuple(live_job(f"j{k}") for k in range(10))))
+
+
+def test_ranks_do_not_inherit_what_commands_have_to_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", TOKEN)
+    with open_nodes(tmp_path, 1, "processes", None, None):
+        assert "HOCKET_CLUSTER_TOKEN" not in os.environ
