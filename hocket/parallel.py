@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from hocket.errors import HocketError
@@ -144,7 +144,9 @@ def ray_cluster(address: str | None = None) -> Iterator[Any]:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise HocketError(f"Ray cluster '{address or 'local'}' cannot be reached: {error}") from None
     try:
-        yield ray
+        # Ray prints what goes wrong in its cluster where results belong.
+        with redirect_stdout(sys.stderr):
+            yield ray
     except ray.exceptions.RayTaskError:
         raise  # what went wrong is in our function
     except ray.exceptions.RayError as error:

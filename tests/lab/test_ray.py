@@ -1,0 +1,123 @@
+"""Ray on a lab: a Ray node in each of its nodes, where the ranks of jobs run; one that ends loses no job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.database import Database
+from hocket.lab import Lab, Node
+
+pytest.importorskip("ray")
+
+PORT = 6379
+# Whoever reaches a Ray node's port runs code there, unless it asks for a token.
+ENVIRONMENT = {
+    **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"},
+    "OMP_NUM_THREADS": "1",
+}
+WHERE = "ip -o -4 address show dev eth0 > $HOCKET_CHECKPOINT/$RANK"
+ALIVE = """import ray, sys, time
+ray.init(sys.argv[1], logging_level='ERROR', log_to_driver=False)
+while sum(node['Alive'] for node in ray.nodes()) < int(sys.argv[2]): time.sleep(0.2)"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One with a short path: sockets are in it."""
+    made = Path(tempfile.mkdtemp(prefix="hr"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def start_ray(lab: Lab, node: Node, folder: Path) -> subprocess.Popen[bytes]:
+    head = node.index == 0
+    place = (
+        ("--head", "--port", str(PORT), "--include-dashboard", "false") if head else ("--address", at(lab))
+    )
+    command = [
+        *(str(Path(sys.executable).with_name("ray")), "start", *place, "--node-ip-address", node.address),
+        *("--num-cpus", "1", "--object-store-memory", str(80 << 20), "--temp-dir", str(folder / node.name)),
+    ]
+    # Into a file: what it leaves running would hold a pipe open.
+    with open(folder / f"{node.name}.out", "w") as said:
+        return lab.popen(node, command, ENVIRONMENT, stdout=said, stderr=said)
+
+
+def well(started: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+    for process in started:
+        if process.wait(100):
+            raise AssertionError([path.read_text() for path in folder.glob("*.out")])
+
+
+def at(lab: Lab) -> str:
+    return f"{lab.nodes[0].address}:{PORT}"
+
+
+def until(due: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not due():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path) -> None:
+    times = {"forward_s": 0.02, "backward_s": 0.04, "size_bytes": 4e5, "memory_bytes": 1e10, "model": "m"}
+    where = {"id": "where", "gpus": 3, "iterations": 1, "arrival_s": 0.0, "command": ["sh", "-c", WHERE]}
+    pair = {"id": "pair", "gpus": 2, "iterations": 60, "arrival_s": 0.5}
+    jobs = [where | times, pair | times]
+    (folder / "jobs.json").write_text(json.dumps({"format": "hocket.jobs/1", "jobs": jobs}))
+    state = folder / "c"
+    command = [
+        *(sys.executable, "-m", "hocket", "cluster", "run", str(folder / "jobs.json"), "--placement", "ls"),
+        *("--policy", "srpt", "--engine", "ray", "--lost-after", "3s", "--restarts", "0", "--json"),
+        *("--state", str(state)),
+    ]
+    with Lab(nodes=3, rate_bps=250e6, name=name) as lab:
+        first, *others = lab.nodes
+        well([start_ray(lab, first, folder)], folder)
+        well([start_ray(lab, node, folder) for node in others], folder)
+        well([lab.popen(first, [sys.executable, "-c", ALIVE, at(lab), "3"], ENVIRONMENT)], folder)
+        manager = lab.popen(
+            first,
+            [*command, "--address", at(lab)],
+            ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        kept = state / "jobs" / "2" / "iterations"
+        until(lambda: manager.poll() is not None or (kept.exists() and int(kept.read_text() or 0) >= 5))
+        assert manager.poll() is None, manager.communicate()
+        # All that is in the second node ends, as when its machine does; the first one is the manager's.
+        for pid in lab.pids()["node1"]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        said, errors = manager.communicate(timeout=100)
+    assert manager.returncode == 0, errors
+    assert {job["id"]: sorted(server for server, _ in job["gpus"]) for job in json.loads(said)["jobs"]} == {
+        "where": [0, 1, 2],
+        "pair": [0, 2],
+    }
+    seen = [(state / "jobs" / "1" / str(rank)).read_text() for rank in range(3)]
+    assert {re.findall(r"10\.77\.0\.\d+", line)[0] for line in seen} == {n.address for n in lab.nodes}
+    database = Database(state)
+    one, two = database.jobs()
+    database.close()
+    assert (one.attempt, one.lost) == (1, 0)
+    assert (two.attempt, two.lost) == (2, 1)
