@@ -1,30 +1,98 @@
-"""Live runs on a lab beside the simulator's predictions: python benchmarks/live/against_simulator.py OUT.json
+"""Live runs on a lab beside the simulator's predictions.
 
-First the cost of a transfer is measured: jobs that do little else, one to four of them on two nodes, and
-Eq. 5's a, b and eta fitted to what they took. Then each job of benchmarks/live/jobs.json runs alone, its
-profile: what it takes longer than its computing and transfers, for processes that start and for questions at
-the gate, is computing to the simulator. At last all of them run together on four nodes of two slots, under
-each policy in turns, and are simulated with that network and those profiles. Needs root, as labs do.
+    python benchmarks/live/against_simulator.py OUT.json [--jobs trained] [--policies srpt,fifo] [--rounds 2]
+
+First the cost of a transfer is measured (contention.py): Eq. 5's a, b and eta. Then each job runs alone, its
+profile: what it takes beside its transfers, for processes that start and for questions at the gate, is
+computing to the simulator. At last all of them run together on four nodes, under each policy in turns, and
+are simulated with that network and those profiles. Nothing is fitted to these runs.
+
+``replayed`` are ten jobs that sleep for their computing, two slots a node. ``trained`` are eight that train
+small networks and two that are replayed, one slot a node: at most four ranks compute at a time, and the
+network, which is slow beside them, keeps the machine's two cores less than half used. Needs root, as labs do.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from scipy.optimize import nnls
+from contention import Cost, JobOf, measured
 
-RATE, RATE_BPS = "250Mbit/s", 250e6
-POLICIES = ("fifo", "srsf-1", "srsf-3", "ada-srsf", "srpt")
-CHUNK = "2MB"
-ROUNDS = 2
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.policies.registry import policy_of
+from hocket.cluster.simulate import ClusterRun, simulate
+
+LAB, SERVERS, PLACEMENT = "live", 4, "lwf-1"
 HERE = Path(__file__).parent
+DRAWS, OFF = 200, 0.02  # simulations in which each job's times are so much off, and how much
+LEAST_S = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A job set and where it runs; ``alone``, ``together``: what the network is measured with.
+
+    ``chunk_bytes``: where policies that can stop transfers do; None where a transfer goes as a whole.
+    """
+
+    rate_bps: float
+    gpus_per_server: int
+    policies: tuple[str, ...]
+    job_of: JobOf
+    alone: tuple[float, ...]
+    together: tuple[tuple[int, float], ...]
+    chunk_bytes: float | None = None
+
+    @property
+    def chunk(self) -> float:
+        return 64e6 if self.chunk_bytes is None else self.chunk_bytes
+
+
+def replayed(name: str, size: float, iterations: int) -> dict[str, Any]:
+    row = {"id": name, "model": "measured", "gpus": 2, "iterations": iterations, "arrival_s": 0.0}
+    return row | {"forward_s": 0.1, "backward_s": 0.2, "size_bytes": size, "memory_bytes": 1.0}
+
+
+def trained(name: str, size: float, iterations: int) -> dict[str, Any]:
+    command = command_of(["linear", round(size / 4000), 1], iterations)
+    return replayed(name, size, iterations) | {"command": command, "folder": str(HERE)}
+
+
+def command_of(program: Sequence[Any], iterations: int) -> list[str]:
+    return [sys.executable, str(HERE / "train.py"), *map(str, program), str(iterations)]
+
+
+TRIALS = {
+    "replayed": Trial(
+        rate_bps=250e6,
+        gpus_per_server=2,
+        policies=("fifo", "srsf-1", "srsf-3", "ada-srsf", "srpt"),
+        job_of=replayed,
+        alone=(1e6, 2e6, 4e6, 8e6, 12e6, 20e6),
+        together=((2, 2e6), (2, 8e6), (3, 8e6), (4, 8e6)),
+        chunk_bytes=2e6,
+    ),
+    "trained": Trial(
+        rate_bps=50e6,
+        gpus_per_server=1,
+        policies=("srsf-1", "srsf-2", "ada-srsf", "srpt"),
+        job_of=trained,
+        alone=(2.5e6, 4e6, 6e6, 7.5e6),
+        together=((2, 3e6), (2, 6e6), (3, 4e6)),
+    ),
+}
 
 
 def hocket(*arguments: str) -> Any:
@@ -35,98 +103,166 @@ def hocket(*arguments: str) -> Any:
     return json.loads(ran.stdout) if "--json" in arguments else None
 
 
-def measured(folder: Path, count: int, size: float, iterations: int) -> float:
-    """Seconds of one of ``count`` transfers of ``size`` bytes that share two nodes."""
-    job = {
-        **{"model": "m", "gpus": 2, "iterations": iterations, "arrival_s": 0.0, "memory_bytes": 1.0},
-        **{"forward_s": 0.0005, "backward_s": 0.0005, "size_bytes": size},
-    }
-    path = folder / "transfers.json"
-    jobs = [{"id": f"j{k}", **job} for k in range(count)]
-    path.write_text(json.dumps({"format": "hocket.jobs/1", "jobs": jobs}))
-    row = hocket(
-        "cluster", "run", str(path), "--placement", "ls", "--policy", f"srsf-{count}", "--lab", "live",
-        "--servers", "2", "--json",
-    )  # fmt: skip
-    return float(np.mean([each["transferring_s"] / iterations for each in row["jobs"]]))
+class Trials:
+    """Live runs and simulations of one trial, on a lab that is up."""
+
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        self.trial, self._folder = trial, folder
+        wanted = [(1, size) for size in trial.alone]
+        self.cost = measured(folder, LAB, trial.job_of, (*wanted, *trial.together), rate_bps=trial.rate_bps)
+        self.chunk_cost: Cost | None = None
+        if trial.chunk_bytes is not None:
+            self.chunk_cost = measured(
+                folder, LAB, trial.job_of, wanted, rate_bps=trial.rate_bps, chunk_bytes=trial.chunk_bytes
+            )
+
+    def cost_under(self, policy: str) -> Cost:
+        """What a transfer costs under a policy: as a whole, or in chunks that each ask."""
+        chunked = self.chunk_cost is not None and policy_of(policy).preemptive
+        return self.chunk_cost if chunked and self.chunk_cost is not None else self.cost
+
+    def live(self, rows: Sequence[dict[str, Any]], policy: str) -> Any:
+        """What ``cluster run`` says of the jobs."""
+        jobs, network = self._folder / "jobs.json", self._folder / "network.json"
+        jobs.write_text(json.dumps({"format": "hocket.jobs/1", "jobs": list(rows)}))
+        cost = self.cost_under(policy)
+        fit = {key: value for key, value in asdict(cost).items() if key != "points"}
+        reduction = {"workers": 2, **fit}
+        document = {
+            **{"format": "hocket.network/1", "bandwidth_bps": self.trial.rate_bps},
+            "allreduce": reduction,
+        }
+        network.write_text(json.dumps(document))
+        return hocket(
+            *("cluster", "run", str(jobs), "--placement", PLACEMENT, "--policy", policy, "--lab", LAB),
+            *("--servers", str(SERVERS), "--gpus-per-server", str(self.trial.gpus_per_server)),
+            *("--network", str(network), "--chunk", f"{self.trial.chunk:.0f}B", "--restarts", "0", "--json"),
+        )
+
+    def simulated(self, jobs: Sequence[Job], policy: str) -> ClusterRun:
+        """What is predicted of them."""
+        cost = self.cost_under(policy)
+        cluster = Cluster(
+            num_servers=SERVERS,
+            gpus_per_server=self.trial.gpus_per_server,
+            startup_s=cost.a_s,
+            per_byte_s=cost.b_s_per_byte,
+            contention_per_byte_s=cost.eta_s_per_byte,
+        )
+        jobs = JobSet(jobs=tuple(jobs), source="jobs")
+        return simulate(jobs, cluster, placement=PLACEMENT, policy=policy, chunk_bytes=self.trial.chunk)
+
+    def profile(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The job with what it takes beside its transfers, alone, as its computing."""
+        alone = row | {"arrival_s": 0.0}
+        policy = self.trial.policies[0]
+        ran = self.live([alone], policy)
+        expected_s = average(self.simulated([msgspec.convert(alone, Job)], policy))
+        longer_s = (ran["average_jct_s"] - expected_s) / row["iterations"]
+        print(
+            f"{row['id']} alone: {ran['average_jct_s']:.2f} s, {longer_s:+.4f} s an iteration",
+            file=sys.stderr,
+        )
+        return row | {"forward_s": max(LEAST_S, row["forward_s"] + longer_s)}
+
+    def between(self, jobs: Sequence[Job], policy: str) -> tuple[float, float]:
+        """Where four of five predictions are if each job's computing and bytes are a little off."""
+        draws = np.random.default_rng(0).normal(1.0, OFF, (DRAWS, len(jobs), 2))
+        averages = []
+        for draw in draws.tolist():
+            moved = [
+                msgspec.structs.replace(
+                    job,
+                    forward_s=job.forward_s * computing,
+                    backward_s=job.backward_s * computing,
+                    size_bytes=job.size_bytes * sent,
+                )
+                for job, (computing, sent) in zip(jobs, draw, strict=True)
+            ]
+            averages.append(average(self.simulated(moved, policy)))
+        low, high = np.quantile(averages, (0.1, 0.9)).tolist()
+        return low, high
+
+
+def average(run: ClusterRun) -> float:
+    """The average job completion time."""
+    return float((run.finish_s - run.arrival_s).mean())
+
+
+def jobs_of(name: str) -> list[dict[str, Any]]:
+    """The rows of a job set. Those that train have no times yet: one is measured, for a step is one task."""
+    if name == "replayed":
+        found: list[dict[str, Any]] = json.loads((HERE / "jobs.json").read_text())["jobs"]
+        return found
+    from train import gradient_bytes
+
+    rows = []
+    for row in json.loads((HERE / "training.json").read_text())["jobs"]:
+        if program := row.pop("train", None):
+            row |= {"model": program[0], "forward_s": LEAST_S, "backward_s": LEAST_S}
+            row |= {"size_bytes": gradient_bytes(*program[:2]), "folder": str(HERE)}
+            row["command"] = command_of(program, row["iterations"])
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
     """Measure, run, simulate, write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--jobs", choices=sorted(TRIALS), default="replayed")
+    parser.add_argument("--policies", help="some of them: srsf-1,srpt")
+    parser.add_argument("--rounds", type=int, default=2)
+    asked = parser.parse_args()
+    trial, rows = TRIALS[asked.jobs], jobs_of(asked.jobs)
+    policies = asked.policies.split(",") if asked.policies else trial.policies
     folder = Path(tempfile.mkdtemp())
-    hocket("lab", "up", "--nodes", "4", "--rate", RATE, "--name", "live")
+    hocket("lab", "up", "--nodes", str(SERVERS), "--rate", f"{trial.rate_bps / 1e6:g}Mbit/s", "--name", LAB)
     try:
-        alone = [(1, size, 4e7) for size in (1e6, 2e6, 4e6, 8e6, 12e6)]
-        shared = [(count, size, 6e7) for count in (2, 3, 4) for size in (2e6, 8e6)]
-        points = [
-            (k, size, measured(folder, k, size, round(sent / size))) for k, size, sent in alone + shared
-        ]
-        # a + (k b + (k - 1) eta) M, by relative errors.
-        matrix = np.array([[1.0, k * size, (k - 1) * size] for k, size, _ in points])
-        seconds = np.array([each for *_, each in points])
-        (a, b, eta), _ = nnls(matrix / seconds[:, None], np.ones(len(points)))
-        residuals = matrix @ [a, b, eta] / seconds - 1
-        found: dict[str, Any] = {
-            **{"a_s": a, "b_s_per_byte": b, "eta_s_per_byte": eta},
-            "points": [(*point, residual) for point, residual in zip(points, residuals, strict=True)],
-            "policies": {},
-        }
-        print(json.dumps(found), file=sys.stderr)
-        network = folder / "network.json"
-        write_network(network, a, b, eta)
-        document = json.loads((HERE / "jobs.json").read_text())
-        profiled = [profile(job, folder, network) for job in document["jobs"]]
-        found["profiles"] = profiled
-        predicted = {policy: simulated(profiled, folder, network, policy) for policy in POLICIES}
-        jobs = str(HERE / "jobs.json")
-        runs: dict[str, list[Any]] = {policy: [] for policy in POLICIES}
-        for turn in range(ROUNDS):
-            for policy in POLICIES if turn % 2 == 0 else POLICIES[::-1]:
-                live = hocket("cluster", "run", jobs, *setting(network, policy), "--lab", "live")
+        trials = Trials(trial, folder)
+        for cost in (trials.cost, trials.chunk_cost):
+            print(json.dumps(None if cost is None else asdict(cost)), file=sys.stderr)
+        profiled = [trials.profile(row) for row in rows]
+        jobs = [msgspec.convert(row, Job) for row in profiled]
+        # Who trains computes as long as it does; who is replayed is told how long.
+        run = [known if "command" in row else row for row, known in zip(rows, profiled, strict=True)]
+        predicted = {policy: trials.simulated(jobs, policy) for policy in policies}
+        between = {policy: trials.between(jobs, policy) for policy in policies}
+        runs: dict[str, list[Any]] = {policy: [] for policy in policies}
+        for turn in range(asked.rounds):
+            for policy in policies if turn % 2 == 0 else policies[::-1]:
+                live = trials.live(run, policy)
                 runs[policy].append(live)
-                ratio = live["average_jct_s"] / predicted[policy]["average_jct_s"]
+                ratio = live["average_jct_s"] / average(predicted[policy])
                 print(f"{policy} {live['average_jct_s']:.2f} s, x{ratio:.3f}", file=sys.stderr)
-        for policy in POLICIES:
-            found["policies"][policy] = {"live": runs[policy], "simulated": predicted[policy]}
-            seconds = statistics.median(live["average_jct_s"] for live in runs[policy])
-            expected = predicted[policy]["average_jct_s"]
-            print(policy, seconds, expected, f"{seconds / expected - 1:+.1%}", file=sys.stderr)
     finally:
-        hocket("lab", "down", "--name", "live")
-    Path(sys.argv[1]).write_text(json.dumps(found))
+        hocket("lab", "down", "--name", LAB)
+    found: dict[str, Any] = {"cost": asdict(trials.cost), "profiles": profiled, "policies": {}}
+    found["chunk_cost"] = None if trials.chunk_cost is None else asdict(trials.chunk_cost)
+    for policy in policies:
+        seconds, expected_s = [live["average_jct_s"] for live in runs[policy]], average(predicted[policy])
+        low_s, high_s = between[policy]
+        found["policies"][policy] = {
+            **{"live": runs[policy], "simulated_s": expected_s, "between_s": between[policy]},
+            **{key: getattr(predicted[policy], key).tolist() for key in PARTS},
+        }
+        print(
+            f"{policy:9} live {', '.join(f'{s:.2f}' for s in seconds)} s, simulated {expected_s:.2f} s "
+            f"[{low_s:.2f}, {high_s:.2f}] {statistics.median(seconds) / expected_s - 1:+.1%}",
+            file=sys.stderr,
+        )
+    asked.out.write_text(json.dumps(found))
 
 
-def setting(network: Path, policy: str) -> tuple[str, ...]:
-    """The options that a live run and a simulated one share."""
-    placed = ("--placement", "lwf-1", "--policy", policy, "--servers", "4", "--gpus-per-server", "2")
-    return (*placed, "--network", str(network), "--chunk", CHUNK, "--json")
-
-
-def simulated(jobs: list[dict[str, Any]], folder: Path, network: Path, policy: str) -> Any:
-    """What is predicted of them."""
-    path = folder / "simulated.json"
-    path.write_text(json.dumps({"format": "hocket.jobs/1", "jobs": jobs}))
-    return hocket("cluster", "simulate", str(path), *setting(network, policy))
-
-
-def profile(job: dict[str, Any], folder: Path, network: Path) -> dict[str, Any]:
-    """The job with what it takes longer alone than it should, as part of its forward passes."""
-    alone = {**job, "arrival_s": 0.0}
-    path = folder / "alone.json"
-    path.write_text(json.dumps({"format": "hocket.jobs/1", "jobs": [alone]}))
-    ran = hocket("cluster", "run", str(path), *setting(network, POLICIES[0]), "--lab", "live")
-    expected = simulated([alone], folder, network, POLICIES[0])
-    longer_s = ran["average_jct_s"] - expected["average_jct_s"]
-    print(f"{job['id']} alone: {longer_s:+.3f} s of {expected['average_jct_s']:.2f} s", file=sys.stderr)
-    return {**job, "forward_s": job["forward_s"] + longer_s / job["iterations"]}
-
-
-def write_network(path: Path, a_s: float, b_s: float, eta_s: float) -> None:
-    """A hocket.network/1 file with a measured AllReduce."""
-    reduction = {"workers": 2, "a_s": a_s, "b_s_per_byte": b_s, "eta_s_per_byte": eta_s}
-    path.write_text(
-        json.dumps({"format": "hocket.network/1", "bandwidth_bps": RATE_BPS, "allreduce": reduction})
-    )
+PARTS = (
+    "start_s",
+    "finish_s",
+    "queueing_s",
+    "computing_s",
+    "gpu_wait_s",
+    "transferring_s",
+    "network_wait_s",
+)
 
 
 if __name__ == "__main__":
