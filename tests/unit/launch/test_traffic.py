@@ -13,7 +13,7 @@ from hocket.launch.traffic import Ring
 
 
 def test_strangers_do_not_hold_up_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.launch.traffic._MEET_S", 0.4)
+    monkeypatch.setattr("hocket.launch.traffic._MEET_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         here = unused.getsockname()
     ended = threading.Event()

@@ -31,6 +31,7 @@ asking = gate.gate_of_environment(0)
 time.sleep(60)"""
 
 
+@pytest.mark.slow
 def test_a_manager_that_cannot_write_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
     with running(tmp_path, [noting("a", tmp_path, 1.0)], until_idle=False, keep=True) as cluster:
         cluster.until(lambda _: (tmp_path / "a.ran").exists())
@@ -57,6 +58,7 @@ def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
     assert any("what came is no message of Hocket's" in what for _, _, what in events(tmp_path))
 
 
+@pytest.mark.slow
 def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.3)
 
