@@ -37,6 +37,7 @@ from hocket.cluster.records import (
     WAITING,
 )
 from hocket.cluster.transfers import account, leave, want_transfer
+from hocket.cluster.waiting import wait_at
 from hocket.kernel import kernel
 
 
@@ -245,6 +246,7 @@ def end_transfer(
     jobs[j].sent += jobs[j].chunk_left + jobs[j].later
     jobs[j].chunk_left = jobs[j].later = 0.0
     jobs[j].claims = 0
+    wait_at(jobs, links, j, NONE)  # its last chunk may have had no claim
     leave(jobs, ports, links, changed, flows, counts, j, now)
     jobs[j].stage = COMPUTING
     if jobs[j].overlaps == 1:

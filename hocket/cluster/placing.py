@@ -6,6 +6,7 @@ from hocket.cluster.engine import begin_iteration
 from hocket.cluster.placement.dispatch import choose_gpus
 from hocket.cluster.policies.dispatch import key_of
 from hocket.cluster.records import COMPUTING, FINISHED, NONE
+from hocket.cluster.waiting import wait_at
 from hocket.kernel import kernel
 
 
@@ -23,7 +24,8 @@ def _take_memory(gpus, class_memory, class_fits, g, memory):
 
 @kernel
 def _disconnect(jobs, ports, links, j):
-    """Take job j off the users of its links."""
+    """Take job j off the users of its links, and off those that wait for one."""
+    wait_at(jobs, links, j, NONE)
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         link = ports[p].link
         if links[link].user == p:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.cluster.records import TRANSFERRING
+from hocket.cluster.records import NEVER, TRANSFERRING
 from hocket.kernel import kernel
 
 _NO_TICKS = 2.0**61
@@ -134,13 +134,14 @@ def at_chunk_end(jobs, rules, j, now):
 @kernel
 def bytes_after_chunk(jobs, rules, j, now):
     """Bytes that will be left when job j's transfer can be preempted: at the end of its chunk, if it runs."""
+    if jobs[j].ranked_at == now or jobs[j].ranked_at == NEVER:
+        return jobs[j].after_chunk
     if jobs[j].stage != TRANSFERRING:
-        return jobs[j].chunk_left + jobs[j].later
-    if jobs[j].ranked_at != now:
+        jobs[j].ranked_at, jobs[j].after_chunk = NEVER, jobs[j].chunk_left + jobs[j].later
+    else:
         chunk_left, later, startup_left, elapsed, began = _chunk_at(jobs, rules, j, now)
         # At its very end the next one has yet to begin.
         if began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0:
             later += chunk_left
-        jobs[j].after_chunk = later
-        jobs[j].ranked_at = now
+        jobs[j].ranked_at, jobs[j].after_chunk = now, later
     return jobs[j].after_chunk

@@ -36,8 +36,15 @@ JOB = np.dtype(
         ("claims", np.int64),  # whether the links are its own from the next chunk on
         ("blocker", np.int64),  # who goes before it and claims one of its servers, or NONE
         ("listed", np.int64),  # whether it is a candidate already
+        ("next_waiting", np.int64),  # the next job whose transfer waits for what its own does, or NONE
         ("first_port", np.int64),
         ("num_servers", np.int64),  # that its transfers touch; 0 inside one server
+        ("waits_at", np.int64),  # the link that keeps its transfer out, or NONE
+        ("previous_waiting", np.int64),
+        # Bytes that will be left when its transfer can be preempted, and at which instant that was looked up:
+        # NEVER of a transfer that waits, where it stays so.
+        ("after_chunk", np.float64),
+        ("ranked_at", np.int64),
         # Its iterations; times in ticks.
         ("first_worker", np.int64),
         ("gpus", np.int64),
@@ -62,10 +69,7 @@ JOB = np.dtype(
         ("flow", np.int64),  # its place in ``flows`` while it transfers
         ("moved", np.int64),  # whether it is listed in ``moved``
         ("num_hops", np.int64),  # the links that its transfers touch: servers' and uplinks
-        ("ranked_at", np.int64),  # when ``after_chunk`` was looked up
-        ("after_chunk", np.float64),  # bytes that will be left when it can be preempted
         ("alone_per_byte", np.float64),  # with all its links for itself
-        ("waits_at", np.int64),  # which of its ports says that it waits there, if one does
         # Its segments, and its batches if its transfers overlap its computing.
         ("first_segment", np.int64),  # of those in use
         ("num_segments", np.int64),
@@ -115,7 +119,7 @@ PORT = np.dtype(
         ("job", np.int64),
         ("link", np.int64),
         ("next", np.int64),
-        ("waits", np.int64),  # whether what the link carries keeps the job's transfer out
+        ("next_flow", np.int64),  # the port of another transfer under way there, while its own is
     ],
     align=True,
 )
@@ -132,6 +136,8 @@ LINK = np.dtype(
     [
         ("user", np.int64),  # the first port of those whose jobs transfer over it
         ("count", np.int64),  # transfers under way
+        ("flow", np.int64),  # the first port of those whose transfers are under way
+        ("waiting", np.int64),  # the first job whose transfer it keeps out
         ("changed", np.int64),  # whether it is listed in ``changed``
         ("freed", np.int64),  # whether a transfer over it ended at this instant
         ("claimant", np.int64),  # the job that claims it, or NONE

@@ -120,7 +120,7 @@ def make_state(
     class_memory, memory_class = np.unique(memory, return_inverse=True)
     free = math.floor(cluster.gpu_memory_bytes)
     rows = _job_rows(jobs, cluster, tick_s)
-    rows["memory_class"] = memory_class
+    rows["memory_class"], rows["waits_at"] = memory_class, NONE
     num_jobs, num_gpus, num_links = len(rows), cluster.num_gpus, cluster.num_links
     hops = np.minimum(rows["gpus"], cluster.num_servers) + (num_links - cluster.num_servers)
     rows["first_port"] = np.cumsum(hops) - hops
@@ -131,7 +131,8 @@ def make_state(
     gpus = np.zeros(num_gpus, GPU)
     gpus["resident"], gpus["running"], gpus["free"] = NONE, NONE, free
     links = np.zeros(num_links, LINK)
-    links["user"], links["claimant"] = NONE, NONE
+    for name in ("user", "flow", "waiting", "claimant"):
+        links[name] = NONE
 
     def room(count: int) -> Ints:
         return np.zeros(count, np.int64)

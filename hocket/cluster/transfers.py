@@ -1,16 +1,17 @@
 """Transfers on links: who may start, who has to stop, and how fast they are.
 
 All of it is local. What decides about a transfer is on its own servers, so only those are looked at again
-on whose links something ended; one that waited and may not start does not become startable otherwise. A
-transfer that waits says at one of its ports what for, and is looked at again when a transfer of that server
-has ended.
+on whose links something ended; one that waited and may not start does not become startable otherwise
+(:mod:`hocket.cluster.waiting`). Who claims what where transfers are preempted: :mod:`hocket.cluster.claims`.
 """
 
 from __future__ import annotations
 
-from hocket.cluster.policies.dispatch import before, refusing_port, transfers_before
+from hocket.cluster.claims import may_claim, queue_candidate, settle_claims
+from hocket.cluster.policies.dispatch import before, refusing_link
 from hocket.cluster.progress import at_chunk_end, reset, settle
 from hocket.cluster.records import NONE, READY, TRANSFERRING
+from hocket.cluster.waiting import list_waiting, wait_at
 from hocket.kernel import kernel
 from hocket.network.max_min import fill
 
@@ -44,17 +45,31 @@ def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
 
 
 @kernel
+def _unlink_flow(ports, links, link, p):
+    """Take port p off those of the link whose transfers are under way."""
+    if links[link].flow == p:
+        links[link].flow = ports[p].next_flow
+    else:
+        other = links[link].flow
+        while ports[other].next_flow != p:
+            other = ports[other].next_flow
+        ports[other].next_flow = ports[p].next_flow
+
+
+@kernel
 def _count(jobs, ports, links, changed, counts, j, by):
-    """Let so many more transfers use job j's links."""
+    """Let one transfer more use job j's links, or one less."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         link = ports[p].link
         links[link].count += by
-        if by < 0:
+        if by > 0:
+            ports[p].next_flow, links[link].flow = links[link].flow, p
+            links[link].claimant = j
+        else:
+            _unlink_flow(ports, links, link, p)
             links[link].freed = 1
             if links[link].claimant == j:
                 links[link].claimant = NONE
-        else:
-            links[link].claimant = j
         if links[link].changed == 0:
             links[link].changed = 1
             changed[counts[0].changed] = link
@@ -108,53 +123,17 @@ def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
 
 
 @kernel
-def _wait_at(jobs, ports, j, p):
-    """Let job j's transfer wait for what its port p carries, or, if p is NONE, for nothing."""
-    ports[jobs[j].first_port + jobs[j].waits_at].waits = 0
-    if p != NONE:
-        ports[p].waits = 1
-        jobs[j].waits_at = p - jobs[j].first_port
-
-
-@kernel
-def _list_waiting(jobs, ports, links, changed, ready, counts, candidates):
-    """Fill ``candidates`` with jobs that are ready now, and those that waited for freed links; how many."""
-    n = 0
-    for i in range(counts[0].ready):
-        jobs[ready[i]].listed = 1
-        candidates[n] = ready[i]
-        n += 1
-    counts[0].ready = 0
-    for i in range(counts[0].changed):
-        link = changed[i]
-        if links[link].freed == 0:
-            continue
-        user = links[link].user
-        while user != NONE:
-            p, j = user, ports[user].job
-            user = ports[p].next
-            if ports[p].waits == 0 or jobs[j].listed == 1 or jobs[j].stage != READY:
-                continue
-            blocker = jobs[j].blocker
-            if blocker == NONE or jobs[blocker].claims == 0:
-                jobs[j].listed = 1
-                candidates[n] = j
-                n += 1
-    return n
-
-
-@kernel
 def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
-    n = _list_waiting(jobs, ports, links, changed, ready, counts, candidates)
+    n = list_waiting(jobs, links, changed, ready, counts, candidates)
     waiting = 0
     for i in range(n):
         j = candidates[i]
         jobs[j].listed = 0
         # Those before it can only make it less admissible.
-        port = refusing_port(jobs, ports, links, rules, left, j, now)
-        if port != NONE:
-            _wait_at(jobs, ports, j, port)
+        link = refusing_link(jobs, ports, links, rules, left, j, now)
+        if link != NONE:
+            wait_at(jobs, links, j, link)
             continue
         place = waiting
         while place > 0 and before(jobs, j, candidates[place - 1]):
@@ -162,101 +141,40 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
             place -= 1
         candidates[place] = j
         waiting += 1
+    started = False
     for i in range(waiting):
         j = candidates[i]
-        port = refusing_port(jobs, ports, links, rules, left, j, now)
-        _wait_at(jobs, ports, j, port)
-        if port == NONE:
+        link = refusing_link(jobs, ports, links, rules, left, j, now) if started else NONE
+        wait_at(jobs, links, j, link)
+        if link == NONE:
+            started = True
             jobs[j].claims = 1
             _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
 @kernel
-def _may_claim(jobs, ports, links, rules, j, now):
-    """Whether no transfer that goes before job j's claims one of its servers."""
+def _busy_link(jobs, ports, links, j):
+    """The first server of job j that carries a transfer, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        other = links[ports[p].link].claimant
-        if other != NONE and other != j and transfers_before(jobs, rules, other, j, now):
-            jobs[j].blocker = other
-            _wait_at(jobs, ports, j, p)
-            return 0
-    jobs[j].blocker = NONE
-    _wait_at(jobs, ports, j, NONE)
-    return 1
-
-
-@kernel
-def _queue_candidate(jobs, rules, candidates, first, n, j, now):
-    """Put job j in its place among ``candidates[first:n]``, which are in order."""
-    jobs[j].listed = 1
-    while n > first and transfers_before(jobs, rules, j, candidates[n - 1], now):
-        candidates[n] = candidates[n - 1]
-        n -= 1
-    candidates[n] = j
-
-
-@kernel
-def _settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
-    """Let candidates claim their servers or lose them, from first to last; lists them in ``altered``.
-
-    Each claim is final when it is made, since one that changes concerns those behind it alone: who gains
-    one takes it from whoever had it, and behind who loses one others may gain theirs.
-    """
-    num_altered = 0
-    while num_altered < n:
-        j = candidates[num_altered]
-        jobs[j].listed = 0
-        altered[num_altered] = j
-        num_altered += 1
-        claims = _may_claim(jobs, ports, links, rules, j, now)
-        if claims == jobs[j].claims:
-            continue
-        jobs[j].claims = claims
-        for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-            link = ports[p].link
-            if claims == 1:
-                other = links[link].claimant
-                links[link].claimant = j
-                if other != NONE and jobs[other].listed == 0:
-                    _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
-                    n += 1
-                continue
-            if links[link].claimant == j:
-                links[link].claimant = NONE
-            user = links[link].user
-            while user != NONE:
-                waits, other = ports[user].waits, ports[user].job
-                user = ports[user].next
-                if waits == 0 or jobs[other].blocker != j or jobs[other].listed == 1:
-                    continue
-                if jobs[other].stage == READY or jobs[other].stage == TRANSFERRING:
-                    _queue_candidate(jobs, rules, candidates, num_altered, n, other, now)
-                    n += 1
-    return num_altered
-
-
-@kernel
-def _busy_port(jobs, ports, links, j):
-    """The first port of job j whose server carries a transfer, or NONE."""
-    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        if links[ports[p].link].count > 0:
-            return p
+        link = ports[p].link
+        if links[link].count > 0:
+            return link
     return NONE
 
 
 @kernel
 def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
-    listed = _list_waiting(jobs, ports, links, changed, ready, counts, altered)
+    listed = list_waiting(jobs, links, changed, ready, counts, altered)
     n = 0
     for i in range(listed):
         j = altered[i]
         jobs[j].listed = 0
         # Whoever is before it and claims one of its servers would have to lose that claim first.
-        if jobs[j].claims == 1 or _may_claim(jobs, ports, links, rules, j, now) == 1:
-            _queue_candidate(jobs, rules, candidates, 0, n, j, now)
+        if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
+            queue_candidate(jobs, rules, candidates, 0, n, j, now)
             n += 1
-    num_altered = _settle_claims(jobs, ports, links, candidates, n, altered, rules, now)
+    num_altered = settle_claims(jobs, ports, links, candidates, n, altered, rules, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == TRANSFERRING:
@@ -266,9 +184,9 @@ def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == READY and jobs[j].claims == 1:
-            port = _busy_port(jobs, ports, links, j)
-            _wait_at(jobs, ports, j, port)
-            if port == NONE:
+            link = _busy_link(jobs, ports, links, j)
+            wait_at(jobs, links, j, link)
+            if link == NONE:
                 _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
@@ -291,12 +209,10 @@ def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, no
     for i in range(counts[0].changed):
         link = changed[i]
         links[link].changed, links[link].freed = 0, 0
-        user = NONE if rules.max_min or rules.exclusive else links[link].user
-        while user != NONE:
-            j = ports[user].job
-            user = ports[user].next
-            if jobs[j].stage != TRANSFERRING:
-                continue
+        flow = NONE if rules.max_min or rules.exclusive else links[link].flow
+        while flow != NONE:
+            j = ports[flow].job
+            flow = ports[flow].next_flow
             most = 0
             for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
                 most = max(most, links[ports[p].link].count)

@@ -62,24 +62,42 @@ def _check_gpus(state: State) -> dict[int, int]:
 
 def _check_links(state: State) -> None:
     """Each link carries what it says it does."""
-    carried = [0] * len(state.links)
-    for job in state.jobs:
+    carried: list[set[int]] = [set() for _ in state.links]
+    for j, job in enumerate(state.jobs):
         if job["stage"] == TRANSFERRING:
             for port in state.ports[job["first_port"] : job["first_port"] + job["num_hops"]]:
-                carried[port["link"]] += 1
-    assert carried == state.links["count"].tolist(), "a link carries other transfers than it counts"
+                carried[port["link"]].add(j)
+    for number, link in enumerate(state.links):
+        listed, p = [], link["flow"]
+        while p != NONE:
+            assert state.ports[p]["link"] == number, f"link {number} lists what is not its own"
+            listed.append(int(state.ports[p]["job"]))
+            p = state.ports[p]["next_flow"]
+        assert sorted(listed) == sorted(carried[number]), f"link {number} lists what it does not carry"
+        assert len(listed) == link["count"], f"link {number} carries other transfers than it counts"
     flows = state.flows[: state.counts[0]["flows"]].tolist()
     assert sorted(flows) == (state.jobs["stage"] == TRANSFERRING).nonzero()[0].tolist()
 
 
 def _check_waiting(state: State) -> None:
-    """Whoever is ready to transfer and does not says at one of its ports what for, and that is there."""
+    """Whoever is ready to transfer and does not says at one of its servers what for, and that is there."""
+    waits_at = {}
+    for number, link in enumerate(state.links):
+        previous, j = NONE, link["waiting"]
+        while j != NONE:
+            assert j not in waits_at, f"job {j} waits for two links"
+            assert state.jobs[j]["previous_waiting"] == previous, f"link {number} forgot who waits"
+            waits_at[int(j)] = number
+            previous, j = j, state.jobs[j]["next_waiting"]
     for j, job in enumerate(state.jobs):
+        number = waits_at.get(j, NONE)
+        assert job["waits_at"] == number, f"job {j} waits at another link than lists it"
         if job["stage"] != READY:
+            assert number == NONE or job["stage"] == TRANSFERRING, f"job {j} waits without anything to send"
             continue
         ports = state.ports[job["first_port"] : job["first_port"] + job["num_servers"]]
-        assert ports["waits"].nonzero()[0].tolist() == [job["waits_at"]], f"job {j} waits for none, or two"
-        link = state.links[ports["link"][job["waits_at"]]]
+        assert number in ports["link"], f"job {j} waits for no server of its own"
+        link = state.links[number]
         assert link["count"] > 0 or link["claimant"] not in (NONE, j), f"job {j} waits for an idle link"
 
 

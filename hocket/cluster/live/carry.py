@@ -23,18 +23,22 @@ def carry(old: State, kept: Ints, new: State) -> None:
     rows[:] = old.jobs[kept]
     for name in ("first_worker", "first_port", "first_segment", "first_batch", "memory_class"):
         rows[name] = fresh[name]
-    rows["blocker"] = job_of[rows["blocker"]]
+    for name in ("blocker", "next_waiting", "previous_waiting"):
+        rows[name] = job_of[rows[name]]
     for mine, theirs, places in ((new.workers, old.workers, workers), (new.ports, old.ports, ports)):
         mine[: len(places)] = theirs[places]
         mine["job"][: len(places)] = job_of[theirs["job"][places]]
     new.workers["next"][: len(workers)] = worker_of[old.workers["next"][workers]]
-    new.ports["next"][: len(ports)] = port_of[old.ports["next"][ports]]
+    for name in ("next", "next_flow"):
+        new.ports[name][: len(ports)] = port_of[old.ports[name][ports]]
     new.gpus[:] = old.gpus
     new.links[:] = old.links
     for name in ("resident", "running"):
         new.gpus[name] = worker_of[old.gpus[name]]
-    new.links["user"] = port_of[old.links["user"]]
-    new.links["claimant"] = job_of[old.links["claimant"]]
+    for name in ("user", "flow"):
+        new.links[name] = port_of[old.links[name]]
+    for name in ("waiting", "claimant"):
+        new.links[name] = job_of[old.links[name]]
     new.counts[:] = old.counts
     for name in ("touched", "changed"):  # GPUs and links, which stay
         getattr(new, name)[:] = getattr(old, name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from hocket.cluster.policies.base import ADADUAL, Policy
 from hocket.cluster.progress import bytes_left
-from hocket.cluster.records import NONE, TRANSFERRING
+from hocket.cluster.records import NONE
 from hocket.kernel import kernel
 
 _TIE = 1.0 - 1e-12  # what is that close to the threshold is at the threshold
@@ -23,18 +23,14 @@ ADA_SRSF = Policy(name="ada-srsf", admission=ADADUAL, limit=2)
 
 @kernel
 def adadual(jobs, ports, links, rules, j, now):
-    """The first port of job j on whose server its transfer should not start now, or NONE."""
+    """The first server of job j on which its transfer should not start now, or NONE."""
     threshold = rules.per_byte / (2.0 * (rules.per_byte + rules.eta))
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         link = ports[p].link
         if links[link].count > 1:
-            return p
+            return link
         if links[link].count == 1:
-            user = links[link].user
-            while jobs[ports[user].job].stage != TRANSFERRING:
-                user = ports[user].next
-                assert user != NONE
-            left = bytes_left(jobs, rules, ports[user].job, now)
+            left = bytes_left(jobs, rules, ports[links[link].flow].job, now)
             if jobs[j].size > 0.0 and jobs[j].size >= threshold * left * _TIE:
-                return p
+                return link
     return NONE

@@ -6,7 +6,7 @@ from hocket.cluster.policies.ada_srsf import adadual
 from hocket.cluster.policies.base import ADADUAL, ARRIVAL, BY_BYTES, KWAY, SERVICE_ATTAINED
 from hocket.cluster.policies.kway import kway
 from hocket.cluster.policies.srpt import fewer_bytes
-from hocket.cluster.policies.srsf import full_port, remaining_service
+from hocket.cluster.policies.srsf import full_link, remaining_service
 from hocket.cluster.policies.tiresias import attained_service
 from hocket.kernel import kernel
 
@@ -36,8 +36,8 @@ def transfers_before(jobs, rules, a, b, now):
 
 
 @kernel
-def refusing_port(jobs, ports, links, rules, left, j, now):
-    """The first port of job j where its transfer may not start now beside those that run, or NONE.
+def refusing_link(jobs, ports, links, rules, left, j, now):
+    """The first server of job j on which its transfer may not start now beside those that run, or NONE.
 
     left (J,): room to work in. Whatever keeps it out there does so until a transfer of that server has ended.
     """
@@ -45,4 +45,4 @@ def refusing_port(jobs, ports, links, rules, left, j, now):
         return adadual(jobs, ports, links, rules, j, now)
     if rules.admission == KWAY:
         return kway(jobs, ports, links, rules, left, j, now)
-    return full_port(jobs, ports, links, j, rules.limit)
+    return full_link(jobs, ports, links, j, rules.limit)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hocket.cluster.policies.base import KWAY, Policy
 from hocket.cluster.progress import bytes_left
-from hocket.cluster.records import NONE, TRANSFERRING
+from hocket.cluster.records import NONE
 from hocket.kernel import kernel
 
 _UNLIMITED = 2**31
@@ -51,24 +51,24 @@ def total_finish(left, n, size, after, per_byte, eta):
 
 @kernel
 def kway(jobs, ports, links, rules, left, j, now):
-    """The first port of job j on whose server it should wait, or NONE; left (J,): room to work in."""
+    """The first server of job j on which it should wait, or NONE; left (J,): room to work in."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        n = 0
-        user = links[ports[p].link].user
-        while user != NONE:
-            other = ports[user].job
-            if jobs[other].stage == TRANSFERRING:
-                rest = bytes_left(jobs, rules, other, now)
-                i = n
-                while i > 0 and left[i - 1] > rest:
-                    left[i] = left[i - 1]
-                    i -= 1
-                left[i] = rest
-                n += 1
-            user = ports[user].next
+        link, n = ports[p].link, 0
+        flow = links[link].flow
+        while flow != NONE:
+            rest = bytes_left(jobs, rules, ports[flow].job, now)
+            i = n
+            while i > 0 and left[i - 1] > rest:
+                left[i] = left[i - 1]
+                i -= 1
+            left[i] = rest
+            n += 1
+            flow = ports[flow].next_flow
+        if n == 0:
+            continue
         at_once = total_finish(left, n, jobs[j].size, 0, rules.per_byte, rules.eta)
         for after in range(1, n + 1):
             later = total_finish(left, n, jobs[j].size, after, rules.per_byte, rules.eta)
             if at_once > later * _TIE:
-                return p
+                return link
     return NONE

@@ -27,9 +27,10 @@ def remaining_service(remaining, per_iteration, gpus):
 
 
 @kernel
-def full_port(jobs, ports, links, j, limit):
-    """The first port of job j whose server carries ``limit`` transfers, or NONE."""
+def full_link(jobs, ports, links, j, limit):
+    """The first server of job j that carries ``limit`` transfers, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        if links[ports[p].link].count >= limit:
-            return p
+        link = ports[p].link
+        if links[link].count >= limit:
+            return link
     return NONE
