@@ -13,6 +13,7 @@ import numpy as np
 
 from hocket.cluster.engine import end_task, end_transfer, start_tasks, submit
 from hocket.cluster.groups import compute_on, form_groups
+from hocket.cluster.joined import join_tasks, part_interrupted
 from hocket.cluster.jumps import JUMP, jump, land
 from hocket.cluster.log import unwritten, write_group, write_level, write_transfer
 from hocket.cluster.placing import finish_jobs, place_queue
@@ -64,6 +65,7 @@ class Clock(NamedTuple):
     stretches: Records  # (J,) STRETCH
     jumps: Records  # (J,) JUMP
     passing: Ints  # (J,) jobs that pass a stretch
+    forward_until: Ints  # (J,) of joined tasks, when the forward one ends; past for jobs without
     hands: Records  # (1,) HANDS
 
 
@@ -88,6 +90,7 @@ def make_clock(state: State) -> Clock:
         stretches=np.zeros(num_jobs, STRETCH),
         jumps=np.zeros(num_jobs, JUMP),
         passing=room(num_jobs),
+        forward_until=np.full(num_jobs, NONE, np.int64),
         hands=np.zeros(1, HANDS),
     )
 
@@ -125,7 +128,7 @@ def run(state, rules, clock, log, most_instants):
         clock.passing,
         clock.hands,
     )
-    arrivals = clock.arrivals
+    arrivals, forward_until = clock.arrivals, clock.forward_until
     num_jobs, num_gpus = len(jobs), len(gpus)
 
     for _ in range(most_instants):
@@ -244,6 +247,19 @@ def run(state, rules, clock, log, most_instants):
             interrupted |= w != NONE and stretches[workers[w].job].passing == 1
         if interrupted:
             resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now)
+            if counts[0].placed > 0:
+                part_interrupted(
+                    jobs,
+                    workers,
+                    gpus,
+                    touched,
+                    counts,
+                    tree,
+                    leader,
+                    forward_until,
+                    hands[0].turn == 1,
+                    now,
+                )
 
         # Transfers start and stop.
         if counts[0].ready > 0 or counts[0].changed > 0:
@@ -322,6 +338,10 @@ def run(state, rules, clock, log, most_instants):
                     until = NEVER
                 if until != NEVER:
                     set_time(tree, num_gpus + j, until)
+                    continue
+                until = join_tasks(jobs, workers, gpus, forward_until, j, now)
+                if until != NEVER:
+                    set_time(tree, g, until)
                     continue
             k = workers[w].phase // 2
             set_time(tree, g, now + segments[jobs[j].first_segment + k].ticks)

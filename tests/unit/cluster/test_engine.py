@@ -93,6 +93,25 @@ def test_transfers_leave_gpus_to_others() -> None:
     assert both.gpu_wait_s[0] == 1.5
 
 
+@pytest.mark.parametrize(
+    ("arrival_s", "finish_s"),
+    [(0.5, [41.0, 40.0, 1.5]), (1.0, [41.0, 40.0, 1.5]), (1.5, [40.0, 41.0, 3.5]), (3.0, [40.0, 41.0, 3.5])],
+)
+def test_both_tasks_of_a_job_alone_on_its_gpus_are_one_event(arrival_s: float, finish_s: list[float]) -> None:
+    """a and b share a server and no GPU; c comes to one of a's GPUs, in its forward or its backward task.
+
+    A recorded run passes all events. c goes first: a's backward task waits for it, or its next forward task.
+    """
+    jobs = [job(name, 3, iterations=10, memory_bytes=9e9) for name in ("a", "b")]
+    c = job("c", arrival_s=arrival_s, forward_s=0.25, backward_s=0.25, memory_bytes=7e9)
+    joined, recorded = (run(*jobs, c, servers=3, per_server=2, record=record) for record in (False, True))
+    assert joined.gpus[2] == ((0, 0),)
+    assert joined.finish_s.tolist() == finish_s
+    assert recorded.finish_s.tolist() == finish_s
+    assert joined.gpu_wait_s.tolist() == recorded.gpu_wait_s.tolist()
+    assert joined.events < 0.75 * recorded.events
+
+
 def test_a_transfer_that_takes_no_time_ends_after_gpus_have_begun() -> None:
     """b's gradients are complete at 6 s, when a begins an iteration: b is let go and finds a computing.
 
