@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -86,6 +87,7 @@ def read_document(path: str | Path) -> Any:
 
 def decode(data: bytes, type_: type[T], expected_format: str, source: str) -> T:
     """Decode a JSON document of ``expected_format`` into ``type_``, refusing it in one line otherwise."""
+    data = data.removeprefix(codecs.BOM_UTF8)
     with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         value = msgspec.json.decode(data, type=type_)
         if _SURROGATE.search(data):
@@ -111,6 +113,7 @@ def convert_document(document: Any, type_: type[T], source: str, expected_format
 
 
 def _parse(data: bytes, source: str) -> Any:
+    data = data.removeprefix(codecs.BOM_UTF8)  # readers may ignore it (RFC 8259)
     try:
         document = msgspec.json.decode(data)
         if _SURROGATE.search(data):
@@ -162,12 +165,12 @@ def write_whole(data: bytes, path: str | Path) -> None:
     A link is followed; what is no regular file (a pipe, a terminal, /dev/null) is written to as it is.
     """
     check_writable(path)
-    target = Path(path).resolve()
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+        # Asked before links are followed: /dev/stdout leads to a pipe that has no path of its own.
+        if (given := Path(path)).exists() and not given.is_file():
+            given.write_bytes(data)
         else:
-            _replace(target, data)
+            _replace(given.resolve(), data)
     except OSError as error:
         raise HocketError(f"{path}: cannot be written: {error.strerror or error}") from None
 

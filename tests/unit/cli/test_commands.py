@@ -133,6 +133,15 @@ def test_links_are_followed_and_pipes_stay_pipes(in_tmp: Path) -> None:
     assert (in_tmp / "pipe").is_fifo()
 
 
+def test_a_pipe_without_a_path_of_its_own_is_written_to(in_tmp: Path) -> None:
+    """What /dev/stdout is in a pipeline, and the shell's ``>(program)``."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as pipe:
+        with os.fdopen(writing, "w"):
+            assert hocket("plan", STEP, "--policy", "tac", "-o", f"/dev/fd/{writing}").status == 0
+        assert json.load(pipe)["policy"] == "tac"
+
+
 @pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
 @pytest.mark.parametrize("json_flag", ["", "--json"])
 def test_a_standard_output_that_takes_nothing(redirection: str, json_flag: str) -> None:

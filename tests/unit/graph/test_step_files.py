@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import json
 from pathlib import Path
@@ -94,6 +95,15 @@ def test_unknown_keys_are_accepted(tmp_path: Path) -> None:
     document = {**VALID, "comment": {"nan": None}}
     document["operations"] = [{**row, "stream": 7} for row in VALID["operations"]]
     assert load_step(write(tmp_path, document)).num_operations == 3
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    path.write_bytes(codecs.BOM_UTF8 + json.dumps(VALID).encode())
+    assert load_step(path).model == "toy"
+    path.write_bytes(codecs.BOM_UTF8 + json.dumps(VALID | {"model": 1}).encode())
+    with pytest.raises(FormatError, match="model: expected `str`, got `int`"):
+        load_step(path)
 
 
 def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
