@@ -24,7 +24,6 @@ from hocket.cluster.workloads.trace import (
     DURATION_NOTE,
     Imported,
     Request,
-    Row,
     drawn_models,
     job_of_duration,
     job_set,
@@ -64,7 +63,7 @@ def import_alibaba(request: Request) -> Imported:
     for row in read_rows(request.path, _COLUMNS, header=None, needed=_NEEDED):
         name = row.cells["job_name"]
         names.add(name)
-        start_s, end_s, percent = (_known(row, column) for column in ("start_time", "end_time", "plan_gpu"))
+        start_s, end_s, percent = (row.known(column) for column in ("start_time", "end_time", "plan_gpu"))
         if row.cells["status"] not in _OVER or not percent or not start_s or not end_s or end_s <= start_s:
             continue
         tasks = found.setdefault(name, _Tasks())
@@ -87,8 +86,3 @@ def import_alibaba(request: Request) -> Imported:
         *skipped_note(len(names) - len(jobs), "no task with a GPU that has begun and is over"),
     )
     return Imported(job_set(jobs, request), notes)
-
-
-def _known(row: Row, column: str) -> float:
-    """A number, 0 where the cell is empty."""
-    return row.number(column) if row.cells[column].strip() else 0.0

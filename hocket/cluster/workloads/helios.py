@@ -5,8 +5,9 @@ CANCELLED, FAILED, TIMEOUT, NODE_FAIL); ``submit_time``, ``start_time``, ``end_t
 18:41:01; ``duration``, seconds from start to end; ``queue``, seconds from submission to start. Read are the
 id, the GPUs, the submission and the duration.
 
-Assumed: jobs of every state count, since they held their GPUs; those without a GPU or that ended at once are
-left out. What was trained is not known: a model of the contention paper's Table III is drawn.
+Assumed: jobs of every state count, since they held their GPUs; those without a GPU, that ended at once or
+that are not over (an empty duration, or None) are left out. What was trained is not known: a model of the
+contention paper's Table III is drawn.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def import_helios(request: Request) -> Imported:
     rows = list(read_rows(request.path, _COLUMNS))
     jobs = []
     for row, model in zip(rows, drawn_models(len(rows), request.seed), strict=True):
-        gpus, duration_s = row.whole("gpu_num"), row.number("duration")
+        gpus, duration_s = row.whole("gpu_num"), row.known("duration")
         if gpus and duration_s > 0:
             jobs.append(
                 job_of_duration(row.cells["job_id"], gpus, row.moment("submit_time"), duration_s, model)
@@ -46,6 +47,6 @@ def import_helios(request: Request) -> Imported:
         DRAWN_NOTE,
         DURATION_NOTE,
         "jobs of every state are kept: they held their GPUs",
-        *skipped_note(len(rows) - len(jobs), "no GPU, or over at once"),
+        *skipped_note(len(rows) - len(jobs), "no GPU, over at once, or not over"),
     )
     return Imported(job_set(jobs, request), notes)

@@ -65,6 +65,10 @@ class Row(NamedTuple):
             self.refuse(column, f"'{text}' is not a number of 0 or more, up to {_MOST:g}")
         return value
 
+    def known(self, column: str) -> float:
+        """A number, 0 where the trace does not say it: an empty cell, or None."""
+        return 0.0 if self.cells[column].strip() in ("", "None") else self.number(column)
+
     def whole(self, column: str, least: int = 0) -> int:
         """A whole number of ``least`` or more."""
         value = self.number(column)
@@ -118,7 +122,7 @@ def read_rows(
     named = header is False
     try:
         for cells in reader:
-            if not cells:
+            if not any(cell.strip() for cell in cells):
                 continue
             if not named:
                 named = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 from pathlib import Path
@@ -198,6 +199,25 @@ def test_helios_keeps_what_held_a_gpu(trace: Path) -> None:
     assert [(job.id, job.gpus, job.arrival_s) for job in (first, second)] == [("1", 1, 0.0), ("2", 8, 30.0)]
     assert second.iterations == round(600 / PARTS[second.model])
     assert any(note.startswith("2 jobs left out") for note in found.notes)
+
+
+def test_helios_leaves_out_what_is_not_over(trace: Path) -> None:
+    running = "5,u,v,4,16,1,RUNNING,2020-06-10 00:00:12,2020-06-10 00:00:12,,{},0\n"
+    trace.write_text(HELIOS + running.format("") + running.replace("5,", "6,", 1).format("None"))
+    found = import_trace("helios", trace)
+    assert [job.id for job in found.jobs.jobs] == ["1", "2"]
+    assert any(note.startswith("4 jobs left out") for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", list(SMALL))
+def test_texts_as_other_programs_write_them(kind: str, trace: Path) -> None:
+    """With a byte order mark, other ends of lines, and lines that hold nothing."""
+    trace.write_text(SMALL[kind])
+    expected = import_trace(kind, trace).jobs
+    blank = {"philly": "\n", "gavel": "\n \t\t\n"}.get(kind, "\n  \n,,\n")
+    text = SMALL[kind].replace("\n", blank, 1) + blank
+    trace.write_bytes(codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode())
+    assert import_trace(kind, trace).jobs == expected
 
 
 @pytest.mark.parametrize("kind", list(SMALL))
