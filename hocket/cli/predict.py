@@ -91,11 +91,12 @@ def predict(
     from hocket.network import parse_duration
     from hocket.predictor import Machines
     from hocket.predictor import predict as run
-    from hocket.predictor.answer import answers, counted
+    from hocket.predictor.answer import answers
     from hocket.predictor.trace import trace
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.report.prediction_page import render_prediction
     from hocket.report.prediction_table import prediction_table
+    from hocket.words import counted
 
     num_workers, num_servers = counts(workers, "workers"), counts(servers, "servers")
     configurations = len(num_workers) * len(num_servers) * repeats

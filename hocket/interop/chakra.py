@@ -32,7 +32,8 @@ from hocket.graph.csr import Csr, topological_order
 from hocket.graph.names import UniqueNames
 from hocket.interop.chakra_export import STEP_ATTRIBUTE
 from hocket.interop.chakra_schema import Collective, NodeType, attributes, read_messages
-from hocket.interop.imported import Imported, counted
+from hocket.interop.imported import Imported
+from hocket.words import counted
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
 _BACKWARD = re.compile(r"backward|^autograd::", re.IGNORECASE)

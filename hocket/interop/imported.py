@@ -1,4 +1,4 @@
-"""What importers share: their result, and how they count."""
+"""What importers return."""
 
 from __future__ import annotations
 
@@ -12,8 +12,3 @@ class Imported(NamedTuple):
 
     graph: StepGraph
     notes: tuple[str, ...]
-
-
-def counted(count: int, what: str) -> str:
-    """``1 step``, ``3 steps``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

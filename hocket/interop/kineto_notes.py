@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from hocket.interop.imported import counted
 from hocket.interop.kineto_gradients import Gradients
 from hocket.interop.kineto_steps import Step
+from hocket.words import counted
 
 _MICRO = 1e-6
 _HOST_BOUND = 0.5

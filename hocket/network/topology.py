@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from hocket.errors import HocketError
 from hocket.network.link import Network
+from hocket.words import counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -39,9 +40,9 @@ class Topology:
                 raise HocketError(f"bandwidth {value} bit/s is not between 1e-3 and 1e18; give e.g. 10e9")
         machines = len(self.worker_bps) + len(self.server_bps)
         if isinstance(self.racks, bool) or not isinstance(self.racks, int) or not 1 <= self.racks <= machines:
-            count = f"{machines} machine" + ("" if machines == 1 else "s")
             raise HocketError(
-                f"{self.racks!r} racks for {count}: give from 1 to one a machine, or more machines"
+                f"{self.racks!r} racks for {counted(machines, 'machine')}: give from 1 to one a machine, "
+                "or more machines"
             )
         if not 1.0 <= self.oversubscription <= 1e6:
             raise HocketError(

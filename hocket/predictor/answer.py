@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hocket.predictor.prediction import Prediction
+from hocket.words import counted, four_digits
 
 SATURATED = 0.95
 
@@ -48,16 +49,6 @@ def cheapest(rows: Iterable[Prediction]) -> Prediction | None:
     """The row with the lowest cost of an example, the first of equals; None without prices."""
     priced = [row for row in rows if row.cost_per_example is not None]
     return min(priced, key=lambda row: row.cost_per_example or 0.0, default=None)
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 worker``, ``2 workers``."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def four_digits(value: float) -> str:
-    """``value`` to four significant digits, in full where it is large."""
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def name_of(curve: Sequence[Prediction], rows: Sequence[Prediction]) -> str:

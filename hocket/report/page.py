@@ -15,6 +15,7 @@ from hocket.report.figures import Panel, overlap_figure, timeline_figure
 from hocket.report.load import Entry
 from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, worst_like
 from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_text, time_unit
+from hocket.words import counted
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 
@@ -77,14 +78,10 @@ def _setup_line(ranking: Sequence[Entry]) -> str:
         return f"{len(setups)} setups of model, architecture, workers and servers"
     setup = setups[0]
     architecture = _ARCHITECTURES.get(setup.architecture, setup.architecture)
-    parts = [setup.model, architecture, _count(setup.workers, "worker")]
+    parts = [setup.model, architecture, counted(setup.workers, "worker")]
     if setup.servers:
-        parts.append(_count(setup.servers, "server"))
+        parts.append(counted(setup.servers, "server"))
     return " · ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[Tile]:
@@ -92,8 +89,8 @@ def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[Tile]:
     above, worst = over_bound(best), worst_like(best, ranking)
     throughput = f"{best.throughput:.{decimals_for([best.throughput])}f} examples/s"
     level = num_level_with(best, ranking)
-    field = f"of {_count(len(ranking), 'result')}" + (
-        f", level with {_count(level, 'other')}" if level else ""
+    field = f"of {counted(len(ranking), 'result')}" + (
+        f", level with {counted(level, 'other')}" if level else ""
     )
     tiles = [
         Tile("Best policy", best.policy, field),

@@ -9,10 +9,8 @@ from hocket.predictor import Prediction
 from hocket.predictor.answer import (
     answers,
     cheapest,
-    counted,
     curves,
     efficiency,
-    four_digits,
     lockstep_note,
     name_of,
     saturation,
@@ -23,6 +21,7 @@ from hocket.report.prediction_figure import prediction_figure
 from hocket.report.prediction_measured import ModelError, Point, model_errors
 from hocket.report.prediction_table import prediction_columns, saturated_rows
 from hocket.report.table import time_unit
+from hocket.words import counted, four_digits
 
 
 def render_prediction(

@@ -21,6 +21,8 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from hocket.words import four_digits
+
 M = TypeVar("M")
 
 Rule = Literal["near", "at least", "at most", "in words"]
@@ -163,5 +165,4 @@ def _text(value: float, unit: Unit) -> str:
         return f"{100 * value:.1f}%"
     if unit == "x":
         return f"{value:.2f}x"
-    digits = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return f"{digits} s" if unit == "s" else digits
+    return four_digits(value) + (" s" if unit == "s" else "")

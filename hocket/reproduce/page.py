@@ -10,6 +10,7 @@ import msgspec
 from hocket.report.page import Tile, rendered
 from hocket.reproduce.claims import VERDICTS
 from hocket.reproduce.result import Circumstances, Reproduction
+from hocket.words import four_digits
 
 
 def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
@@ -43,6 +44,4 @@ def cell_text(value: str | float | None) -> str:
     """A table's cell as it is shown."""
     if value is None:
         return "–"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return str(value)
+    return four_digits(value) if isinstance(value, float) else str(value)
