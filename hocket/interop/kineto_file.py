@@ -30,6 +30,7 @@ _SYNC = frozenset(("cuda_sync",))
 _READ = _GPU | _RUNTIME | _HOST | _SYNC
 _HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 
+# What is believed of a time and of a duration: 30,000 and 30 years.
 _LATEST_US = 1e18
 _LONGEST_US = 1e15
 

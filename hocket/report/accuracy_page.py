@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from hocket.bench.accuracy import Accuracy
 from hocket.bench.accuracy_figures import Row
 from hocket.bench.accuracy_table import group_name
-from hocket.report.page import rendered
-
-
-class _Tile(NamedTuple):
-    """One of the figures that the page opens with."""
-
-    label: str
-    figure: str
-    note: str
+from hocket.report.page import Tile, rendered
 
 
 def render_accuracy(accuracy: Accuracy) -> str:
@@ -29,8 +19,8 @@ def render_accuracy(accuracy: Accuracy) -> str:
         f" · rho {request.rho:g} · {request.num_steps} steps, {request.skip} of them skipped"
     )
     tiles = [
-        _Tile("Mean error", f"{every.mean_error:.1%}", f"over {every.rows} rows"),
-        _Tile("Largest error", f"{worst.error:+.1%}", _named(worst)),
+        Tile("Mean error", f"{every.mean_error:.1%}", f"over {every.rows} rows"),
+        Tile("Largest error", f"{worst.error:+.1%}", _named(worst)),
     ]
     return rendered(
         "accuracy.html",

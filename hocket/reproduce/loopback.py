@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from hocket.network import NetworkFile
+from hocket.network.file import Fit
 from hocket.profiler import measure_network
+from hocket.reproduce.result import Panel, Series
 from hocket.reproduce.setting import Progress, Setting
 
 WORKERS = 2
@@ -25,3 +27,21 @@ def _measured(repeats: int) -> NetworkFile:
     found = measure_network(workers=WORKERS, repeats=repeats, concurrent=CONCURRENT)
     assert found is not None, "processes that are started here answer here"
     return found
+
+
+def fit_panel(fit: Fit, *, title: str, line: str) -> Panel:
+    """What was timed by size, and the ``line`` that was fitted to it, both axes logarithmic."""
+    sizes_mb = tuple(point.size_bytes / 1e6 for point in fit.points)
+    measured_ms = tuple(1e3 * point.seconds for point in fit.points)
+    fitted_ms = tuple(1e3 * fit.seconds(point.size_bytes) for point in fit.points)
+    return Panel(
+        title=title,
+        x="MB",
+        y="ms",
+        x_log=True,
+        y_log=True,
+        series=(
+            Series(name="measured", x=sizes_mb, y=measured_ms, kind="points"),
+            Series(name=line, x=sizes_mb, y=fitted_ms),
+        ),
+    )

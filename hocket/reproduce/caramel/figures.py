@@ -16,6 +16,7 @@ from hocket.reproduce.caramel.measure import (
     measure,
 )
 from hocket.reproduce.claims import judged
+from hocket.reproduce.contours import utilization_lines
 from hocket.reproduce.result import Figure, Panel, Reproduction, Series
 from hocket.reproduce.setting import Progress, Setting
 from hocket.reproduce.steps import NAMES
@@ -64,17 +65,7 @@ def _figure_2(found: Measured) -> Figure:
         Series(name=name, x=(rows[8, name].rho,), y=(rows[8, name].overlap,), kind="points")
         for name in _COMPARED
     ]
-    rho = np.linspace(0.02, 1.1 * max(rows[8, name].rho for name in _COMPARED), 80)
-    for utilization in (0.5, 0.7, 0.9):
-        alpha = (1 + rho - 1 / utilization) / np.minimum(rho, 1)
-        inside = (alpha >= 0) & (alpha <= 1)
-        series.append(
-            Series(
-                name=f"utilization {utilization:.0%}",
-                x=tuple(rho[inside].tolist()),
-                y=tuple(alpha[inside].tolist()),
-            )
-        )
+    series += utilization_lines(1.1 * max(rows[8, name].rho for name in _COMPARED))
     panel = Panel(title="", x="communication over computation, rho", y="overlap", series=tuple(series))
     return Figure(number="Fig. 2", caption="Inception v3, 8 workers, by system", panels=(panel,))
 

@@ -12,7 +12,7 @@ import msgspec
 
 from hocket.graph import Plan, ResultRow, StepGraph
 from hocket.network import Network, Pattern
-from hocket.planner import plan
+from hocket.planner import POLICIES, plan
 from hocket.planner.caramel import caramel
 from hocket.sim import simulate
 
@@ -46,7 +46,7 @@ def reducing(pattern: Pattern | None, split: str, workers: int) -> Network:
 
 def run(graph: StepGraph, made: Plan, network: Network, *, steps: int, seed: int) -> ResultRow:
     """Simulate ``made``; what frameworks leave to chance is drawn anew for every worker and step."""
-    drawn = made.policy in ("random", "wfbp")
+    drawn = POLICIES[made.policy].drawn_anew
     return simulate(graph, made, network, iterations=steps, seed=seed, random_order=drawn).row
 
 

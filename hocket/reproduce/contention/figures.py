@@ -20,7 +20,7 @@ from hocket.reproduce.contention.measure import (
     measure,
     pooled,
 )
-from hocket.reproduce.loopback import WORKERS
+from hocket.reproduce.loopback import WORKERS, fit_panel
 from hocket.reproduce.result import Figure, Missing, Panel, Reproduction, Series, Table
 from hocket.reproduce.setting import Progress, Setting
 
@@ -132,32 +132,12 @@ def _figure_2(found: Measured) -> Figure:
     fits = found.network.fits
     assert fits is not None
     reduced, shared = fits.allreduce, fits.contention
-    sizes = tuple(point.size_bytes / 1e6 for point in reduced.points)
     counts = tuple(float(point.concurrent) for point in shared.points)
     return Figure(
         number="Fig. 2",
         caption="Reductions between two processes here: alone, and several at once",
         panels=(
-            Panel(
-                title="a",
-                x="MB",
-                y="ms",
-                x_log=True,
-                y_log=True,
-                series=(
-                    Series(
-                        name="measured",
-                        x=sizes,
-                        y=tuple(1e3 * point.seconds for point in reduced.points),
-                        kind="points",
-                    ),
-                    Series(
-                        name="a + b M",
-                        x=sizes,
-                        y=tuple(1e3 * reduced.seconds(point.size_bytes) for point in reduced.points),
-                    ),
-                ),
-            ),
+            fit_panel(reduced, title="a", line="a + b M"),
             Panel(
                 title="b",
                 x="reductions at once",

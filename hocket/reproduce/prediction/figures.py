@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hocket.bench.accuracy_figures import Row
 from hocket.reproduce.claims import judged
 from hocket.reproduce.loopback import WORKERS as LOOPBACK_WORKERS
+from hocket.reproduce.loopback import fit_panel
 from hocket.reproduce.prediction.claims import CLAIMS, MEASURING_S, PARTITION_MIB, PREDICTING_S
 from hocket.reproduce.prediction.measure import (
     BATCH_SIZES,
@@ -142,25 +143,7 @@ def _figure_3(found: Measured) -> Figure:
 
 def _figure_10(found: Measured) -> Figure:
     assert found.network.fits is not None
-    fit = found.network.fits.parse
-    sizes = tuple(point.size_bytes / 1e6 for point in fit.points)
-    panel = Panel(
-        title="",
-        x="MB",
-        y="ms",
-        x_log=True,
-        y_log=True,
-        series=(
-            Series(
-                name="measured", x=sizes, y=tuple(1e3 * point.seconds for point in fit.points), kind="points"
-            ),
-            Series(
-                name="alpha size + beta",
-                x=sizes,
-                y=tuple(1e3 * fit.seconds(point.size_bytes) for point in fit.points),
-            ),
-        ),
-    )
+    panel = fit_panel(found.network.fits.parse, title="", line="alpha size + beta")
     return Figure(number="Fig. 10", caption="What a message costs its receiver", panels=(panel,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.reproduce.claims import judged
+from hocket.reproduce.contours import utilization_lines
 from hocket.reproduce.result import Figure, Panel, Reproduction, Series, Table
 from hocket.reproduce.setting import Progress, Setting
 from hocket.reproduce.steps import NAMES
@@ -101,26 +102,9 @@ def _figure_4(found: Measured) -> Figure:
         title="Inception v3, 2 workers, 1 server: training and inference",
         x="communication over computation, rho",
         y="overlap coefficient",
-        series=(*points, *_contours(1.6)),
+        series=(*points, *utilization_lines(1.6)),
     )
     return Figure(number="Fig. 4", caption="Improvement in utilization with TicTac", panels=(panel,))
-
-
-def _contours(largest_rho: float) -> tuple[Series, ...]:
-    """Lines of equal utilization: alpha = (1 + rho - 1/U) / min(rho, 1)."""
-    rho = np.linspace(0.02, largest_rho, 60)
-    lines = []
-    for utilization in (0.5, 0.7, 0.9):
-        alpha = (1 + rho - 1 / utilization) / np.minimum(rho, 1)
-        inside = (alpha >= 0) & (alpha <= 1)
-        lines.append(
-            Series(
-                name=f"utilization {utilization:.0%}",
-                x=tuple(rho[inside].tolist()),
-                y=tuple(alpha[inside].tolist()),
-            )
-        )
-    return tuple(lines)
 
 
 def _figure_9(found: Measured) -> Figure:

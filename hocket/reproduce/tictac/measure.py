@@ -17,7 +17,7 @@ import numpy as np
 from hocket import models
 from hocket.graph import StepGraph
 from hocket.network import Network
-from hocket.planner import plan
+from hocket.planner import POLICIES, plan
 from hocket.reproduce.setting import Progress, Setting, spread
 from hocket.reproduce.steps import TABLE_1, derived
 from hocket.sim import Result, simulate
@@ -196,7 +196,8 @@ def noisy_step(
 def ran(graph: StepGraph, policy: str, network: Network, steps: int, seed: int) -> Result:
     """Plan and simulate; random orders are drawn anew for every worker and step, as TensorFlow does."""
     made = plan(graph, network, policy, seed=seed)
-    return simulate(graph, made, network, iterations=steps, seed=seed, random_order=policy == "random")
+    drawn = POLICIES[policy].drawn_anew
+    return simulate(graph, made, network, iterations=steps, seed=seed, random_order=drawn)
 
 
 def overlaps(result: Result) -> Floats:
