@@ -62,7 +62,7 @@ class Trial:
 
 def replayed(name: str, size: float, iterations: int) -> dict[str, Any]:
     row = {"id": name, "model": "measured", "gpus": 2, "iterations": iterations, "arrival_s": 0.0}
-    return row | {"forward_s": 0.1, "backward_s": 0.2, "size_bytes": size, "memory_bytes": 1.0}
+    return row | {"forward_s": 0.01, "backward_s": 0.01, "size_bytes": size, "memory_bytes": 1.0}
 
 
 def trained(name: str, size: float, iterations: int) -> dict[str, Any]:
@@ -80,8 +80,8 @@ TRIALS = {
         gpus_per_server=2,
         policies=("fifo", "srsf-1", "srsf-3", "ada-srsf", "srpt"),
         job_of=replayed,
-        alone=(1e6, 2e6, 4e6, 8e6, 12e6, 20e6),
-        together=((2, 2e6), (2, 8e6), (3, 8e6), (4, 8e6)),
+        alone=(3e6, 8e6, 14e6, 25e6),
+        together=((2, 3e6), (2, 14e6), (3, 8e6), (4, 8e6)),
         chunk_bytes=2e6,
     ),
     "trained": Trial(

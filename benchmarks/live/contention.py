@@ -1,8 +1,7 @@
 """What transfers cost on a lab, as a cluster's manager sees them: Eq. 5 fitted to when they began and ended.
 
-Jobs that transfer and pause, several at once on the same two nodes. They pause as jobs compute: a connection
-that has been idle begins anew. How long each transfer had how many others beside it is known, so it does not
-matter that they do not overlap all the time.
+Jobs that do little else than transfer, several at once on the same two nodes. How long each transfer had how
+many others beside it is known, so it does not matter that they do not overlap all the time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Small networks on synthetic data, one thread. The gradients of a step leave together when it has computed, in
 one AllReduce that the next step waits for: that is what the simulator takes a job to do. ``linear`` computes
-next to nothing and pauses instead: it is there to measure the network with.
+next to nothing and pauses instead, for a moment: it is there to measure the network with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IMAGE = (3, 32, 32)
 CLASSES = 10
 VOCABULARY, CONTEXT = 1024, 64
 FEATURES = 1000
-PAUSE_S = 0.2
+PAUSE_S = 0.02
 
 
 def mlp(width: int) -> nn.Module:
