@@ -9,17 +9,17 @@ from __future__ import annotations
 from hocket.cluster.policies.dispatch import transfers_before
 from hocket.cluster.records import NONE, READY, TRANSFERRING
 from hocket.cluster.waiting import wait_at
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def may_claim(jobs, ports, links, rules, j, now):
     """Whether no transfer that goes before job j's claims one of its servers."""
     behind = NONE
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         link = ports[p].link
         other = links[link].claimant
-        if other == NONE or other == j or other == behind:
+        if other in (NONE, j, behind):
             continue
         if transfers_before(jobs, rules, other, j, now):
             jobs[j].blocker = other
@@ -31,7 +31,7 @@ def may_claim(jobs, ports, links, rules, j, now):
     return 1
 
 
-@kernel
+@lean_kernel
 def queue_candidate(jobs, rules, candidates, first, n, j, now):
     """Put job j in its place among ``candidates[first:n]``, which are in order."""
     jobs[j].listed = 1
@@ -41,7 +41,7 @@ def queue_candidate(jobs, rules, candidates, first, n, j, now):
     candidates[n] = j
 
 
-@kernel
+@lean_kernel
 def settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
     """Let candidates claim their servers or lose them, from first to last.
 

@@ -29,7 +29,7 @@ from hocket.cluster.stretches import (
     resume_interrupted,
 )
 from hocket.cluster.transfers import decide_transfers, stop_transfer
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 from hocket.sim.lanes import first_lane, set_time
 
 HANDS = np.dtype(
@@ -95,7 +95,7 @@ def make_clock(state: State) -> Clock:
     )
 
 
-@kernel
+@lean_kernel
 def run(state, rules, clock, log, most_instants):
     """Let time pass until every job is over, or for so many instants; whether every job is over.
 

@@ -22,7 +22,8 @@ has happened at an instant, in this order, and then asks for decisions:
 Placing is in :mod:`hocket.cluster.placing`, transfers are in :mod:`hocket.cluster.transfers`, segments are in
 :mod:`hocket.cluster.segments`. Jobs queue, transfer and compute in the order of ``key``, then ``rank``. Every
 function changes the state in place and costs what it decides about, not what there is: nobody looks at all
-jobs. Functions take the arrays they need, because passing the whole state counts references to all of it.
+jobs. Functions take the arrays they need, and count no references to them
+(:func:`hocket.kernel.lean_kernel`).
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from hocket.cluster.records import (
 )
 from hocket.cluster.transfers import account, leave, want_transfer
 from hocket.cluster.waiting import wait_at
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def touch(gpus, touched, counts, g):
     """List a GPU that is idle now, or whose resident has become ready."""
     if gpus[g].touched == 0:
@@ -50,7 +51,7 @@ def touch(gpus, touched, counts, g):
         counts[0].touched += 1
 
 
-@kernel
+@lean_kernel
 def submit(jobs, queue, counts, rules, j):
     """Let job j, which has arrived, queue; until it is placed its transfers do not count."""
     jobs[j].stage = QUEUED
@@ -64,7 +65,7 @@ def submit(jobs, queue, counts, rules, j):
     counts[0].queued += 1
 
 
-@kernel
+@lean_kernel
 def _note_stall(jobs, j, now):
     """Note whether all that is left of job j's iteration waits for batches."""
     stalled = 1 if jobs[j].held == jobs[j].pending else 0
@@ -73,7 +74,7 @@ def _note_stall(jobs, j, now):
         jobs[j].stalled = stalled
 
 
-@kernel
+@lean_kernel
 def begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now):
     """Let every worker of job j wait for its GPU, or for batches if the first segment needs some."""
     jobs[j].begun, jobs[j].pending = now, jobs[j].gpus
@@ -88,7 +89,7 @@ def begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now):
     jobs[j].stalls = 0
 
 
-@kernel
+@lean_kernel
 def end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, done, now):
     """Let job j have completed that many iterations, the last one now; it begins the next, or is over."""
     jobs[j].remaining -= done
@@ -100,7 +101,7 @@ def end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, 
         counts[0].over += 1
 
 
-@kernel
+@lean_kernel
 def _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j):
     """Let job j, which overlaps, have one iteration less; who goes first on its GPUs may change with that."""
     jobs[j].remaining -= 1
@@ -113,7 +114,7 @@ def _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j):
         touch(gpus, touched, counts, workers[w].gpu)
 
 
-@kernel
+@lean_kernel
 def _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now):
     """Let job j, which overlaps, have computed an iteration: the next begins beside what this one sends.
 
@@ -130,7 +131,7 @@ def _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, 
         _note_stall(jobs, j, now)
 
 
-@kernel
+@lean_kernel
 def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, j, now):
     """Let a batch of job j have arrived: workers that it kept waiting may compute, the next may be sent."""
     jobs[j].arrived += 1
@@ -150,7 +151,7 @@ def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, co
         want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
 
 
-@kernel
+@lean_kernel
 def pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, num, now):
     """Let ``num`` workers of job j, which overlaps, have passed a segment; the last one completes batches."""
     segments[segment].passed += num
@@ -162,20 +163,20 @@ def pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, 
         want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
 
 
-@kernel
+@lean_kernel
 def task_goes_on(jobs, segments, j, k):
     """Whether segment k of job j is of the task that the segment before it is of."""
     segment = jobs[j].first_segment + k
     return k < jobs[j].num_segments and segments[segment].backward == segments[segment - 1].backward
 
 
-@kernel
+@lean_kernel
 def must_wait(jobs, segments, j, k):
     """Whether segment k of job j may not be computed before more batches have arrived."""
     return jobs[j].overlaps == 1 and segments[jobs[j].first_segment + k].needs > jobs[j].arrived
 
 
-@kernel
+@lean_kernel
 def end_task(
     jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, w, now, mate=None
 ):
@@ -223,7 +224,7 @@ def end_task(
         end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
 
 
-@kernel
+@lean_kernel
 def end_transfer(
     jobs,
     workers,
@@ -255,7 +256,7 @@ def end_transfer(
         end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
 
 
-@kernel
+@lean_kernel
 def first_ready(jobs, workers, gpus, g):
     """The worker that is ready for GPU g and goes first, or NONE."""
     first = NONE
@@ -268,7 +269,7 @@ def first_ready(jobs, workers, gpus, g):
     return first
 
 
-@kernel
+@lean_kernel
 def start_tasks(jobs, workers, gpus, touched, started, counts):
     """Let workers in the middle of a task go on, and each touched GPU that is idle take its first ready one.
 

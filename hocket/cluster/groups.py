@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from hocket.cluster.engine import must_wait, pass_segment, task_goes_on
 from hocket.cluster.records import NEVER, NONE
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def compute_on(jobs, workers, gpus, segments, batch_bytes, ready, counts, rules, mate, lane, now):
     """Let a group whose segment ends compute the next one of its task; when that ends.
 
@@ -31,7 +31,7 @@ def compute_on(jobs, workers, gpus, segments, batch_bytes, ready, counts, rules,
     return now + segments[segment].ticks
 
 
-@kernel
+@lean_kernel
 def form_groups(
     jobs, workers, gpus, segments, counts, started, mate, group_size, leader, stamp, groups, instant
 ):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from hocket.cluster.engine import touch
 from hocket.cluster.records import BACKWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE
 from hocket.cluster.stretches import gpus_alone
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 from hocket.sim.lanes import set_time
 
 
-@kernel
+@lean_kernel
 def join_tasks(jobs, workers, gpus, forward_until, j, now):
     """Let job j, which starts to compute on all its GPUs, compute both of its tasks as one; when that ends.
 
@@ -29,7 +29,7 @@ def join_tasks(jobs, workers, gpus, forward_until, j, now):
     return forward_until[j] + jobs[j].backward
 
 
-@kernel
+@lean_kernel
 def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, j, now):
     """Let job j end its forward task by itself if that is not over."""
     at = forward_until[j]
@@ -45,7 +45,7 @@ def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_unti
     set_time(tree, leader[j, 0], at if at > now else NEVER)
 
 
-@kernel
+@lean_kernel
 def part_interrupted(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, now):
     """Let joined tasks go on one by one where somebody has been placed at this instant.
 

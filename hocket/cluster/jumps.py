@@ -16,7 +16,7 @@ import numpy as np
 from hocket.cluster.policies.dispatch import key_of
 from hocket.cluster.records import COMPUTING, NEVER, TRANSFERRING
 from hocket.cluster.stretches import gpus_alone, links_alone
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 JUMP = np.dtype(
     [
@@ -41,7 +41,7 @@ JUMP = np.dtype(
 )
 
 
-@kernel
+@lean_kernel
 def _remember(jobs, jumps, placements, j, now):
     """Take down how job j begins an iteration; whether it began the one before so, and nobody came since."""
     past = jumps[j]
@@ -67,7 +67,7 @@ def _remember(jobs, jumps, placements, j, now):
     return same
 
 
-@kernel
+@lean_kernel
 def jump(jobs, workers, gpus, ports, links, counts, jumps, placements, j, leader, until, now):
     """Let job j, which begins to compute an iteration on all its GPUs, jump; when it lands, or NEVER.
 
@@ -101,7 +101,7 @@ def jump(jobs, workers, gpus, ports, links, counts, jumps, placements, j, leader
     return now + iterations * period
 
 
-@kernel
+@lean_kernel
 def land(jobs, batch_bytes, rules, jumps, j):
     """Let job j, which has jumped, be where it was, so many iterations later."""
     iterations = jumps[j].iterations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hocket.cluster.records import NONE, Ints
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 # What a span shows.
 SHOWN_FORWARD, SHOWN_BACKWARD, SHOWN_REDUCE = range(3)
@@ -21,7 +21,7 @@ class Log(NamedTuple):
     levels: Ints  # (most, 2): instant, transfers on the busiest server from then on
 
 
-@kernel
+@lean_kernel
 def _write(log, hands, shown, where, j, start, end):
     spans = log.spans
     if start >= log.from_tick and hands[0].spans < len(spans):
@@ -30,7 +30,7 @@ def _write(log, hands, shown, where, j, start, end):
         hands[0].spans += 1
 
 
-@kernel
+@lean_kernel
 def unwritten(log, hands, jobs, j, now):
     """Whether nothing of the iterations that job j has left is to be written down."""
     if not log.wanted:
@@ -40,7 +40,7 @@ def unwritten(log, hands, jobs, j, now):
     return jobs[j].num_servers == 0 and (hands[0].spans == len(log.spans) or end <= log.from_tick)
 
 
-@kernel
+@lean_kernel
 def write_group(log, hands, jobs, workers, gpus, segments, mate, lane, now):
     """Write down the segment that the group of GPU ``lane`` has computed."""
     w = gpus[lane].running
@@ -53,7 +53,7 @@ def write_group(log, hands, jobs, workers, gpus, segments, mate, lane, now):
         g = mate[g]
 
 
-@kernel
+@lean_kernel
 def write_transfer(log, hands, jobs, ports, j, end):
     """Write down job j's transfer since it started, or went on."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
@@ -61,7 +61,7 @@ def write_transfer(log, hands, jobs, ports, j, end):
     log.opened[j] = NONE
 
 
-@kernel
+@lean_kernel
 def write_level(log, hands, links, num_servers, now):
     """Write down how many transfers the busiest server carries, if that is another number than before."""
     level = 0

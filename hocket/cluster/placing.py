@@ -7,10 +7,10 @@ from hocket.cluster.placement.dispatch import choose_gpus
 from hocket.cluster.policies.dispatch import key_of
 from hocket.cluster.records import COMPUTING, FINISHED, NONE
 from hocket.cluster.waiting import wait_at
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def _take_memory(gpus, class_memory, class_fits, g, memory):
     """Take bytes of a GPU, or give them back if negative."""
     old, new = gpus[g].free, gpus[g].free - memory
@@ -22,7 +22,7 @@ def _take_memory(gpus, class_memory, class_fits, g, memory):
             class_fits[c] += 1
 
 
-@kernel
+@lean_kernel
 def _disconnect(jobs, ports, links, j):
     """Take job j off the users of its links, and off those that wait for one."""
     wait_at(jobs, links, j, NONE)
@@ -37,7 +37,7 @@ def _disconnect(jobs, ports, links, j):
             ports[other].next = ports[p].next
 
 
-@kernel
+@lean_kernel
 def finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now):
     """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
     for i in range(counts[0].over):
@@ -59,7 +59,7 @@ def finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now):
     counts[0].over = 0
 
 
-@kernel
+@lean_kernel
 def _add_port(jobs, ports, links, route, rules, j, link):
     i = jobs[j].num_hops
     p = jobs[j].first_port + i
@@ -70,7 +70,7 @@ def _add_port(jobs, ports, links, route, rules, j, link):
         route[j, i] = link
 
 
-@kernel
+@lean_kernel
 def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
     """Give a job on several servers its ports: the servers', then the uplinks' of its racks if several."""
     num_servers = len(rack)
@@ -101,7 +101,7 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
             jobs[j].alone_per_byte = max(jobs[j].alone_per_byte, 1.0 / capacity[ports[p].link])
 
 
-@kernel
+@lean_kernel
 def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now):
     """Give job j the GPUs in ``sites.chosen``, ascending, and let it begin."""
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
@@ -117,7 +117,7 @@ def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites
     begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
 
 
-@kernel
+@lean_kernel
 def place_queue(
     jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
 ):

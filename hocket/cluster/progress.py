@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.cluster.records import NEVER, TRANSFERRING
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 _NO_TICKS = 2.0**61
 
 
-@kernel
+@lean_kernel
 def ticks(amount):
     """The nearest whole number of ticks; one that no run comes to if there are too many to count.
 
@@ -25,14 +25,14 @@ def ticks(amount):
     return np.int64(min(np.rint(amount), _NO_TICKS))
 
 
-@kernel
+@lean_kernel
 def reset(jobs, j, size, chunk):
     """Let job j have all of ``size`` bytes to send."""
     jobs[j].chunk_left = min(chunk, size)
     jobs[j].later = size - jobs[j].chunk_left
 
 
-@kernel
+@lean_kernel
 def _chunk_at(jobs, rules, j, now):
     """Of job j's transfer at ``now``: the chunk under way as it was when it began, or as the record has it.
 
@@ -55,7 +55,7 @@ def _chunk_at(jobs, rules, j, now):
     return chunk_left, later - chunk_left, rules.startup, elapsed, True
 
 
-@kernel
+@lean_kernel
 def progress(jobs, rules, j, now):
     """What is left at ``now`` of job j's transfer: bytes of the chunk under way, bytes after it, startup."""
     chunk_left, later, startup_left, elapsed, _ = _chunk_at(jobs, rules, j, now)
@@ -67,14 +67,14 @@ def progress(jobs, rules, j, now):
     return chunk_left, later, startup_left
 
 
-@kernel
+@lean_kernel
 def bytes_left(jobs, rules, j, now):
     """Bytes that job j's transfer has yet to send."""
     chunk_left, later, _ = progress(jobs, rules, j, now)
     return chunk_left + later
 
 
-@kernel
+@lean_kernel
 def settle(jobs, rules, j, now):
     """Bring the record of job j's transfer up to date."""
     before = jobs[j].chunk_left + jobs[j].later
@@ -84,7 +84,7 @@ def settle(jobs, rules, j, now):
     jobs[j].sent += before - (chunk_left + later)
 
 
-@kernel
+@lean_kernel
 def chunks_ticks(size, per_byte, rules):
     """What so many bytes take, cut into chunks."""
     if size <= 0.0:
@@ -97,7 +97,7 @@ def chunks_ticks(size, per_byte, rules):
     return time
 
 
-@kernel
+@lean_kernel
 def alone_ticks(jobs, rules, j):
     """What a transfer of job j takes with all its links for itself."""
     first = min(rules.chunk, jobs[j].size)
@@ -105,7 +105,7 @@ def alone_ticks(jobs, rules, j):
     return rules.startup + ticks(first * alone) + chunks_ticks(jobs[j].size - first, alone, rules)
 
 
-@kernel
+@lean_kernel
 def transfer_end(jobs, rules, j):
     """When job j's transfer ends if nothing changes."""
     per_byte = jobs[j].per_byte
@@ -113,7 +113,7 @@ def transfer_end(jobs, rules, j):
     return jobs[j].moving_since + first + chunks_ticks(jobs[j].later, per_byte, rules)
 
 
-@kernel
+@lean_kernel
 def chunk_end(jobs, rules, j, now):
     """When the chunk under way at ``now`` ends, which may be now."""
     first = jobs[j].moving_since + jobs[j].startup_left + ticks(jobs[j].chunk_left * jobs[j].per_byte)
@@ -123,7 +123,7 @@ def chunk_end(jobs, rules, j, now):
     return min(first + (now - first + whole - 1) // whole * whole, transfer_end(jobs, rules, j))
 
 
-@kernel
+@lean_kernel
 def at_chunk_end(jobs, rules, j, now):
     """Whether a chunk of job j's transfer ends now, and another would follow."""
     if now == jobs[j].moving_since or now == transfer_end(jobs, rules, j):
@@ -131,7 +131,7 @@ def at_chunk_end(jobs, rules, j, now):
     return now == chunk_end(jobs, rules, j, now)
 
 
-@kernel
+@lean_kernel
 def bytes_after_chunk(jobs, rules, j, now):
     """Bytes that will be left when job j's transfer can be preempted: at the end of its chunk, if it runs."""
     if jobs[j].ranked_at == now or jobs[j].ranked_at == NEVER:

@@ -17,7 +17,7 @@ from hocket.cluster.policies.dispatch import before, key_of
 from hocket.cluster.progress import alone_ticks, reset
 from hocket.cluster.records import BACKWARD, FORWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE, WAITING
 from hocket.cluster.transfers import occupy, want_transfer
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 from hocket.sim.lanes import set_time
 
 STRETCH = np.dtype(
@@ -31,7 +31,7 @@ STRETCH = np.dtype(
 )
 
 
-@kernel
+@lean_kernel
 def links_alone(jobs, ports, links, j):
     """Whether no other job uses the links of job j."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
@@ -40,7 +40,7 @@ def links_alone(jobs, ports, links, j):
     return True
 
 
-@kernel
+@lean_kernel
 def gpus_alone(jobs, workers, gpus, j):
     """Whether no other job is on the GPUs of job j."""
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
@@ -49,7 +49,7 @@ def gpus_alone(jobs, workers, gpus, j):
     return True
 
 
-@kernel
+@lean_kernel
 def may_pass(jobs, workers, gpus, ports, links, rules, j):
     """Whether job j, which starts to compute on all its GPUs, can pass iterations as one.
 
@@ -64,7 +64,7 @@ def may_pass(jobs, workers, gpus, ports, links, rules, j):
     return gpus_alone(jobs, workers, gpus, j)
 
 
-@kernel
+@lean_kernel
 def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     """Let job j pass the iterations that remain; when it is over unless somebody comes."""
     period = jobs[j].forward + jobs[j].backward
@@ -79,7 +79,7 @@ def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     return now + jobs[j].remaining * period
 
 
-@kernel
+@lean_kernel
 def catch_up(jobs, rules, stretches, j, now):
     """Count the iterations that job j, which passes a stretch, has completed; those yet to begin remain."""
     done = (now - stretches[j].since) // stretches[j].period
@@ -91,7 +91,7 @@ def catch_up(jobs, rules, stretches, j, now):
         jobs[j].sent += done * jobs[j].size
 
 
-@kernel
+@lean_kernel
 def close_stretch(stretches, passing, hands, j):
     """Take job j off those that pass a stretch."""
     hands[0].passing -= 1
@@ -101,7 +101,7 @@ def close_stretch(stretches, passing, hands, j):
     stretches[j].passing = 0
 
 
-@kernel
+@lean_kernel
 def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
     """Whether somebody who is ready for GPU g may get it before job j is through with its stretch there."""
     if jobs[j].num_servers > 0 or not rules.steady:
@@ -111,7 +111,7 @@ def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
     return w != NONE and before(jobs, workers[w].job, j)
 
 
-@kernel
+@lean_kernel
 def end_stretch(
     jobs, workers, gpus, segments, touched, over, counts, rules, stretches, passing, hands, j, now
 ):
@@ -125,7 +125,7 @@ def end_stretch(
     end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 0, now)
 
 
-@kernel
+@lean_kernel
 def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     """Let job j, in the middle of a stretch, go on event by event, as if it had come here so."""
     jobs, workers, gpus, ports, links, batch_bytes, touched, changed, flows, moved, ready, counts = lists
@@ -170,7 +170,7 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
         jobs[j].stalled = 1
 
 
-@kernel
+@lean_kernel
 def resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now):
     """Let stretches go on event by event into which somebody comes at this instant."""
     jobs, workers, gpus, ports, links, _, touched, _, _, _, _, counts = lists

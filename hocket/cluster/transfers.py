@@ -12,14 +12,14 @@ from hocket.cluster.policies.dispatch import before, refusing_link
 from hocket.cluster.progress import at_chunk_end, reset, settle
 from hocket.cluster.records import NONE, READY, TRANSFERRING
 from hocket.cluster.waiting import list_waiting, wait_at
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 from hocket.network.max_min import fill
 
 # Rates closer than this (relative) are one: a transfer's end is not moved by rounding.
 _SAME_RATE = 1e-12
 
 
-@kernel
+@lean_kernel
 def account(jobs, j, now):
     """Add what job j's stage has lasted to what its time went to, if nothing else of it went on."""
     if jobs[j].stalled == 1:
@@ -31,7 +31,7 @@ def account(jobs, j, now):
     jobs[j].since = now
 
 
-@kernel
+@lean_kernel
 def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
     """Let job j, whose gradients (those of its next batch) are complete, wait for its links."""
     account(jobs, j, now)
@@ -44,7 +44,7 @@ def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
     counts[0].ready += 1
 
 
-@kernel
+@lean_kernel
 def _unlink_flow(ports, links, link, p):
     """Take port p off those of the link whose transfers are under way."""
     if links[link].flow == p:
@@ -56,7 +56,7 @@ def _unlink_flow(ports, links, link, p):
         ports[other].next_flow = ports[p].next_flow
 
 
-@kernel
+@lean_kernel
 def _count(jobs, ports, links, changed, counts, j, by):
     """Let one transfer more use job j's links, or one less."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
@@ -76,7 +76,7 @@ def _count(jobs, ports, links, changed, counts, j, by):
             counts[0].changed += 1
 
 
-@kernel
+@lean_kernel
 def note_moved(jobs, moved, counts, j):
     """List job j among those whose transfer started or stopped or has another rate."""
     if jobs[j].moved == 0:
@@ -85,7 +85,7 @@ def note_moved(jobs, moved, counts, j):
         counts[0].moved += 1
 
 
-@kernel
+@lean_kernel
 def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
     """Let job j's transfer be under way since ``now``."""
     jobs[j].stage, jobs[j].since, jobs[j].moving_since = TRANSFERRING, now, now
@@ -96,7 +96,7 @@ def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
     note_moved(jobs, moved, counts, j)
 
 
-@kernel
+@lean_kernel
 def leave(jobs, ports, links, changed, flows, counts, j, now):
     """Let job j's transfer be under way no longer: it is over, or preempted."""
     jobs[j].ranked_at = NONE
@@ -107,7 +107,7 @@ def leave(jobs, ports, links, changed, flows, counts, j, now):
     _count(jobs, ports, links, changed, counts, j, -1)
 
 
-@kernel
+@lean_kernel
 def stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now):
     """Preempt job j's transfer, whose chunk is over."""
     settle(jobs, rules, j, now)
@@ -116,13 +116,13 @@ def stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, n
     note_moved(jobs, moved, counts, j)
 
 
-@kernel
+@lean_kernel
 def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
     account(jobs, j, now)
     occupy(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
-@kernel
+@lean_kernel
 def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
     n = list_waiting(jobs, links, changed, ready, counts, candidates)
@@ -152,7 +152,7 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
             _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
-@kernel
+@lean_kernel
 def _busy_link(jobs, ports, links, j):
     """The first server of job j that carries a transfer, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
@@ -162,7 +162,7 @@ def _busy_link(jobs, ports, links, j):
     return NONE
 
 
-@kernel
+@lean_kernel
 def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
     listed = list_waiting(jobs, links, changed, ready, counts, altered)
@@ -190,7 +190,7 @@ def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates
                 _start(jobs, ports, links, changed, flows, moved, counts, j, now)
 
 
-@kernel
+@lean_kernel
 def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, now):
     """Let the transfers that share changed links have the rates that are now theirs.
 
@@ -224,7 +224,7 @@ def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, no
     counts[0].changed = 0
 
 
-@kernel
+@lean_kernel
 def decide_transfers(
     jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, left, fair, rules, now
 ):

@@ -7,10 +7,10 @@ nobody lets go of that one it cannot start, whatever happens at the others.
 from __future__ import annotations
 
 from hocket.cluster.records import NONE, READY
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def wait_at(jobs, links, j, link):
     """Let job j's transfer wait for what ``link`` carries, or, if that is NONE, for nothing."""
     at = jobs[j].waits_at
@@ -33,7 +33,7 @@ def wait_at(jobs, links, j, link):
         links[link].waiting = j
 
 
-@kernel
+@lean_kernel
 def list_waiting(jobs, links, changed, ready, counts, candidates):
     """Fill ``candidates`` with jobs that are ready now, and those that waited for freed links; how many."""
     n = 0

@@ -14,14 +14,14 @@ from __future__ import annotations
 from hocket.cluster.policies.base import ADADUAL, Policy
 from hocket.cluster.progress import bytes_left
 from hocket.cluster.records import NONE
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 _TIE = 1.0 - 1e-12  # what is that close to the threshold is at the threshold
 
 ADA_SRSF = Policy(name="ada-srsf", admission=ADADUAL, limit=2)
 
 
-@kernel
+@lean_kernel
 def adadual(jobs, ports, links, rules, j, now):
     """The first server of job j on which its transfer should not start now, or NONE."""
     threshold = rules.per_byte / (2.0 * (rules.per_byte + rules.eta))

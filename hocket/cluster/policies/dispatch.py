@@ -8,10 +8,10 @@ from hocket.cluster.policies.kway import kway
 from hocket.cluster.policies.srpt import fewer_bytes
 from hocket.cluster.policies.srsf import full_link, remaining_service
 from hocket.cluster.policies.tiresias import attained_service
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
-@kernel
+@lean_kernel
 def key_of(jobs, j, remaining, order):
     """The key of job j with ``remaining`` iterations; the least goes first, the lower rank of equal ones."""
     if order == ARRIVAL:
@@ -21,13 +21,13 @@ def key_of(jobs, j, remaining, order):
     return remaining_service(remaining, jobs[j].per_iteration, jobs[j].gpus)
 
 
-@kernel
+@lean_kernel
 def before(jobs, a, b):
     """Whether job a goes before job b."""
     return jobs[a].key < jobs[b].key or (jobs[a].key == jobs[b].key and jobs[a].rank < jobs[b].rank)
 
 
-@kernel
+@lean_kernel
 def transfers_before(jobs, rules, a, b, now):
     """Whether job a's transfer goes before job b's where transfers are preempted."""
     if rules.admission == BY_BYTES:
@@ -35,7 +35,7 @@ def transfers_before(jobs, rules, a, b, now):
     return before(jobs, a, b)
 
 
-@kernel
+@lean_kernel
 def refusing_link(jobs, ports, links, rules, left, j, now):
     """The first server of job j on which its transfer may not start now beside those that run, or NONE.
 

@@ -15,7 +15,7 @@ import numpy as np
 from hocket.cluster.policies.base import KWAY, Policy
 from hocket.cluster.progress import bytes_left
 from hocket.cluster.records import NONE
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 _UNLIMITED = 2**31
 _TIE = 1.0 + 1e-12  # totals that differ by rounding alone
@@ -23,7 +23,7 @@ _TIE = 1.0 + 1e-12  # totals that differ by rounding alone
 K_WAY = Policy(name="kway", admission=KWAY, limit=_UNLIMITED)
 
 
-@kernel
+@lean_kernel
 def total_finish(left, n, size, after, per_byte, eta):
     """Sum of the finish times of n + 1 transfers on one link, one of which waits for the end of others.
 
@@ -49,7 +49,7 @@ def total_finish(left, n, size, after, per_byte, eta):
     return total
 
 
-@kernel
+@lean_kernel
 def kway(jobs, ports, links, rules, left, j, now):
     """The first server of job j on which it should wait, or NONE; left (J,): room to work in."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from hocket.cluster.policies.base import BY_BYTES, Policy
 from hocket.cluster.progress import bytes_after_chunk
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 SRPT = Policy(name="srpt", admission=BY_BYTES)
 
 
-@kernel
+@lean_kernel
 def fewer_bytes(jobs, rules, a, b, now):
     """Whether job a's transfer goes before job b's."""
     bytes_a = bytes_after_chunk(jobs, rules, a, now)

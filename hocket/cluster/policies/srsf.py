@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hocket.cluster.policies.base import Policy
 from hocket.cluster.records import NONE
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 
 def srsf(most: int) -> Policy:
@@ -20,13 +20,13 @@ def srsf(most: int) -> Policy:
     return Policy(name=f"srsf-{most}", limit=most)
 
 
-@kernel
+@lean_kernel
 def remaining_service(remaining, per_iteration, gpus):
     """Ticks of service left of ``remaining`` iterations; ``per_iteration`` on each of so many GPUs."""
     return remaining * per_iteration * gpus
 
 
-@kernel
+@lean_kernel
 def full_link(jobs, ports, links, j, limit):
     """The first server of job j that carries ``limit`` transfers, or NONE."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):

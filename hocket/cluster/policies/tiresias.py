@@ -12,12 +12,12 @@ Differs from the paper
 from __future__ import annotations
 
 from hocket.cluster.policies.base import SERVICE_ATTAINED, Policy
-from hocket.kernel import kernel
+from hocket.kernel import lean_kernel
 
 TIRESIAS = Policy(name="tiresias", order=SERVICE_ATTAINED)
 
 
-@kernel
+@lean_kernel
 def attained_service(complete, per_iteration, gpus):
     """Ticks of service that ``complete`` iterations took; ``per_iteration`` on each of so many GPUs."""
     return complete * per_iteration * gpus
