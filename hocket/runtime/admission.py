@@ -47,8 +47,12 @@ def trained_parameters(
         raise HocketError(
             "the model is wrapped by DistributedDataParallel; give distribute the module itself"
         )
-    if "hocket" in vars(model):
-        raise HocketError("the model is already distributed; call model.hocket.detach() first")
+    if any("hocket" in vars(module) for module in model.modules()):
+        raise HocketError("the model or a part of it is already distributed; call its hocket.detach() first")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise HocketError(
+            "the model or a part of it is TorchScript, which takes no hooks; give what was scripted"
+        )
     if not 0 < timeout_s <= 1e9:
         raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):

@@ -25,7 +25,7 @@ def clip_grad_norm_(
     HocketError
         When the model is not distributed.
     """
-    handle = vars(model).get("hocket")
+    handle = getattr(model, "hocket", None)  # what torch.compile made of a model has its attributes
     if handle is None:
         raise HocketError("the model to clip is not distributed; call hocket.distribute first")
     norm: torch.Tensor = handle.clip_grad_norm(max_norm, norm_type, error_if_nonfinite, foreach)

@@ -40,8 +40,8 @@ class Group:
         return work
 
     def broadcast(self, tensor: torch.Tensor) -> dist.Work:
-        """Start sending rank 0's ``tensor`` into everybody's."""
-        work: dist.Work = self._gloo.broadcast(tensor, 0)
+        """Start sending rank 0's flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
+        work: dist.Work = self._gloo.broadcast(tensor.view(torch.uint8), 0)
         return work
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch.optim import optimizer as torch_optimizer
 
+from hocket.runtime.awaited_state import in_its_class, watch_state
 from hocket.runtime.buckets import Bucket
 
 Group = dict[str, Any]
@@ -47,6 +48,7 @@ class Deferred:
         try:
             # As where it was asked for, whatever the reader is in the middle of.
             with (
+                in_its_class(optimizer),
                 torch.inference_mode(False),
                 torch.enable_grad(),
                 torch.autocast("cpu", enabled=self.autocast),
@@ -68,6 +70,9 @@ class Training(Protocol):
 
     def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
         """A step of these parameters ran from ``started`` until now."""
+
+    def update_parameters(self) -> None:
+        """Run every step that is pending."""
 
     def settle_all(self) -> None:
         """Wait for all transfers and run what waits for them."""
@@ -93,7 +98,8 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
         travelling = training.stepping(self, barrier)
         started = time.perf_counter()
         if not travelling:
-            result = whole_step() if closure is None else whole_step(closure)
+            with in_its_class(self):
+                result = whole_step() if closure is None else whole_step(closure)
             training.updated([p for group in self.param_groups for p in group["params"]], started)
             return result if loss is None else loss
         for bucket in travelling:
@@ -120,7 +126,10 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
         optimizer.register_load_state_dict_pre_hook(lambda _, __: training.settle_all()),
     ]
 
+    forget_state = watch_state(optimizer, training.update_parameters) if not always else lambda: None
+
     def detach() -> None:
+        forget_state()
         for handle in handles:
             handle.remove()
         del optimizer.step, vars(optimizer)["__getstate__"]

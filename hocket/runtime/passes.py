@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_iter
@@ -38,15 +39,19 @@ class Passes(ABC):
         self._synchronising = self._wanted = True
         self._in_step = self._callback_queued = False
         self._depth = 0
+        self._transformed = False
         self._fired: Counter[Parameter] = Counter()
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self._readers: Readers
         self._handles: list[Any]
+        # What has no place in this training: frozen when it began.
+        self._untrained: list[Parameter] = []
 
     def _hook(self, parameters: Sequence[Parameter]) -> None:
         """Hook the passes; ``parameters``: the trained ones."""
-        model = self.model
+        model, known = self.model, set(parameters)
         self._readers = Readers(model, parameters, self._module_reads)
+        self._untrained = [p for p in self._names if p not in known]
         self._handles = [
             model.register_forward_pre_hook(Hook(self._enter_forward, always=True), prepend=True),
             model.register_forward_hook(Hook(self._leave_forward, always=True), always_call=True),
@@ -55,6 +60,17 @@ class Passes(ABC):
         self._accumulators = [get_gradient_edge(p).node for p in parameters]
         for p, node in zip(parameters, self._accumulators, strict=True):
             self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+
+    def _refuse_untrained(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse to step what this training does not know: ranks would drift apart without a word."""
+        thawed = {p for p in self._untrained if p.requires_grad and p.grad is not None}
+        for group in optimizer.param_groups if thawed else ():
+            for p in thawed.intersection(group["params"]):
+                raise HocketError(
+                    f"'{self._names[p]}' is to be updated, but was frozen or in no optimizer when"
+                    " hocket.distribute was called: nobody sums up its gradients; have it trained there, and"
+                    " freeze it afterwards"
+                )
 
     def _unhook(self) -> None:
         """Remove every hook."""
@@ -72,6 +88,10 @@ class Passes(ABC):
             self._wanted = before
 
     # What a training says.
+
+    @abstractmethod
+    def update_parameters(self) -> None:
+        """Bring every parameter up to date."""
 
     @abstractmethod
     def _forward_begins(self) -> None:
@@ -100,8 +120,15 @@ class Passes(ABC):
         if torch._C._current_graph_task_id() == -1:
             self._callback_queued = False
         self._depth += 1
-        if self._depth == 1:  # else a model that calls itself
+        if self._depth > 1:
+            return  # a model that calls itself
+        self._transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if not self._transformed:
             self._forward_begins()
+            return
+        # Within torch.func.grad and its like, which is no pass of ours. What it makes are tensors of its own.
+        with temporarily_clear_interpreter_stack():
+            self.update_parameters()
 
     def _note_reads(self) -> None:
         """Until the forward pass ends, note who reads what."""
@@ -120,7 +147,7 @@ class Passes(ABC):
         if self._noting is not None:
             self._noting.__exit__(None, None, None)
             self._noting = None
-        if self._trains:
+        if self._trains and not self._transformed:
             self._forward_ended(output)
 
     def _forward_ended(self, output: object) -> None:
@@ -128,7 +155,8 @@ class Passes(ABC):
         self.recorder.forward_ended()
         if self._synchronising:
             for tensor in tree_iter(output):
-                if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                # A parameter that is among the outputs would keep the hook of every step.
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(self._backward_begins)
 
     # The backward pass.
@@ -141,7 +169,11 @@ class Passes(ABC):
     def _accumulated(self, p: Parameter, *_: object) -> None:
         if not self._synchronising:
             return
-        assert p.grad is not None
+        if p.grad is None:
+            raise HocketError(
+                f"a hook dropped the gradient of '{self._names[p]}' before it could be sent; leave that, and"
+                " a step of an optimizer, until the backward pass is over"
+            )
         if p.grad.is_sparse:
             raise HocketError(f"the gradient of '{self._names[p]}' is sparse; use a layer with sparse=False")
         self._produced(p, p.grad)

@@ -64,6 +64,10 @@ class Training(Passes):
         self._round_open = False
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
+        # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
+        self._blind = self._traced | {
+            p for p in self.parameters.values() if type(p) is not torch.nn.Parameter
+        }
         self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
         self._hook(self._anywhere)
 
@@ -79,6 +83,7 @@ class Training(Passes):
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
         self._traced = compiled_by_user(self.model)
+        self._blind |= self._traced
         announced = self._readers.seen - self._traced
         self._anywhere = tuple(p for p in self.parameters.values() if p not in announced)
         self._readers.settle_hooks()
@@ -105,6 +110,7 @@ class Training(Passes):
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step of ``optimizer`` begins: its buckets that may still travel, none after a ``barrier``."""
         self._check_round()
+        self._refuse_untrained(optimizer)
         mine = {p for group in optimizer.param_groups for p in group["params"]}
         travelling = []
         if barrier:
@@ -113,7 +119,10 @@ class Training(Passes):
             if mine.isdisjoint(bucket.parameters):
                 continue
             # A gradient that was dropped or replaced since is what the step is to see.
-            if barrier or not bucket.untouched:
+            blind = self._blind and not self._blind.isdisjoint(bucket.parameters)
+            if blind:
+                self.rounds.barriers["parameters that a user compiled, or of classes of their own"] = None
+            if barrier or blind or not bucket.untouched:
                 self.rounds.settle(bucket)
             else:
                 travelling.append(bucket)
@@ -123,8 +132,7 @@ class Training(Passes):
         """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
         bucket.pending.append(step)
         for p in bucket.parameters:
-            if p not in self._traced:
-                await_update(p, functools.partial(self.rounds.settle, bucket))
+            await_update(p, functools.partial(self.rounds.settle, bucket))
 
     def updated(self, parameters: Iterable[Parameter], started: float) -> None:
         """A step of ``parameters`` ran from ``started`` until now."""

@@ -9,6 +9,7 @@ import pytest
 from tests.multiprocess.launch import run
 from tests.multiprocess.odd_cases import CASES as ODD_CASES
 from tests.multiprocess.optimizer_cases import OPTIMIZERS
+from tests.multiprocess.script_cases import CASES as SCRIPT_CASES
 
 CASES = "tests.multiprocess.training_cases"
 OPTIMIZER_CASES = "tests.multiprocess.optimizer_cases"
@@ -78,10 +79,10 @@ def test_what_a_user_of_ddp_has_is_bitwise_the_same(of_cases: Any, name: str) ->
 
 @pytest.fixture(scope="module")
 def of_odd_cases() -> list[dict[str, list[str]]]:
-    return run("tests.multiprocess.odd_cases:all_of_them")
+    return run("tests.multiprocess.script_cases:all_of_them")
 
 
-@pytest.mark.parametrize("name", [case.__name__ for case in ODD_CASES])
+@pytest.mark.parametrize("name", [case.__name__ for case in ODD_CASES + SCRIPT_CASES])
 def test_what_scripts_do_beside_the_loop_is_bitwise_the_same(of_odd_cases: Any, name: str) -> None:
     assert [found[name] for found in of_odd_cases] == [[], []]
 
