@@ -746,6 +746,131 @@ def test_parameters_that_are_to_be_trained_later_are_refused(added: bool) -> Non
     assert "'layers.5.weight' has a gradient, but was not trained" in refused
 
 
+def test_weights_that_a_script_changes_are_refused_since_nobody_would_see_them() -> None:
+    def work(job: Served, worker: int) -> None:
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        for number in range(2):
+            step(model, optimizer, *batch(worker, number))
+            for p in model.parameters():
+                p.data.clamp_(-0.01, 0.01)
+
+    assert "'layers.0.weight' was changed between steps" in refusal(Rule(mode="async"), work)
+
+
+def test_weights_that_are_moved_and_put_back_are_as_they_came() -> None:
+    """As sharpness-aware minimisation does: the gradients are those of the weights that were moved."""
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for number in range(6):
+            x, y = batch(0, number)
+            functional.cross_entropy(model(x), y).backward()
+            parameters = list(model.parameters())
+            moves = [0.05 * p.grad for p in parameters]
+            with torch.no_grad():
+                for p, move in zip(parameters, moves, strict=True):
+                    p.add_(move)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            with torch.no_grad():
+                for p, move in zip(parameters, moves, strict=True):
+                    p.sub_(move)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    expected, model = made(Layers), made(Layers)
+    train(expected, OPTIMIZERS["momentum"](expected))
+
+    def work(worker: int) -> None:
+        optimizer = OPTIMIZERS["momentum"](model)
+        job.train(worker, model, optimizer)
+        train(model, optimizer)
+        model.hocket.detach()
+
+    with served(Rule(mode="async")) as job:
+        job.on_workers(work)
+    assert close(model.state_dict(), expected.state_dict(), 1e-5)
+
+
+class Read(nn.Parameter):
+    """A parameter of a class of its own, which cannot tell that it is read."""
+
+
+def test_whatever_is_read_after_a_step_is_up_to_date() -> None:
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+        seen = []
+        for number in range(5):
+            step(model, optimizer, *batch(0, number))
+            seen.append(model.layers[5].weight.sum().item())
+        return seen
+
+    def make() -> nn.Module:
+        model = made(Layers)
+        model.layers[5].weight = Read(model.layers[5].weight.detach().clone())
+        return model
+
+    expected = make()
+    wanted = train(expected, OPTIMIZERS["sgd"](expected))
+
+    def work(worker: int) -> list[float]:
+        model = make()
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        seen = train(model, optimizer)
+        model.hocket.detach()
+        return seen
+
+    with served(Rule(mode="async")) as job:
+        assert job.on_workers(work) == [wanted]
+
+
+def test_gradients_that_a_fused_step_would_unscale_are_refused() -> None:
+    def work(job: Served, worker: int) -> None:
+        model = made(Layers)
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        job.train(worker, model, optimizer)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(model(batch(worker, 0)[0]).sum()).backward()
+        scaler.step(optimizer)
+
+    assert "make it without fused" in refusal(Rule(mode="async"), work)
+
+
+def clamped(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 6) -> None:
+    """Gradients changed by hand, by a way that leaves no mark on them."""
+    for number in range(steps):
+        x, y = batch(0, number)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        for p in model.parameters():
+            p.grad.data.clamp_(-0.001, 0.001)
+        optimizer.step()
+
+
+def test_gradients_that_are_changed_without_a_mark_count_as_they_are() -> None:
+    expected, model = made(Layers), made(Layers)
+    clamped(expected, OPTIMIZERS["momentum"](expected))
+
+    def work(worker: int) -> None:
+        optimizer = OPTIMIZERS["momentum"](model)
+        job.train(worker, model, optimizer)
+        clamped(model, optimizer)
+        model.hocket.detach()
+
+    with served(Rule(mode="async")) as job:
+        job.on_workers(work)
+    assert equal(model.state_dict(), expected.state_dict())
+
+    def refused(job: Served, worker: int) -> None:
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        clamped(model, optimizer)
+
+    assert "gradients were changed between backward pass and optimizer.step()" in refusal(SYNC2, refused)
+
+
 def test_backup_workers_leave_no_norm_to_clip_by() -> None:
     def work(job: Served, worker: int) -> None:
         model = made(Layers)

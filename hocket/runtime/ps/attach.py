@@ -36,6 +36,11 @@ def attach(
             raise HocketError(
                 "the optimizer's step hooks would see no step, which runs on servers; remove them"
             )
+        if getattr(self, "grad_scale", None) is not None or getattr(self, "found_inf", None) is not None:
+            raise HocketError(
+                "a fused optimizer unscales gradients within its step, which runs on servers; make it"
+                " without fused"
+            )
         training.step()
 
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):

@@ -22,6 +22,7 @@ from hocket.runtime.ps.spec import settings_of
 from hocket.runtime.recorder import Recorder
 
 _LEARNING_STEPS = 2
+_ROUNDED = 16.0  # units in the last place of the model's largest weight
 _TWICE = "several backward passes make one step"
 _PARTS = "gradients come in parts (reentrant checkpoints)"
 _CHANGED = "gradients are changed before the optimizer's step"
@@ -57,11 +58,15 @@ class ServedTraining(Passes):
         self._parameters = list(parameters.values())
         self._index = {p: i for i, p in enumerate(self._parameters)}
         self._stale: set[Parameter] = set()
+        # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
+        self._blind = {p for p in self._parameters if p in self._traced or type(p) is not torch.nn.Parameter}
         self._learning = True
         self._reasons: dict[str, None] = {}
         self._complete = False
         self._pushed: set[Parameter] = set()
         self._marks: dict[Parameter, tuple[int, int]] = {}
+        # In the first steps, the gradients as the backward pass has left them.
+        self._left: dict[Parameter, torch.Tensor] = {}
         self._scale = 1.0
         self._hook(self._parameters)
 
@@ -72,8 +77,10 @@ class ServedTraining(Passes):
         self.client.want()
         self._stale.update(self._parameters)
         for p in self._parameters:
-            if p not in self._traced:
+            if p not in self._blind:
                 await_update(p, functools.partial(self._need, p))
+        for p in self._blind:
+            self._need(p)
 
     def settle_all(self) -> None:
         """Wait for every parameter of this step, and for the buffers."""
@@ -111,8 +118,6 @@ class ServedTraining(Passes):
                 self.recorder.begin_step()
                 self.recorder.resume()
             self._synchronising = self._wanted
-            for p in self._traced.intersection(self._stale):
-                self._need(p)
             if self._learning:
                 self._note_reads()
         self._receive_buffers()
@@ -185,6 +190,8 @@ class ServedTraining(Passes):
         self._complete, self._in_step = True, False
         if self.late:
             self._marks = {p: _mark(p) for p in self._parameters}
+            if self._learning:
+                self._left = {p: p.grad.detach().clone() for p in self._parameters if p.grad is not None}
         else:
             self._send_all()
         self.recorder.backward_ended()
@@ -216,6 +223,7 @@ class ServedTraining(Passes):
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
         self._check_groups()
+        self._refuse_changes()
         went_on()
         self._leave()
         self.settle_all()  # also what this step did not read: a server has one step of a worker at a time
@@ -259,7 +267,7 @@ class ServedTraining(Passes):
 
     def _leave(self) -> None:
         """Have every gradient pushed as it is now; refuses what was changed too late."""
-        if any(_mark(p) != self._marks[p] for p in self._parameters):
+        if any(self._changed(p) for p in self._parameters):
             rule = self.client.job.rule
             if self._pushed or (rule.mode == "sync" and rule.workers > 1):
                 raise HocketError(
@@ -269,9 +277,35 @@ class ServedTraining(Passes):
             self._reasons[_CHANGED] = None
         self._send_all()
 
+    def _changed(self, p: Parameter) -> bool:
+        """Whether the gradient of ``p`` is not as the backward pass has left it; ``.data`` leaves no mark."""
+        if _mark(p) != self._marks[p]:
+            return True
+        left = self._left.get(p) if self._learning else None
+        if left is None or p.grad is None:
+            return False
+        return not torch.allclose(p.grad, left, rtol=0.0, atol=0.0, equal_nan=True)
+
+    @torch.no_grad()
+    def _refuse_changes(self) -> None:
+        """In the first steps: refuse a script that changes weights between steps: nobody would see it."""
+        if not self._learning:
+            return
+        here = [p for p in self._parameters if p not in self._stale and p.numel()]
+        sent = {p: self.client.value(self._index[p]).view(p.shape) for p in here}
+        largest = max((float(value.abs().max()) for value in sent.values()), default=0.0)
+        for p, value in sent.items():
+            # Weights that are moved and put back, as by SAM, are those that came but for rounding.
+            if float((p - value).abs().max()) > _ROUNDED * torch.finfo(p.dtype).eps * largest:
+                raise HocketError(
+                    f"'{self._names[p]}' was changed between steps, but the servers hold the parameters, and"
+                    " the change would be lost; leave it out, or train without --architecture ps"
+                )
+
     def _learn(self) -> None:
         self.steps += 1
         if self._learning and self.steps >= _LEARNING_STEPS:
+            self._left.clear()
             self._learning = False
             self.late = "; ".join(self._reasons)
             self._readers.settle_hooks()
