@@ -132,7 +132,8 @@ def read_rows(
             if len(cells) != len(names):
                 rule = f"has {len(cells)} cells where {len(names)} columns are expected: {', '.join(names)}"
                 raise FormatError(source, f"line {reader.line_num}", rule)
-            yield Row(source, reader.line_num, dict(zip(names, cells, strict=True)))
+            values = (cell.strip() for cell in cells)
+            yield Row(source, reader.line_num, dict(zip(names, values, strict=True)))
     except csv.Error as error:
         raise FormatError(source, f"line {reader.line_num}", f"is not delimited text: {error}") from None
 
