@@ -123,9 +123,9 @@ def claim(lab: str) -> None:
 def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
     """Make everything of a claimed lab, the switch's being up last; the congestion control in it.
 
-    Connections begin, and go on when they were idle, with enough on the way to have their share of a link at
-    once, as simulations and predictions have it. From TCP's usual ten segments they come to it only after some
-    200 ms behind another connection's queue, which is as long as whole steps take.
+    Connections begin, and go on when they were idle, with enough on the way to have their share of a link
+    at once, as simulations and predictions have it. From TCP's usual ten segments they come to it only after
+    some 200 ms behind another connection's queue, which is as long as whole steps take.
 
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.

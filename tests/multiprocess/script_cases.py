@@ -223,9 +223,7 @@ def gradients_dropped_in_a_hook(rank: int) -> list[str]:
 def what_cannot_be_distributed(rank: int) -> list[str]:
     lazy = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(lazy[1].parameters(), lr=0.1)
-    found = refused(
-        "'0.weight' is lazy and has no shape yet", lambda: hocket.distribute(lazy, optimizer)
-    )
+    found = refused("'0.weight' is lazy and has no shape yet", lambda: hocket.distribute(lazy, optimizer))
     inner = Layers()
     hocket.distribute(inner, adam(inner), plan="ddp")
     outer = nn.Sequential(inner)
