@@ -216,7 +216,8 @@ def main() -> None:
     asked = parser.parse_args()
     trial, rows = TRIALS[asked.jobs], jobs_of(asked.jobs)
     policies = asked.policies.split(",") if asked.policies else trial.policies
-    folder = Path(tempfile.mkdtemp())
+    temporary = tempfile.TemporaryDirectory()  # until we end
+    folder = Path(temporary.name)
     hocket("lab", "up", "--nodes", str(SERVERS), "--rate", f"{trial.rate_bps / 1e6:g}Mbit/s", "--name", LAB)
     try:
         trials = Trials(trial, folder)

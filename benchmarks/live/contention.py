@@ -71,20 +71,26 @@ def measured(
     chunks = np.ones(len(sizes)) if chunk_bytes is None else np.ceil(sizes / chunk_bytes)
     spent, levels, b_s = np.concatenate(times), np.arange(1, most + 1), 8 / rate_bps
 
-    def residuals(x: Floats) -> Floats:
-        a, b, eta = x * (1e-3, b_s, b_s)
+    def residuals(a: float, b: float, eta: float) -> Floats:
         rate = 1 / (levels * b + (levels - 1) * eta)
         sent: Floats = spent @ rate * (1 - chunks * a / spent.sum(axis=1))
         return sent / sizes - 1
 
-    found = least_squares(residuals, (1.0, 1.0, 0.1), bounds=(0.0, np.inf))
-    a_s, b, eta = (found.x * (1e-3, b_s, b_s)).tolist()
-    left = np.split(residuals(found.x), np.cumsum([len(of) for of in times])[:-1])
+    # Those alone say a and b, whatever eta is; then the others say eta.
+    alone = np.concatenate([np.full(len(of), k == 1) for of, (k, _) in zip(times, wanted, strict=True)])
+    found = least_squares(
+        lambda x: residuals(x[0] * 1e-3, x[1] * b_s, 0.0)[alone], (1.0, 1.0), bounds=(0.0, np.inf)
+    )
+    a_s, b, eta = float(found.x[0]) * 1e-3, float(found.x[1]) * b_s, 0.0
+    if most > 1:
+        found = least_squares(lambda x: residuals(a_s, b, x[0] * b_s)[~alone], (0.1,), bounds=(0.0, np.inf))
+        eta = float(found.x[0]) * b_s
+    left = np.split(residuals(a_s, b, eta), np.cumsum([len(of) for of in times])[:-1])
     points = [
         (count, size, float(of.sum(axis=1).mean()), float(residual.mean()))
         for (count, size), of, residual in zip(wanted, times, left, strict=True)
     ]
-    return Cost(a_s=a_s, b_s_per_byte=b, eta_s_per_byte=eta if most > 1 else 0.0, points=tuple(points))
+    return Cost(a_s=a_s, b_s_per_byte=b, eta_s_per_byte=eta, points=tuple(points))
 
 
 @contextlib.contextmanager
