@@ -22,15 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import HocketError
+from hocket.lab.shares import CONNECTIONS, FRAME_BYTES, introduce, segments_on_the_way
 from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"
 CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
-_SHAPER = "root tbf rate {rate}bit burst 256kb latency 50ms"
-_SEGMENT_BYTES = 1448
-_FEWEST_SEGMENTS = 64  # that a connection begins with,
-_AT_ONCE_S = 1e-3  # or those of so long at the lab's rate, if these are more
+_SHAPER = "root tbf rate {rate}bit burst 256kb limit {limit}"
 _NETWORK = "10.77.0.0/24"
 _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _OWN_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -123,14 +121,11 @@ def claim(lab: str) -> None:
 def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
     """Make everything of a claimed lab, the switch's being up last; the congestion control in it.
 
-    Connections begin, and go on when they were idle, with enough on the way to have their share of a link
-    at once, as simulations and predictions have it. From TCP's usual ten segments they come to it only after
-    some 200 ms behind another connection's queue, which is as long as whole steps take.
-
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
     """
-    switch, shaper = switch_of(lab), _SHAPER.format(rate=round(rate_bps))
+    switch, segments = switch_of(lab), segments_on_the_way(rate_bps)
+    shaper = _SHAPER.format(rate=round(rate_bps), limit=CONNECTIONS * segments * FRAME_BYTES)
     _call("ip", "-batch", "-", script=[f"netns add {node.namespace}" for node in nodes])
     links = [f"link add {_BRIDGE} type bridge"]
     for node in nodes:
@@ -141,8 +136,8 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
         ]
     _call("ip", "-n", switch, "-batch", "-", script=links)
     neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
-    segments = max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _AT_ONCE_S / _SEGMENT_BYTES))
-    routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link initcwnd {segments}"
+    routed = f"route replace {_NETWORK} dev {INTERFACE} proto kernel scope link"
+    routed += f" cwnd lock {segments} initcwnd {segments}"
     has_cubic = CONGESTION_CONTROL in _KNOWN_CONTROLS.read_text().split()
     routed += f" congctl {CONGESTION_CONTROL}" if has_cubic else ""
     for node in nodes:
@@ -156,6 +151,8 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
     if not has_cubic:  # namespaces take over what the machine itself uses
         control = _call("ip", "netns", "exec", nodes[0].namespace, "cat", _OWN_CONTROL).strip()
     _call("ip", "-n", switch, "link", "set", _BRIDGE, "up")
+    with uninterrupted():
+        introduce([(node.namespace, node.address) for node in nodes])
     return control
 
 

@@ -83,7 +83,7 @@ print(asking.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(by
             assert asking.communicate(timeout=20)[0] == "cubic\n"
 
 
-def test_connections_begin_with_their_share_of_a_link_also_when_they_were_idle(two: Lab) -> None:
+def test_every_connection_has_as_much_on_the_way_from_first_to_last(two: Lab) -> None:
     take = """
 import socket
 with socket.create_server(("", 9000)) as listening:
@@ -98,19 +98,20 @@ def segments():
     return struct.unpack_from("I", sending.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 80)[0]
 sending = socket.create_connection((sys.argv[1], 9000))
 found = [segments()]
-sending.sendall(bytes(1_000_000))
+sending.sendall(bytes(2_000_000))
+found.append(segments())
 time.sleep(3)  # its timer, of a quarter of a second, halves what may be on the way
 sending.sendall(bytes(1))
 print(*found, segments())
 """
-    taker, sender = two.nodes
-    with two.popen(taker, [sys.executable, "-c", take], stdout=subprocess.PIPE, text=True) as taking:
-        assert taking.stdout is not None
-        taking.stdout.readline()
-        sends = [sys.executable, "-c", send, taker.address]
-        with two.popen(sender, sends, stdout=subprocess.PIPE, text=True) as sending:
-            assert sending.communicate(timeout=20)[0].split() == ["64", "64"]
-        assert taking.wait(timeout=20) == 0
+    for taker, sender in (two.nodes, two.nodes[::-1]):
+        with two.popen(taker, [sys.executable, "-c", take], stdout=subprocess.PIPE, text=True) as taking:
+            assert taking.stdout is not None
+            taking.stdout.readline()
+            sends = [sys.executable, "-c", send, taker.address]
+            with two.popen(sender, sends, stdout=subprocess.PIPE, text=True) as sending:
+                assert sending.communicate(timeout=20)[0].split() == ["64"] * 3
+            assert taking.wait(timeout=20) == 0
 
 
 def test_another_congestion_control_is_named(
