@@ -23,10 +23,8 @@ from hocket.errors import HocketError
 
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
-_FEWEST_SEGMENTS, _LONGEST_S = (
-    64,
-    1e-3,
-)  # on the way: so many, or those of so long at the rate if these are more
+_FEWEST_SEGMENTS = 64  # of a connection on the way,
+_LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _WAIT_S = 10.0
 

@@ -12,7 +12,7 @@ from tests.unit.cli.test_commands import hocket
 pytestmark = pytest.mark.slow
 
 # Of replays beside other load: operations are slept through, so that a busy machine delays nothing but what
-# wakes up. Connections of one direction do not share a link evenly, from which synchronous workers gain.
+# wakes up.
 _ALONE, _TOGETHER = 0.1, 0.2
 
 
