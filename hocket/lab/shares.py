@@ -1,9 +1,9 @@
 """Links that connections share evenly: each has the same number of segments on the way, and no more.
 
 What simulations and predictions take for granted, TCP does not give. In the queue of a link each connection
-has what its congestion window let into it, and that depends on what it did before, for as long as it lives: of
-two workers that push to one server the second got 27% to 42% of the link in one lab, and 62% to 81% in another
-one. So routes bound the window, and let it be as large from the first moment on, also after a pause.
+has what its congestion window let into it, and that depends on what it did before, for as long as it lives:
+of two workers that push to one server the second got 26% to 44% of the link in one lab, and 62% to 83% in
+another one. So routes bound the window, and let it be as large from the first moment on, also after a pause.
 
 The kernel takes that bound from its memory of earlier connections to the same address (``ip tcp_metrics``),
 where a route's bound comes only once one has ended. :func:`introduce` sees to that.

@@ -27,8 +27,7 @@ from hocket.runtime.ps.shard import Shard
 from hocket.runtime.ps.spec import Spec, TensorSpec
 from hocket.runtime.replay.servers import free_address
 from hocket.tuner.serving import ServingPlanner
-from tests.multiprocess.setups import Plain, batch
-from tests.multiprocess.test_serving import (
+from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
     STEPS,
     SYNC2,
@@ -40,6 +39,7 @@ from tests.multiprocess.test_serving import (
     step,
     trained,
 )
+from tests.multiprocess.setups import Plain, batch
 from tests.serving import TIMEOUT_S, TOKEN, Served, served
 
 

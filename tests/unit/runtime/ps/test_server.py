@@ -19,8 +19,8 @@ from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.server import Server, _listening
 from hocket.runtime.ps.spec import TensorSpec
 from hocket.runtime.ps.transport import Header, Kind
+from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
-from tests.multiprocess.test_serving import OPTIMIZERS, Layers, made, step
 from tests.serving import TOKEN, served
 
 
