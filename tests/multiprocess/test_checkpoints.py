@@ -165,22 +165,24 @@ def killed(job: Job, models: list[nn.Module], optimizer: str, steps: int, chance
     environment = os.environ | {JOB_VARIABLE: job.encoded(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server"]
     processes = [subprocess.Popen([*command, str(k)], env=environment) for k in range(job.servers)]
-    first, counted = threading.Event(), [0] * len(models)
+    first, counted, errors = threading.Event(), [0] * len(models), list[str]()
 
     def work(worker: int) -> None:
-        with contextlib.suppress(HocketError):
+        try:
             own = OPTIMIZERS[optimizer](models[worker])
             serve(models[worker], own, job=job, worker=worker, planner=ServingPlanner("fifo", 0))
             for number in range(models[worker].hocket.first_step, steps):
                 step(models[worker], own, *batch(worker, number))
                 counted[worker] = number  # this step's parameters came, so the one before counts
                 first.set()
+        except HocketError as error:
+            errors.append(str(error))
 
     threads = [threading.Thread(target=work, args=[worker], daemon=True) for worker in range(len(models))]
     for thread in threads:
         thread.start()
     try:
-        assert first.wait(60)
+        assert first.wait(60), errors
         time.sleep(chance.uniform(0.0, 0.3))
         chance.choice(processes).kill()
         for thread in threads:
