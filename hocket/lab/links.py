@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import HocketError
-from hocket.lab.shares import CONNECTIONS, FRAME_BYTES, introduce, segments_on_the_way
+from hocket.lab.shares import introduce, segments_on_the_way, shaper
 from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"
 CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, shares links unevenly
-_SHAPER = "root tbf rate {rate}bit burst 256kb limit {limit}"
 _NETWORK = "10.77.0.0/24"
 _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _OWN_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -106,8 +105,8 @@ def rate_of(lab: str) -> float | None:
     with contextlib.suppress(HocketError):
         up = json.loads(_call("ip", "-n", switch, "-j", "link", "show", "up", "type", "bridge") or "[]")
         if any(link.get("ifname") == _BRIDGE for link in up):  # ip prints {} for what it leaves out
-            (limit,) = json.loads(_call("tc", "-n", switch, "-j", "qdisc", "show", "dev", "node0"))
-            return float(limit["options"]["rate"] * 8)
+            found = json.loads(_call("tc", "-n", switch, "-j", "qdisc", "show", "dev", "node0", "root"))
+            return float(found[0]["options"]["rate"] * 8)
     return None
 
 
@@ -125,7 +124,6 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
     """
     switch, segments = switch_of(lab), segments_on_the_way(rate_bps)
-    shaper = _SHAPER.format(rate=round(rate_bps), limit=CONNECTIONS * segments * FRAME_BYTES)
     _call("ip", "-batch", "-", script=[f"netns add {node.namespace}" for node in nodes])
     links = [f"link add {_BRIDGE} type bridge"]
     for node in nodes:
@@ -145,8 +143,10 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
-        _call("tc", "-n", node.namespace, "qdisc", "add", "dev", device, *shaper.split())
-    _call("tc", "-n", switch, "-batch", "-", script=[f"qdisc add dev {n.name} {shaper}" for n in nodes])
+        _call("tc", "-n", node.namespace, "-batch", "-", script=shaper(device, rate_bps))
+    _call(
+        "tc", "-n", switch, "-batch", "-", script=[line for n in nodes for line in shaper(n.name, rate_bps)]
+    )
     control = CONGESTION_CONTROL
     if not has_cubic:  # namespaces take over what the machine itself uses
         control = _call("ip", "netns", "exec", nodes[0].namespace, "cat", _OWN_CONTROL).strip()

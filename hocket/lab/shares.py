@@ -1,12 +1,17 @@
-"""Links that connections share evenly: each has the same number of segments on the way, and no more.
+"""Links that connections share evenly, whatever travels the other way.
 
 What simulations and predictions take for granted, TCP does not give. In the queue of a link each connection
 has what its congestion window let into it, and that depends on what it did before, for as long as it lives:
 of two workers that push to one server the second got 26% to 44% of the link in one lab, and 62% to 83% in
-another one. So routes bound the window, and let it be as large from the first moment on, also after a pause.
+another one. So routes bound the window, and let it be as large from the first moment on, also after a pause:
+each connection has the same number of segments on the way, and no more.
 
 The kernel takes that bound from its memory of earlier connections to the same address (``ip tcp_metrics``),
 where a route's bound comes only once one has ended. :func:`introduce` sees to that.
+
+With a bounded window a connection is as fast as its acknowledgements come back. In a queue that all share they
+wait behind what others send the other way: one worker that pulls while three push would have a third of a
+link that nobody else uses. So short packets go first (:func:`shaper`).
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from hocket.errors import HocketError
 
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
+_SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
+_UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000"
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -32,6 +39,20 @@ _WAIT_S = 10.0
 def segments_on_the_way(rate_bps: float) -> int:
     """How many segments of a connection are on the way at most."""
     return max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _LONGEST_S / SEGMENT_BYTES))
+
+
+def shaper(device: str, rate_bps: float) -> list[str]:
+    """``tc``'s lines that hold what ``device`` sends to ``rate_bps``, short packets before all others."""
+    queue = f"bfifo limit {CONNECTIONS * segments_on_the_way(rate_bps) * FRAME_BYTES}"
+    return [
+        f"qdisc add dev {device} root handle 1: tbf rate {round(rate_bps)}bit burst 256kb {queue[6:]}",
+        f"qdisc add dev {device} parent 1:1 handle 2: htb default 2",
+        f"class add dev {device} parent 2: classid 2:1 htb prio 0 {_UNBOUNDED}",
+        f"class add dev {device} parent 2: classid 2:2 htb prio 1 {_UNBOUNDED}",
+        f"qdisc add dev {device} parent 2:1 {queue}",
+        f"qdisc add dev {device} parent 2:2 {queue}",
+        f"filter add dev {device} parent 2: protocol ip u32 {_SHORT} flowid 2:1",
+    ]
 
 
 def introduce(places: Sequence[tuple[str, str]]) -> None:

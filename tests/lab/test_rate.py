@@ -73,3 +73,16 @@ def test_the_rate_is_the_rate(name: str, pairs: list[tuple[int, int]], tmp_path:
     duration_s = max(end for _, end in times) - min(begin for begin, _ in times)
     # Above the rate is only what a link that was idle lets through at once: 256 KiB of 4 MB.
     assert 0.7 < len(pairs) * SIZE_BYTES * 8 / duration_s / RATE_BPS < 1.05
+
+
+def test_what_travels_one_way_does_not_slow_down_what_travels_the_other(name: str) -> None:
+    """Three send to node 0, which sends to a fourth; what that acknowledges shares a link with the three."""
+    pairs = [(1, 0), (2, 0), (3, 0), (0, 4)]
+    with Lab(nodes=5, rate_bps=RATE_BPS, name=name) as lab:
+        ranks = lab.run_all(
+            [sys.executable, "-IS", "-c", TRANSFER, json.dumps(pairs), str(SIZE_BYTES)], timeout_s=60.0
+        )
+    assert [rank.stderr for rank in ranks] == [""] * 5
+    for receiver, transfers in ((0, 3), (4, 1)):
+        first_s, last_s = json.loads(ranks[receiver].stdout)
+        assert 0.7 < transfers * SIZE_BYTES * 8 / (last_s - first_s) / RATE_BPS < 1.05
