@@ -13,6 +13,7 @@ from hocket.bench.accuracy_figures import Group, Row, groups_of, measured_rate, 
 from hocket.bench.accuracy_request import Request, configurations
 from hocket.bench.graphs import load_target
 from hocket.bench.replays import (
+    Planned,
     check_transports,
     cluster_of,
     longest_wait_s,
@@ -23,6 +24,7 @@ from hocket.bench.replays import (
     scaled,
     written,
 )
+from hocket.bench.rounds import drawn_begins_s
 from hocket.network.file import NetworkFile
 
 _LAB = "predict"
@@ -63,6 +65,7 @@ def bench_predict(request: Request) -> Accuracy:
             planned(each, graphs[each.step], str(request.steps.index(each.step)), file, request.seed)
             for each in asked
         ]
+        begins_s = [_begins_s(request, row) for row in rows]
         predictions = [
             predicted(
                 row,
@@ -70,11 +73,12 @@ def bench_predict(request: Request) -> Accuracy:
                 skip=request.skip,
                 seed=request.seed,
                 window_bytes=request.window_bytes,
+                begins_s=each_s,
             )
-            for row in rows
+            for row, each_s in zip(rows, begins_s, strict=True)
         ]
         answers = replayed(
-            [written(row, k, request.seed, folder) for k, row in enumerate(rows)],
+            [written(row, k, request.seed, folder, begins_s[k]) for k, row in enumerate(rows)],
             cluster,
             num_steps=request.num_steps,
             wait_s=longest_wait_s(predictions, request.num_steps),
@@ -86,7 +90,7 @@ def bench_predict(request: Request) -> Accuracy:
         row_of(
             row.configuration,
             prediction,
-            row.graph.batch_size * measured_rate(answer.ends_s, request.skip),
+            [row.graph.batch_size * measured_rate(ends_s, request.skip) for ends_s in answer.ends_s],
             answer.out_of_order,
         )
         for row, prediction, answer in zip(rows, predictions, answers, strict=True)
@@ -97,6 +101,21 @@ def bench_predict(request: Request) -> Accuracy:
         rows=found,
         groups=groups_of(found),
         wall_s=time.monotonic() - started_s,
+    )
+
+
+def _begins_s(request: Request, row: Planned) -> list[list[float]] | None:
+    """Of each round, when the workers of an asynchronous row begin; None where they begin together."""
+    asked = row.configuration
+    if asked.mode == "sync":
+        return None
+    return drawn_begins_s(
+        row.graph,
+        workers=asked.workers,
+        rounds=request.rounds,
+        transfer_s=request.transfer_s,
+        rho=request.rho,
+        seed=request.seed,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from hocket.bench.accuracy_request import Configuration, Mode, Transport
 from hocket.errors import HocketError
+from hocket.intervals import interval_95
 from hocket.planner import Architecture
 from hocket.predictor import Prediction
 
@@ -17,6 +18,7 @@ from hocket.predictor import Prediction
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration; rates are examples a second over all workers, errors predicted / measured - 1.
 
+    ``measured``: the mean of ``rounds``, with its 95% confidence interval, null of a single one.
     ``lin`` and ``cynthia``: what those models say, null where they say nothing, as their errors are.
     ``out_of_order``: of pulls, the fraction that one of a later rank overtook; of the worst worker.
     """
@@ -29,6 +31,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     servers: int
     transport: Transport
     measured: float
+    measured_low: float | None
+    measured_high: float | None
+    rounds: int
     predicted: float
     error: float
     lin: float | None
@@ -75,8 +80,10 @@ def measured_rate(ends_s: Sequence[Sequence[float]], skip: int) -> float:
     return rate
 
 
-def row_of(asked: Configuration, prediction: Prediction, measured: float, out_of_order: float) -> Row:
-    """The row of a configuration of which ``measured`` examples a second were replayed."""
+def row_of(asked: Configuration, prediction: Prediction, rounds: Sequence[float], out_of_order: float) -> Row:
+    """The row of a configuration of which so many examples a second were replayed in each of ``rounds``."""
+    measured = math.fsum(rounds) / len(rounds)
+    low, high = interval_95(rounds)
 
     def error(rate: float | None) -> float | None:
         return None if rate is None else rate / measured - 1
@@ -84,6 +91,9 @@ def row_of(asked: Configuration, prediction: Prediction, measured: float, out_of
     return Row(
         **msgspec.structs.asdict(asked),
         measured=measured,
+        measured_low=low,
+        measured_high=high,
+        rounds=len(rounds),
         predicted=prediction.throughput,
         error=prediction.throughput / measured - 1,
         lin=prediction.lin,

@@ -50,7 +50,7 @@ def _serve(folder: Path) -> None:
         replays = [replay for replay in everybody if replay is not None]
         rows.append(
             ReplayedRow(
-                ends_s=[replay.ends_s for replay in replays],
+                ends_s=[list(each) for each in zip(*(replay.ends_s for replay in replays), strict=True)],
                 out_of_order=max(replay.out_of_order for replay in replays),
             )
         )
@@ -86,7 +86,6 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
     if not works:
         return None
     meeting = Group(workers, f"replay/{number}/begin", timeout)
-    compute_s = float(graph.durations_s.sum(axis=0).mean())
     return replay_with_servers(
         graph,
         plan,
@@ -96,8 +95,7 @@ def _take_part(orders: Orders, row: Replayed, number: int, folder: Path) -> Repl
         drawn_anew=row.drawn_anew,
         # Who joins late, or gets the initial values last, would begin late: predictions know nothing of that.
         together=lambda: largest([time.perf_counter()], meeting)[0],
-        # Workers that began together would stay together for hundreds of steps.
-        delay_s=compute_s * worker / asked.workers if asked.mode == "async" else 0.0,
+        delays_s=[begins_s[worker] for begins_s in row.begins_s],
         seed=row.seed,
     )
 

@@ -25,6 +25,7 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
 
     ``policies``: those for all-reduce are replayed without servers, with two workers or more, synchronously.
     Durations are scaled so that all transfers of a step take ``rho`` times as long as its operations.
+    ``rounds``: how often asynchronous rows are replayed, workers beginning at other moments in each.
     ``transports``: what servers and workers talk by; all-reduces are gloo's. ``window_bytes``: HTTP/2's,
     which gRPC is given and predicted by, 0 for the largest; None: the predictor's own.
     """
@@ -38,6 +39,7 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
     rho: float = 1.0
     num_steps: int = 14
     skip: int = 3
+    rounds: int = 4
     transports: tuple[Transport, ...] = ("gloo",)
     window_bytes: float | None = None
 
@@ -55,6 +57,8 @@ class Request(ReplayRequest, frozen=True, kw_only=True):
                 f"window {window:g} B is not between {LEAST_WINDOW_BYTES} and {MOST_WINDOW_BYTES},"
                 " as HTTP/2's are; give e.g. 28MB, or off"
             )
+        if self.rounds < 1:
+            raise HocketError(f"{self.rounds} rounds measure nothing; ask for 1 or more")
         self._check([self.rho], max(self.workers), max(self.servers))
 
 
@@ -73,7 +77,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration as ranks replay it: ``graph`` and ``plan`` name files in the folder of the run.
 
-    ``seed`` decides which measured step is repeated when, and orders that are drawn.
+    ``seed`` decides which measured step is repeated when, and orders that are drawn. ``begins_s``, a list a
+    round: when each worker begins, after the moment at which all are ready.
     """
 
     configuration: Configuration
@@ -81,6 +86,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     drawn_anew: bool
     seed: int
+    begins_s: list[list[float]]
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +103,9 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """When each worker's steps ended, on one clock for all; of pulls the fraction that was overtaken."""
+    """When each worker's steps ended, by round, on one clock; of pulls the fraction that was overtaken."""
 
-    ends_s: list[list[float]]
+    ends_s: list[list[list[float]]]
     out_of_order: float
 
 

@@ -234,7 +234,7 @@ def steps_of(row: ReplayedRow, skip: int) -> tuple[Floats, Floats]:
     """Of each step that counts, (s,): seconds between the last worker's end and that of the step before, and
     between its first worker's end and its last one's.
     """
-    ends_s = np.array(row.ends_s)
+    (ends_s,) = np.array(row.ends_s)
     last_s = ends_s.max(axis=0)
     return np.diff(last_s)[skip - 1 :], (last_s - ends_s.min(axis=0))[skip:]
 

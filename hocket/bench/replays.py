@@ -18,6 +18,7 @@ import numpy as np
 
 from hocket.bench.accuracy_request import Answer, Configuration, Orders, Replayed, ReplayedRow, Transport
 from hocket.bench.process import environment_of_ranks
+from hocket.bench.rounds import rate_of_rounds
 from hocket.bench.train import Ended, check_ended
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph, StepRows, save_plan, save_step, step_from_rows
@@ -28,7 +29,7 @@ from hocket.launch.job import MOST_WINDOW_BYTES
 from hocket.network import Network, load_network
 from hocket.network.file import NetworkFile
 from hocket.planner import POLICIES, plan
-from hocket.predictor import Machines, Prediction, predict
+from hocket.predictor import Prediction, predict
 from hocket.predictor.prepared import WINDOW_BYTES
 
 _FLOAT_BYTES = 4
@@ -144,8 +145,10 @@ def planned(asked: Configuration, graph: StepGraph, name: str, file: NetworkFile
     return Planned(configuration=asked, graph=graph, plan=made, network=network, name=name)
 
 
-def written(row: Planned, number: int, seed: int, folder: Path) -> Replayed:
-    """Leave step and plan in ``folder`` for the ranks."""
+def written(
+    row: Planned, number: int, seed: int, folder: Path, begins_s: list[list[float]] | None = None
+) -> Replayed:
+    """Leave step and plan in ``folder`` for the ranks; ``begins_s``: of rounds that workers begin apart."""
     names = f"step-{row.name}.json", f"plan-{number}.json"
     if not (folder / names[0]).exists():
         save_step(row.graph, folder / names[0])
@@ -156,13 +159,20 @@ def written(row: Planned, number: int, seed: int, folder: Path) -> Replayed:
         plan=names[1],
         drawn_anew=row.drawn_anew,
         seed=seed,
+        begins_s=begins_s or [[0.0] * row.configuration.workers],
     )
 
 
 def predicted(
-    row: Planned, *, num_steps: int, skip: int, seed: int, window_bytes: float | None = None
+    row: Planned,
+    *,
+    num_steps: int,
+    skip: int,
+    seed: int,
+    window_bytes: float | None = None,
+    begins_s: list[list[float]] | None = None,
 ) -> Prediction:
-    """What the predictor says of ``row``, whose asynchronous workers begin apart.
+    """What the predictor says of ``row``, whose workers begin together, or as ``begins_s`` says.
 
     As many steps as are replayed: asynchronous workers come closer to each other for hundreds of them. With
     gloo whole messages go in the plan's order; gRPC has HTTP/2's window, ``window_bytes`` (0: it is as large
@@ -170,22 +180,37 @@ def predicted(
     """
     asked = row.configuration
     given: dict[str, Any] = {"policy": asked.policy} if row.drawn_anew else {"plan": row.plan}
-    own_window = WINDOW_BYTES if window_bytes is None else window_bytes
+    largest = WINDOW_BYTES if window_bytes is None else window_bytes
+    own_window = largest if asked.transport == "grpc" else 0.0
     (prediction,) = predict(
         row.graph,
         row.network,
         workers=[asked.workers],
         servers=[asked.servers] if asked.servers else None,
         mode=asked.mode,
-        window_bytes=own_window if asked.transport == "grpc" else 0.0,
-        machines=Machines(spread=asked.mode == "async"),
+        window_bytes=own_window,
         steps=num_steps,
         skip=skip,
         repeats=_SEEDS,
         seed=seed,
         **given,
     )
-    return prediction
+    if begins_s is None:
+        return prediction
+    rate = rate_of_rounds(
+        row.graph,
+        row.network,
+        asked.policy if row.drawn_anew else row.plan,
+        begins_s,
+        servers=asked.servers,
+        num_steps=num_steps,
+        skip=skip,
+        window_bytes=own_window,
+        seed=seed,
+    )
+    return msgspec.structs.replace(
+        prediction, throughput=rate * row.graph.batch_size, throughput_low=None, throughput_high=None
+    )
 
 
 def longest_wait_s(predictions: Sequence[Prediction], num_steps: int) -> float:

@@ -42,6 +42,10 @@ def predict(
     rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
     steps: Steps = 14,
     skip: Skip = 3,
+    rounds: Annotated[
+        int,
+        typer.Option(help="Async: how often each row is replayed, its workers beginning at other moments."),
+    ] = 4,
     transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
     window: Annotated[
         str | None,
@@ -77,6 +81,7 @@ def predict(
         rho=rho,
         num_steps=steps,
         skip=skip,
+        rounds=rounds,
         seed=seed,
         timeout_s=parse_duration(timeout),
         transports=_transports(transport),

@@ -9,9 +9,9 @@ each connection has the same number of segments on the way, and no more.
 The kernel takes that bound from its memory of earlier connections to the same address (``ip tcp_metrics``),
 where a route's bound comes only once one has ended. :func:`introduce` sees to that.
 
-With a bounded window a connection is as fast as its acknowledgements come back. In a queue that all share they
-wait behind what others send the other way: one worker that pulls while three push would have a third of a
-link that nobody else uses. So short packets go first (:func:`shaper`).
+With a bounded window a connection is as fast as its acknowledgements come back. In a queue that all share
+they wait behind what others send the other way: one worker that pulls while three push would have a third of
+a link that nobody else uses. So short packets go first (:func:`shaper`).
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ def job_of(rank: int, rule: Rule, servers: int) -> Job:
 
 
 def with_servers(
-    rank: int, world: int, servers: int, policy: str, mode: Any, steps: int
-) -> tuple[Replay, float] | None:
-    """A worker's replay, and when it had joined, each one later than the one before."""
+    rank: int, world: int, servers: int, policy: str, mode: Any, steps: int, rounds: int
+) -> tuple[Replay, list[float]] | None:
+    """A worker's replay, and when it was ready for each round; each one joins later than the one before."""
     workers = world - servers
     job = job_of(rank, Rule(mode=mode, workers=workers), servers)
     if rank < servers:
@@ -56,11 +56,11 @@ def with_servers(
         return None
     worker = rank - servers
     meeting = Group(range(servers, world), "begin", timedelta(seconds=TIMEOUT_S))
-    joined_s = []
+    ready_s = []
 
     def together() -> float:
-        joined_s.append(time.perf_counter())
-        return largest(joined_s, meeting)[0]
+        ready_s.append(time.perf_counter())
+        return largest(ready_s[-1:], meeting)[0]
 
     time.sleep(APART_S * worker)
     replay = replay_with_servers(
@@ -71,9 +71,9 @@ def with_servers(
         steps=steps,
         drawn_anew=POLICIES[policy].drawn_anew,
         together=together,
-        delay_s=APART_S * worker,
+        delays_s=(APART_S * worker,) * rounds,
     )
-    return replay, joined_s[0]
+    return replay, ready_s
 
 
 def with_reductions(rank: int, world: int, policy: str, steps: int) -> Replay:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -13,30 +13,33 @@ from tests.multiprocess.replay_cases import STEP_S
 CASES = "tests.multiprocess.replay_cases"
 
 
-def check(replay: Any, steps: int) -> list[float]:
+def check(replay: Any, steps: int, rounds: int = 1) -> list[list[float]]:
     ends_s, out_of_order = replay
-    assert len(ends_s) == steps
-    for before_s, after_s in pairwise(ends_s):
+    assert [len(each) for each in ends_s] == [steps] * rounds
+    for before_s, after_s in pairwise(chain.from_iterable(ends_s)):
         assert after_s - before_s >= 0.99 * STEP_S
     assert out_of_order == 0.0
     return list(ends_s)
 
 
 @pytest.mark.parametrize(
-    ("servers", "policy", "mode"),
+    ("servers", "policy", "mode", "rounds"),
     [
-        pytest.param(1, "random", "sync", id="sync"),
-        pytest.param(2, "tac", "async", id="async", marks=pytest.mark.slow),
+        pytest.param(1, "random", "sync", 1, id="sync"),
+        pytest.param(2, "tac", "async", 2, id="async", marks=pytest.mark.slow),
     ],
 )
-def test_servers_and_workers_replay(servers: int, policy: str, mode: str) -> None:
+def test_servers_and_workers_replay(servers: int, policy: str, mode: str, rounds: int) -> None:
     steps = 4
-    ranks = run(f"{CASES}:with_servers", servers + 2, servers=servers, policy=policy, mode=mode, steps=steps)
+    asked = {"servers": servers, "policy": policy, "mode": mode, "steps": steps, "rounds": rounds}
+    ranks = run(f"{CASES}:with_servers", servers + 2, **asked)
     assert ranks[:servers] == [None] * servers
-    first, second = (check(replay, steps) for replay, _ in ranks[servers:])
-    # However late one joins, nobody has trained alone before.
-    assert min(first[0], second[0]) >= max(joined_s for _, joined_s in ranks[servers:])
+    firsts, seconds = (check(replay, steps, rounds) for replay, _ in ranks[servers:])
+    for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        # However late one is ready, nobody has trained alone before.
+        assert min(first[0], second[0]) >= max(ready_s[number] for _, ready_s in ranks[servers:])
     if mode == "sync":
+        ((first,), (second,)) = firsts, seconds
         # Nobody ends the operations of a step before all have ended those of the one before.
         for one, other in ((first, second), (second, first)):
             assert all(end_s >= before_s for end_s, before_s in zip(one[1:], other[:-1], strict=True))

@@ -21,7 +21,7 @@ RHOS = (4.0, 2.0, 1.0)
 ORDERS = ("tic", "reverse", "random")
 MODELS = ("googlenet", "inception_v3", "resnet50_v1", "vgg11")
 BATCHED = "alexnet_v2"
-RATE_BPS, TRANSFER_S, NUM_STEPS, SKIP = 250e6, 0.25, 14, 3
+RATE_BPS, TRANSFER_S, NUM_STEPS, SKIP, ROUNDS = 250e6, 0.15, 8, 2, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,7 @@ def _replayed(
         rho=rho,
         num_steps=NUM_STEPS,
         skip=SKIP,
+        rounds=ROUNDS,
         seed=setting.seed,
     )
     return tuple(bench_predict(request).rows)

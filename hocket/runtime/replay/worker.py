@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,9 @@ from hocket.runtime.replay.servers import WorkersSide
 
 
 class Replay(NamedTuple):
-    """When each step's operations ended, on ``perf_counter``; of pulls the fraction that was overtaken."""
+    """When each step's operations ended, on ``perf_counter``, by round; of pulls the fraction overtaken."""
 
-    ends_s: list[float]
+    ends_s: list[list[float]]
     out_of_order: float
 
 
@@ -35,14 +35,14 @@ def replay_with_servers(
     steps: int,
     drawn_anew: bool = False,
     together: Callable[[], float] = time.perf_counter,
-    delay_s: float = 0.0,
+    delays_s: Sequence[float] = (0.0,),
     seed: int = 0,
 ) -> Replay:
-    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``.
+    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``, a round of them for each delay.
 
     Each step repeats one of the graph's sampled ones, drawn with ``seed``; ``drawn_anew``: pulls in a new
-    random order each. The first step begins ``delay_s`` after the moment that ``together`` returns, on
-    ``perf_counter``; it is called once this worker has joined, and tells all workers the same.
+    random order each. The first step of a round begins its delay after the moment that ``together`` returns,
+    on ``perf_counter``; it is called whenever this worker is ready for one, and tells all workers the same.
 
     Raises
     ------
@@ -63,20 +63,22 @@ def replay_with_servers(
         num_messages=graph.num_parameters,
     )
     gradients = Gradients(graph)
-    ends_s = []
+    ends_s: list[list[float]] = []
     with WorkersSide(graph, plan, job, worker, mailbox, drawn_anew=drawn_anew) as side:
 
         def finished(op: int) -> None:
             for parameter in gradients.completed_by(op):
                 side.push(parameter)
 
-        clock.sleep_until(together() + delay_s)
-        for step in range(steps):
-            begin_s = clock.now_s()
-            side.begin()
-            processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)
-            side.end()
-            ends_s.append(clock.now_s())
+        for number, delay_s in enumerate(delays_s):
+            clock.sleep_until(together() + delay_s)
+            ends_s.append([])
+            for step in range(number * steps, (number + 1) * steps):
+                begin_s = clock.now_s()
+                side.begin()
+                processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)
+                side.end()
+                ends_s[-1].append(clock.now_s())
         out_of_order = side.out_of_order
     return Replay(ends_s, out_of_order)
 
@@ -91,7 +93,7 @@ def replay_with_reductions(
     seed: int = 0,
     timeout_s: float = 60.0,
 ) -> Replay:
-    """As :func:`replay_with_servers`, with AllReduces between the workers of ``groups``; steps overlap."""
+    """As :func:`replay_with_servers`, in one round, with AllReduces between workers; steps overlap."""
     clock = WallClock()
     mailbox = Mailbox(clock, timeout_s)
     reductions = Reductions(plan, graph, groups, mailbox, timeout_s)
@@ -112,7 +114,7 @@ def replay_with_reductions(
                 _durations_s(graph, seed, worker, step), begin_s, reductions, reductions.finished
             )
             ends_s.append(ended_s)
-    return Replay(ends_s, 0.0)
+    return Replay([ends_s], 0.0)
 
 
 class Gradients:

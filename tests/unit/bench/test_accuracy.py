@@ -14,9 +14,13 @@ from hocket.bench.accuracy_request import Configuration, Request, configurations
 from hocket.bench.accuracy_table import group_name, group_table, row_table
 from hocket.bench.graphs import load_target
 from hocket.bench.replays import longest_wait_s, network_of, scaled
+from hocket.bench.rounds import drawn_begins_s, rate_of_rounds
 from hocket.errors import HocketError
+from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
 from hocket.launch import Job, Rule
+from hocket.network import Network
 from hocket.network.file import NetworkFile
+from hocket.planner import plan
 from hocket.predictor.prepared import WINDOW_BYTES
 from hocket.report.accuracy_page import render_accuracy
 from tests import strategies
@@ -38,16 +42,22 @@ def test_rates_count_between_common_moments() -> None:
 
 def test_errors_by_hand() -> None:
     rows = [
-        row_of(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 100.0, 0.0),
-        row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0, 0.0),
+        row_of(
+            configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), [90.0, 110.0], 0.0
+        ),
+        row_of(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), [100.0], 0.0),
         row_of(
             configuration(mode="sync"),
             fake_prediction(2, throughput=101.0, lin=None, cynthia=None),
-            100.0,
+            [100.0],
             0.0,
         ),
     ]
     assert [row.error for row in rows] == pytest.approx([-0.05, 0.1, 0.01])
+    assert [row.rounds for row in rows] == [2, 1, 1]
+    # Student's t for one degree of freedom, 12.706, times the standard error of 90 and 110.
+    assert (rows[0].measured_low, rows[0].measured_high) == pytest.approx((-27.06, 227.06), abs=0.01)
+    assert rows[1].measured_low is rows[1].measured_high is None
     assert [row.lin_error for row in rows] == [pytest.approx(-0.2), pytest.approx(-0.1), None]
     by_mode = {group.mode: group for group in groups_of(rows)}
     assert (by_mode["async"].rows, by_mode["sync"].rows, by_mode[None].rows) == (2, 1, 3)
@@ -68,9 +78,12 @@ def test_errors_by_hand() -> None:
 
 def test_a_page_shows_every_row() -> None:
     rows = [
-        row_of(configuration(step="<b>"), fake_prediction(2, throughput=95.0), 100.0, 0.0),
+        row_of(configuration(step="<b>"), fake_prediction(2, throughput=95.0), [100.0], 0.0),
         row_of(
-            configuration(servers=2), fake_prediction(2, throughput=50.0, lin=None, cynthia=None), 100.0, 0.0
+            configuration(servers=2),
+            fake_prediction(2, throughput=50.0, lin=None, cynthia=None),
+            [100.0],
+            0.0,
         ),
     ]
     accuracy = Accuracy(
@@ -119,7 +132,7 @@ def test_transports_are_rows_of_their_own() -> None:
         ("ddp", "sync", "gloo"),
     ]
     rows = [
-        row_of(each, fake_prediction(2, throughput=100.0), 100.0, 0.0)
+        row_of(each, fake_prediction(2, throughput=100.0), [100.0], 0.0)
         for each in asked
         if each.mode == "sync"
     ]
@@ -186,3 +199,37 @@ def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
 def test_senseless_requests_are_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(HocketError, match=said):
         Request(**fields)
+
+
+def test_workers_begin_anywhere_in_a_step_once_earlier_pushes_have_come() -> None:
+    graph = load_target("chain")
+    alone_s = graph.durations_s.sum(axis=0).mean() * 1.5
+    asked: dict[str, Any] = {"workers": 3, "rounds": 200, "transfer_s": 0.1, "rho": 0.5}
+    begins_s = np.array(drawn_begins_s(graph, **asked, seed=1)) - 0.3
+    assert begins_s.shape == (200, 3)
+    assert 0.0 <= begins_s.min() < 0.05 * alone_s
+    assert 0.95 * alone_s < begins_s.max() <= alone_s
+    assert begins_s.mean() == pytest.approx(alone_s / 2, rel=0.1)
+    assert (np.array(drawn_begins_s(graph, **asked, seed=2)) - 0.3 != begins_s).all()
+
+
+def test_predictions_of_rounds_know_when_workers_begin() -> None:
+    """One operation of 1 s, pulls and pushes of 1 s: two workers a second apart never meet on a link."""
+    rows = StepRows(
+        model="one",
+        batch_size=1,
+        device="test",
+        parameters=[ParameterRow(name="w", shape=[2], dtype="float32", bytes=8)],
+        operations=[OperationRow("f", "forward", 1.0, [], ["w"], ["w"])],
+    )
+    graph = step_from_rows(rows)
+    network = Network(bandwidth_bps=64.0, num_workers=2)
+
+    def rate(*begins_s: list[float]) -> float:
+        asked: dict[str, Any] = {"servers": 1, "num_steps": 12, "skip": 2, "window_bytes": 0.0, "seed": 0}
+        return rate_of_rounds(graph, network, plan(graph, network, "fifo"), begins_s, **asked)
+
+    apart, together = rate([5.0, 6.0]), rate([5.0, 5.0])
+    assert apart == pytest.approx(2 / 3)
+    assert together == pytest.approx(2 / 5)
+    assert rate([5.0, 6.0], [5.0, 5.0]) == pytest.approx((apart + together) / 2)

@@ -19,8 +19,8 @@ from hocket.bench.orders_table import orders_table
 from hocket.errors import HocketError
 from hocket.network.file import NetworkFile
 
-SLOW = ReplayedRow(ends_s=[[1.0, 3.0, 5.0, 7.0], [1.5, 4.0, 6.0, 8.0]], out_of_order=0.0)
-FAST = ReplayedRow(ends_s=[[1.0, 2.0, 3.0, 4.0], [1.2, 2.2, 3.2, 4.2]], out_of_order=0.001)
+SLOW = ReplayedRow(ends_s=[[[1.0, 3.0, 5.0, 7.0], [1.5, 4.0, 6.0, 8.0]]], out_of_order=0.0)
+FAST = ReplayedRow(ends_s=[[[1.0, 2.0, 3.0, 4.0], [1.2, 2.2, 3.2, 4.2]]], out_of_order=0.001)
 
 
 def test_a_step_ends_with_its_last_worker() -> None:
