@@ -12,6 +12,9 @@ where a route's bound comes only once one has ended. :func:`introduce` sees to t
 With a bounded window a connection is as fast as its acknowledgements come back. In a queue that all share
 they wait behind what others send the other way: one worker that pulls while three push would have a third of
 a link that nobody else uses. So short packets go first (:func:`shaper`).
+
+And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
+asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
 _SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
 _UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000"
+_LEAST_BURST_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
+_BURST_S = 2e-3
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -41,16 +46,22 @@ def segments_on_the_way(rate_bps: float) -> int:
     return max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _LONGEST_S / SEGMENT_BYTES))
 
 
+def burst_bytes(rate_bps: float) -> int:
+    """What a link that was idle lets through at once."""
+    return max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S))
+
+
 def shaper(device: str, rate_bps: float) -> list[str]:
     """``tc``'s lines that hold what ``device`` sends to ``rate_bps``, short packets before all others."""
-    queue = f"bfifo limit {CONNECTIONS * segments_on_the_way(rate_bps) * FRAME_BYTES}"
+    limit = f"limit {CONNECTIONS * segments_on_the_way(rate_bps) * FRAME_BYTES}"
+    shape = f"rate {round(rate_bps)}bit burst {burst_bytes(rate_bps)} {limit}"
     return [
-        f"qdisc add dev {device} root handle 1: tbf rate {round(rate_bps)}bit burst 256kb {queue[6:]}",
+        f"qdisc add dev {device} root handle 1: tbf {shape}",
         f"qdisc add dev {device} parent 1:1 handle 2: htb default 2",
         f"class add dev {device} parent 2: classid 2:1 htb prio 0 {_UNBOUNDED}",
         f"class add dev {device} parent 2: classid 2:2 htb prio 1 {_UNBOUNDED}",
-        f"qdisc add dev {device} parent 2:1 {queue}",
-        f"qdisc add dev {device} parent 2:2 {queue}",
+        f"qdisc add dev {device} parent 2:1 bfifo {limit}",
+        f"qdisc add dev {device} parent 2:2 bfifo {limit}",
         f"filter add dev {device} parent 2: protocol ip u32 {_SHORT} flowid 2:1",
     ]
 

@@ -71,7 +71,7 @@ def test_the_rate_is_the_rate(name: str, pairs: list[tuple[int, int]], tmp_path:
     # One machine, one clock.
     times = [json.loads(rank.stdout) for rank in ranks if rank.stdout]
     duration_s = max(end for _, end in times) - min(begin for begin, _ in times)
-    # Above the rate is only what a link that was idle lets through at once: 256 KiB of 4 MB.
+    # Above the rate is only what a link that was idle lets through at once: 70 kB of 4 MB.
     assert 0.7 < len(pairs) * SIZE_BYTES * 8 / duration_s / RATE_BPS < 1.05
 
 

@@ -26,7 +26,7 @@ from hocket.reproduce.prediction.measure import (
     Measured,
     measure,
 )
-from hocket.reproduce.prediction.replays import NUM_STEPS, RATE_BPS, SKIP, TRANSFER_S
+from hocket.reproduce.prediction.replays import NUM_STEPS, RATE_BPS, ROUNDS, SKIP, TRANSFER_S
 from hocket.reproduce.prediction.sharing import PARTITIONED, STREAMS, WINDOW
 from hocket.reproduce.result import Figure, Missing, Panel, Reproduction, Series
 from hocket.reproduce.setting import Progress, Setting
@@ -49,7 +49,7 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
             f"out; seed {setting.seed}.",
             f"In place of the private cluster: an emulated one of {RATE_BPS / 1e6:g} Mbit/s on this machine, "
             f"where steps of the paper's models are replayed, scaled so that all parameters take "
-            f"{TRANSFER_S:g} s; {NUM_STEPS} steps, {SKIP} left out. Batch sizes become ratios of "
+            f"{TRANSFER_S:g} s; {ROUNDS} rounds of {NUM_STEPS} steps, {SKIP} left out. Batch sizes become ratios of "
             "communication to computing."
             + (f" Not run: {found.replays.refused}." if found.replays.refused else ""),
             f"Fig. 10 is timed between {LOOPBACK_WORKERS} processes of this machine; Fig. 12's sizes are "
