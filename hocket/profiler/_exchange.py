@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from hocket.network.file import Point
 
-LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle, 256 KiB
+LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 _ROW_BYTES = 4_000_000  # messages in a row, long beside the waking of threads that have no processor at once
 _MOST_IN_A_ROW = 1000
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them

@@ -49,9 +49,9 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
             f"out; seed {setting.seed}.",
             f"In place of the private cluster: an emulated one of {RATE_BPS / 1e6:g} Mbit/s on this machine, "
             f"where steps of the paper's models are replayed, scaled so that all parameters take "
-            f"{TRANSFER_S:g} s; {ROUNDS} rounds of {NUM_STEPS} steps, {SKIP} left out. Batch sizes become ratios of "
-            "communication to computing."
-            + (f" Not run: {found.replays.refused}." if found.replays.refused else ""),
+            f"{TRANSFER_S:g} s; {ROUNDS} rounds of {NUM_STEPS} steps, {SKIP} left out, workers beginning at "
+            "moments drawn anew, which predictions know. Batch sizes become ratios of communication to "
+            "computing." + (f" Not run: {found.replays.refused}." if found.replays.refused else ""),
             f"Fig. 10 is timed between {LOOPBACK_WORKERS} processes of this machine; Fig. 12's sizes are "
             "ours.",
         ),
