@@ -28,7 +28,7 @@ class Lab:
     """A cluster of ``nodes`` machines on this one, each on a link of ``rate_bps`` bits per second each way.
 
     A context manager: up on entering, down on leaving, also when an exception leaves. A link that has been
-    idle lets 2 ms of it (or 70 kB) through at once, then its rate holds; connections share it evenly, up to
+    idle lets 70 to 262 kB through at once, then its rate holds; connections share it evenly, up to
     64 of them without loss, and nothing else delays them. Nodes share this machine's processors and files,
     and reach nothing but each other.
 

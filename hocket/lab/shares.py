@@ -14,7 +14,8 @@ they wait behind what others send the other way: one worker that pulls while thr
 a link that nobody else uses. So short packets go first (:func:`shaper`).
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
-asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms.
+asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where that is
+no less than a packet and no more than 256 KiB.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CONNECTIONS = 64  # that a link's queue has room for
 _SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
 _UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000"
 _LEAST_BURST_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
-_BURST_S = 2e-3
+_BURST_S, _MOST_BURST_BYTES = 2e-3, 262_144
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -48,7 +49,7 @@ def segments_on_the_way(rate_bps: float) -> int:
 
 def burst_bytes(rate_bps: float) -> int:
     """What a link that was idle lets through at once."""
-    return max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S))
+    return min(_MOST_BURST_BYTES, max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S)))
 
 
 def shaper(device: str, rate_bps: float) -> list[str]:
