@@ -100,19 +100,14 @@ class Lab:
             with uninterrupted():
                 links.claim(self.name)
                 claimed = True
-            control = links.build(self.name, self.nodes, self.rate_bps)
+            lacks = links.build(self.name, self.nodes, self.rate_bps)
         except BaseException:
             if claimed:
                 remove(self.name)
             raise
-        if control != links.CONGESTION_CONTROL:
-            usual = links.CONGESTION_CONTROL
-            print(
-                f"hocket: this kernel has no {usual}: connections in lab '{self.name}' use {control}, and may"
-                f" share links unevenly; load tcp_{usual} and make the lab anew",
-                file=sys.stderr,
-                flush=True,
-            )
+        for lack in lacks:
+            told = f"hocket: lab '{self.name}' is on a kernel that {lack} and make the lab anew"
+            print(told, file=sys.stderr, flush=True)
 
     def node(self, name: str) -> Node:
         """The node of this name; UnknownNameError where there is none."""

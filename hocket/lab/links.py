@@ -31,6 +31,10 @@ CONGESTION_CONTROL = "cubic"  # Linux's own choice; a machine's other one, BBR, 
 _NETWORK = "10.77.0.0/24"
 _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _OWN_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
+_UNEVEN = "has no {usual}: its connections use {control}, and may share links unevenly; load tcp_{usual}"
+_COUPLED = (
+    "has no htb or no u32: what travels one way slows down what travels the other; load sch_htb and cls_u32"
+)
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
 _SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
@@ -117,8 +121,8 @@ def claim(lab: str) -> None:
     _call("ip", "netns", "add", switch_of(lab))
 
 
-def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
-    """Make everything of a claimed lab, the switch's being up last; the congestion control in it.
+def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
+    """Make everything of a claimed lab, the switch's being up last; what the kernel lacks for it.
 
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
@@ -143,17 +147,35 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> str:
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
-        _call("tc", "-n", node.namespace, "-batch", "-", script=shaper(device, rate_bps))
-    _call(
-        "tc", "-n", switch, "-batch", "-", script=[line for n in nodes for line in shaper(n.name, rate_bps)]
-    )
-    control = CONGESTION_CONTROL
+    short_first = _knows_short_packets(nodes[0], rate_bps)
+    shapers = {n.namespace: shaper(n.interface, rate_bps, short_first=short_first) for n in nodes}
+    shapers[switch] = [line for n in nodes for line in shaper(n.name, rate_bps, short_first=short_first)]
+    for namespace, lines in shapers.items():
+        _call("tc", "-n", namespace, "-batch", "-", script=lines)
+    lacks = []
     if not has_cubic:  # namespaces take over what the machine itself uses
         control = _call("ip", "netns", "exec", nodes[0].namespace, "cat", _OWN_CONTROL).strip()
+        if control != CONGESTION_CONTROL:
+            lacks.append(_UNEVEN.format(usual=CONGESTION_CONTROL, control=control))
+    if not short_first:
+        lacks.append(_COUPLED)
     _call("ip", "-n", switch, "link", "set", _BRIDGE, "up")
     with uninterrupted():
         introduce([(node.namespace, node.address) for node in nodes])
-    return control
+    return lacks
+
+
+def _knows_short_packets(node: Node, rate_bps: float) -> bool:
+    """Whether the kernel can let short packets go first, tried on ``node``, which is left as it was."""
+    tried = shaper(node.interface, rate_bps, short_first=True)
+    try:
+        _call("tc", "-n", node.namespace, "-batch", "-", script=tried)
+    except HocketError:
+        return False
+    finally:
+        with contextlib.suppress(HocketError):  # there is nothing where not even the first line is known
+            _call("tc", "-n", node.namespace, "qdisc", "del", "dev", node.interface, "root")
+    return True
 
 
 def delete(lab: str, nodes: Iterable[Node]) -> None:

@@ -14,8 +14,8 @@ they wait behind what others send the other way: one worker that pulls while thr
 a link that nobody else uses. So short packets go first (:func:`shaper`).
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
-asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where that is
-no less than a packet and no more than 256 KiB.
+asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where
+that is no less than a packet and no more than 256 KiB.
 """
 
 from __future__ import annotations
@@ -52,12 +52,15 @@ def burst_bytes(rate_bps: float) -> int:
     return min(_MOST_BURST_BYTES, max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S)))
 
 
-def shaper(device: str, rate_bps: float) -> list[str]:
-    """``tc``'s lines that hold what ``device`` sends to ``rate_bps``, short packets before all others."""
+def shaper(device: str, rate_bps: float, *, short_first: bool) -> list[str]:
+    """``tc``'s lines that hold what ``device`` sends to ``rate_bps``; of it, short packets first."""
     limit = f"limit {CONNECTIONS * segments_on_the_way(rate_bps) * FRAME_BYTES}"
     shape = f"rate {round(rate_bps)}bit burst {burst_bytes(rate_bps)} {limit}"
+    shaped = [f"qdisc add dev {device} root handle 1: tbf {shape}"]
+    if not short_first:
+        return shaped
     return [
-        f"qdisc add dev {device} root handle 1: tbf {shape}",
+        *shaped,
         f"qdisc add dev {device} parent 1:1 handle 2: htb default 2",
         f"class add dev {device} parent 2: classid 2:1 htb prio 0 {_UNBOUNDED}",
         f"class add dev {device} parent 2: classid 2:2 htb prio 1 {_UNBOUNDED}",

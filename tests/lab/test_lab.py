@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import Lab, labs, links, names, remove
+from hocket.lab.shares import shaper
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
 
@@ -128,8 +130,33 @@ def test_another_congestion_control_is_named(
     if used == links.CONGESTION_CONTROL:
         assert said == ""
     else:
-        assert said.startswith(f"hocket: this kernel has no cubic: connections in lab '{name}' use {used}, ")
+        assert said.startswith(
+            f"hocket: lab '{name}' is on a kernel that has no cubic: its connections use {used}"
+        )
         assert said.count("\n") == 1
+
+
+def test_a_kernel_that_cannot_let_short_packets_go_first_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_u32(*arguments: Any, short_first: bool) -> list[str]:
+        lines = shaper(*arguments, short_first=short_first)
+        return [line.replace("u32", "u33") for line in lines]
+
+    monkeypatch.setattr(links, "shaper", without_u32)
+    with Lab(nodes=2, rate_bps=1e9, name=name):
+        assert Lab.find(name).rate_bps == 1e9
+        shown = subprocess.run(
+            ["tc", "-n", f"hocket-{name}-switch", "qdisc", "show", "dev", "node0"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert "tbf" in shown.stdout
+    assert "htb" not in shown.stdout
+    said = capsys.readouterr().err
+    assert said.startswith(f"hocket: lab '{name}' is on a kernel that has no htb or no u32: ")
+    assert said.count("\n") == 1
 
 
 def test_nodes_reach_each_other_and_nothing_else(two: Lab) -> None:

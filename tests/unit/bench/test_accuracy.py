@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hocket.bench.rounds import drawn_begins_s, rate_of_rounds
 
 from hocket.bench.accuracy import Accuracy, accuracy_document
 from hocket.bench.accuracy_figures import groups_of, measured_rate, row_of
@@ -15,6 +14,7 @@ from hocket.bench.accuracy_request import Configuration, Request, configurations
 from hocket.bench.accuracy_table import group_name, group_table, row_table
 from hocket.bench.graphs import load_target
 from hocket.bench.replays import longest_wait_s, network_of, scaled
+from hocket.bench.rounds import drawn_begins_s, rate_of_rounds
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
 from hocket.launch import Job, Rule
