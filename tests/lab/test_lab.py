@@ -314,7 +314,9 @@ def test_what_a_killed_process_left_is_found_and_removed(name: str) -> None:
 def test_a_failing_call_is_one_line_with_what_the_tool_said(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "shaper", lambda device, *_, **__: [f"qdisc add dev {device} root nosuch"])
+    monkeypatch.setattr(
+        links, "shaper", lambda device, *_, **__: [f"qdisc add dev {device} root nosuch rate 1mbit"]
+    )
     error = refused(hocket("lab", "up", "--name", name))
     assert "qdisc add dev eth0 root nosuch" in error
     assert "nosuch" in error.split("failed: ")[1]
