@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -28,12 +29,15 @@ _LARGEST_BYTES = 4 << 30
 _PIECE_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 12  # a block of 4 bytes can hold 128 KiB
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STANDARD_OUTPUT = 1
+_OPEN_FILES = {"-": _STANDARD_OUTPUT, "/dev/stdout": _STANDARD_OUTPUT, "/dev/stderr": 2}
+_NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, decompressed when its name ends in ``.zst`` or ``.gz``."""
+    """The bytes of a file, decompressed where its name ends in ``.zst`` or ``.gz``; ``-``: standard input."""
     try:
-        data = Path(path).read_bytes()
+        data = _content(path)
     except OSError as error:
         raise FormatError(str(path), "", f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a null byte in a path that a file names
@@ -50,6 +54,13 @@ def read_bytes(path: str | Path) -> bytes:
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(str(path), "", f"is not a gzip file: {error}") from None
     return data
+
+
+def _content(path: str | Path) -> bytes:
+    if str(path) != "-":
+        return Path(path).read_bytes()
+    with os.fdopen(os.dup(0), "rb") as file:
+        return file.read()
 
 
 def _unzstd(data: bytes, source: str) -> Iterator[bytes]:
@@ -149,9 +160,27 @@ def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
         yield field, value
 
 
+def encode(document: Any) -> bytes:
+    """``document`` as JSON.
+
+    Raises
+    ------
+    HocketError
+        For a text that is not UTF-8, as the name of a file may be.
+    """
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError as error:
+        raise HocketError(f"{error.object!a} is not UTF-8, and JSON is; rename the file") from None
+
+
 def write_json(document: Any, path: str | Path) -> None:
     """Write ``document`` as JSON (compressed for ``.zst`` and ``.gz``), whole or not at all."""
-    data = msgspec.json.encode(document)
+    write_bytes(encode(document), path)
+
+
+def write_bytes(data: bytes, path: str | Path) -> None:
+    """Write what :func:`read_bytes` reads: compressed for ``.zst`` and ``.gz``, whole or not at all."""
     if str(path).endswith(".zst"):
         data = zstandard.ZstdCompressor().compress(data)
     elif str(path).endswith(".gz"):
@@ -162,17 +191,53 @@ def write_json(document: Any, path: str | Path) -> None:
 def write_whole(data: bytes, path: str | Path) -> None:
     """Put ``data`` at ``path`` by renaming a finished neighbour, so that no reader sees half of it.
 
-    A link is followed; what is no regular file (a pipe, a terminal, /dev/null) is written to as it is.
+    A link is followed; what is no regular file (a pipe, a terminal, /dev/null) is written to as it is, and so
+    is what is open already (``-`` and /dev/stdout, /dev/fd/3).
     """
     check_writable(path)
+    descriptor = _open_file(path)
+    if descriptor == _STANDARD_OUTPUT:
+        write_output(data)
+        return
     try:
-        # Asked before links are followed: /dev/stdout leads to a pipe that has no path of its own.
-        if (given := Path(path)).exists() and not given.is_file():
+        given = Path(path)
+        if descriptor is not None:
+            # Not by its path: behind a shell's > and >> there may be a file, which others write to as well.
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                file.write(data)
+        # Asked before links are followed: a pipe may have no path of its own.
+        elif given.exists() and not given.is_file():
             given.write_bytes(data)
         else:
             _replace(given.resolve(), data)
     except OSError as error:
         raise HocketError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_output(data: bytes) -> None:
+    """Write to standard output, behind what was printed there."""
+    check_output()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def check_output() -> None:
+    """Refuse a standard output that is closed."""
+    if sys.stdout is None:
+        raise HocketError("standard output is closed; there is nowhere to print the result")
+
+
+def is_standard_output(path: str | Path) -> bool:
+    """Whether an output path stands for standard output."""
+    return _open_file(path) == _STANDARD_OUTPUT
+
+
+def _open_file(path: str | Path) -> int | None:
+    """The number of the file, open already, that an output path stands for."""
+    if (numbered := _NUMBERED.fullmatch(str(path))) is not None:
+        return int(numbered[1])
+    return _OPEN_FILES.get(str(path))
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -198,15 +263,27 @@ def _replace(target: Path, data: bytes) -> None:
 
 def check_writable(path: str | Path, *inputs: str | Path) -> None:
     """Refuse an output path that cannot be written or is also an input, before the work for it is done."""
-    target = Path(path)
+    target, descriptor = Path(path), _open_file(path)
     try:
+        if descriptor == _STANDARD_OUTPUT:
+            check_output()
+            return
+        if descriptor is not None:
+            os.fstat(descriptor)
+            return
         if target.is_dir():
             raise HocketError(f"{target}: is a folder; name a file in it")
         folder = target.resolve().parent
         if not folder.is_dir():
             raise HocketError(f"{target}: the folder '{folder}' does not exist; create it first")
-        if not os.access(target if target.exists() else folder, os.W_OK):
-            raise HocketError(f"{target}: cannot be written; choose another place or change its permissions")
+        # A file is replaced by a new one beside it; what is none is written to as it is.
+        places = [target] if target.exists() else []
+        if not places or target.is_file():
+            places.append(folder)
+        for place in places:
+            if not os.access(place, os.W_OK):
+                rule = f"'{place}' does not permit it; choose another place or change its permissions"
+                raise HocketError(f"{target}: cannot be written: {rule}")
         for source in inputs:
             if target.exists() and Path(source).exists() and target.samefile(source):
                 raise HocketError(f"{target}: is also an input; name another output")

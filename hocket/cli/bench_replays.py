@@ -65,7 +65,7 @@ def predict(
     from hocket.bench.accuracy import accuracy_document, bench_predict
     from hocket.bench.accuracy_request import STEPS, Request
     from hocket.bench.accuracy_table import group_table, row_table
-    from hocket.document import check_writable, write_whole
+    from hocket.document import write_whole
     from hocket.network import parse_duration
     from hocket.report.accuracy_page import render_accuracy
 
@@ -88,7 +88,7 @@ def predict(
         window_bytes=options.window_bytes(window),
     )
     if plot is not None:
-        check_writable(plot, *(Path(name) for name in steps_asked))
+        options.check_beside_result(plot, *(Path(name) for name in steps_asked))
     accuracy = bench_predict(request)
     if plot is not None:
         write_whole(render_accuracy(accuracy).encode(), plot)

@@ -73,7 +73,9 @@ def simulate(
     seed: options.Seed = 0,
     json: options.Json = False,
     timeline: Annotated[Path | None, typer.Option(help="Write a trace of the tasks for Perfetto.")] = None,
-    timeline_from: Annotated[str, typer.Option(help="Where that begins, after the clock's 0: 600s.")] = "0s",
+    timeline_from: Annotated[
+        str | None, typer.Option(help="Where that begins, after the clock's 0: 600s; else at 0s.")
+    ] = None,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
     import msgspec
@@ -81,13 +83,15 @@ def simulate(
     from hocket.cluster.figures import cluster_row
     from hocket.cluster.jobs import read_jobs
     from hocket.cluster.simulate import simulate as run
-    from hocket.document import check_writable, write_json
+    from hocket.document import write_json
     from hocket.interop import timeline_document
     from hocket.network import parse_bytes, parse_duration
     from hocket.report.cluster_table import cluster_table
 
+    if timeline is None and timeline_from is not None:
+        raise HocketError(f"--timeline-from {timeline_from} is where a timeline begins; give --timeline FILE")
     if timeline is not None:
-        check_writable(timeline, *options.inputs(jobs, network_file))
+        options.check_beside_result(timeline, *options.inputs(jobs, network_file))
     cluster = make_cluster(
         servers, gpus_per_server, memory, sharing, racks, oversubscription, network_file=network_file
     )
@@ -101,7 +105,7 @@ def simulate(
             seed=seed,
             chunk_bytes=parse_bytes(chunk),
             record=timeline is not None,
-            record_from_s=parse_duration(timeline_from),
+            record_from_s=parse_duration(timeline_from or "0s"),
         )
     row = cluster_row(result, job_set, cluster, seed)
     if timeline is not None:
@@ -143,7 +147,7 @@ def import_(
     throughputs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="gavel: its measured throughputs.")
     ] = None,
-    gpu: Annotated[str, typer.Option(help="gavel: the device among them.")] = "v100",
+    gpu: Annotated[str | None, typer.Option(help="gavel: the device among them; else v100.")] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Make a job set of a published trace, and say what had to be assumed."""
@@ -268,6 +272,11 @@ def make_cluster(
     from hocket.cluster.cluster import Cluster
     from hocket.network import load_network, parse_bytes
 
+    if sharing == "max-min" and racks == 1 and oversubscription != 1.0:
+        raise HocketError(
+            f"oversubscription {oversubscription} of one rack, whose uplink nothing crosses; give more racks,"
+            " or leave it out"
+        )
     measured: dict[str, Any] = {}
     if network_file is not None:
         reduction = load_network(network_file).allreduce

@@ -74,13 +74,13 @@ def export_chakra(
     plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file for all-reduce.")] = None,
 ) -> None:
     """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
-    from hocket.document import check_writable, write_whole
+    from hocket.document import check_writable, write_bytes
     from hocket.graph import load_step
     from hocket.interop.chakra_export import chakra_bytes
 
     check_writable(output, *options.inputs(step, plan))
     graph = load_step(step)
-    write_whole(chakra_bytes(graph, _plan(plan, graph)), output)
+    write_bytes(chakra_bytes(graph, _plan(plan, graph)), output)
     note(f"{output}: {graph.num_operations} operations as nodes, durations in whole microseconds")
 
 
@@ -93,32 +93,44 @@ def export_perfetto(
     plan: Annotated[
         Path | None, typer.Option(help="Of a STEP: the hocket.plan/1 file it runs under.")
     ] = None,
-    workers: options.Workers = 4,
-    servers: options.Servers = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Of a STEP: workers that train together; else 4.")
+    ] = None,
+    servers: Annotated[int | None, typer.Option(help="Of a STEP: parameter servers; else 1.")] = None,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
     latency: options.Latency = None,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of a STEP: decides every draw.")
+    ] = None,
 ) -> None:
     """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
     from hocket.document import check_writable, read_document, write_json
-    from hocket.graph import load_step
-    from hocket.interop import TIMELINE_FORMAT, load_timeline, timeline_document
+    from hocket.graph.io import step_from_document
+    from hocket.interop import TIMELINE_FORMAT, timeline_document, timeline_from_document
 
     check_writable(output, *options.inputs(source, plan, network_file))
-    document = read_document(source)
-    timed = isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT
-    if timed:
-        if plan is not None:
-            raise HocketError(f"{source}: is a timeline, and plan '{plan}' is for a step; leave it out")
-        timeline, row = load_timeline(source)
+    document = read_document(source)  # once: it may be a pipe
+    if isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT:
+        of_steps = {
+            **{"plan": plan, "workers": workers, "servers": servers, "network": network_file},
+            **{"bandwidth": bandwidth, "latency": latency, "seed": seed},
+        }
+        given = [f"--{name}" for name, value in of_steps.items() if value is not None]
+        if given:
+            raise HocketError(f"{source}: is a timeline, and {', '.join(given)} for a step; leave it out")
+        timeline, row = timeline_from_document(document, str(source))
     else:
-        graph = load_step(source)
+        graph = step_from_document(document, str(source))
         schedule = _plan(plan, graph)
         if schedule is None:
             raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
-        network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
-        timeline, row = _simulated(graph, schedule, network, seed)
+        servers = 1 if servers is None else servers
+        options.check_servers(servers, schedule.architecture)
+        network = options.network_of(
+            4 if workers is None else workers, servers, bandwidth, latency, file=network_file
+        )
+        timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
     write_json(timeline_document(timeline, row), output)
     note(f"{output}: {len(timeline.spans)} spans; open it at ui.perfetto.dev")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import NoReturn
@@ -69,6 +70,7 @@ _WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c._
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
+    _settle_streams()
     status = 0
     try:
         status = app(standalone_mode=False) or 0
@@ -89,6 +91,14 @@ def main() -> NoReturn:
     except MemoryError as error:
         status = _refuse(f"that needs more memory than there is ({error}); ask for less")
     sys.exit(status)
+
+
+def _settle_streams() -> None:
+    """Notes never go where the result does, and what a locale cannot print is escaped."""
+    if sys.stderr is None:  # closed, and print takes None for standard output
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _refuse(message: str) -> int:

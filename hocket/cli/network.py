@@ -46,7 +46,6 @@ def measure(
 
     Started by torchrun on one or several machines, it measures between torchrun's processes.
     """
-    from hocket.document import check_writable
     from hocket.network import parse_bytes, parse_duration, save_network
     from hocket.network.file import network_document
     from hocket.profiler import launched, measure_network
@@ -54,7 +53,7 @@ def measure(
     place = launched()
     first = place is None or place.rank == 0
     if output is not None and first:
-        check_writable(output)
+        options.check_beside_result(output)
     with progress("measuring the network") if first else contextlib.nullcontext():
         measured = measure_network(
             workers=workers,

@@ -39,7 +39,7 @@ Window = Annotated[
 ParseAlpha = Annotated[str | None, typer.Option(help="Seconds a receiver spends on each byte: 1e-10.")]
 ParseBeta = Annotated[str | None, typer.Option(help="What a receiver spends on each message: 10us.")]
 Budget = Annotated[str, typer.Option(help="For how long search, or the exact planner, may go on: 10s.")]
-Seed = Annotated[int, typer.Option(min=0, help="Decides every random draw.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides every random draw.")]
 Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
@@ -105,6 +105,21 @@ def check_servers(servers: int, architecture: str) -> None:
 def inputs(*paths: Path | None) -> list[Path]:
     """The files among ``paths`` that were given: no output may overwrite them."""
     return [path for path in paths if path is not None]
+
+
+def check_beside_result(output: Path, *others: Path) -> None:
+    """As :func:`hocket.document.check_writable`, of a command that prints its result: a file beside it."""
+    from hocket.document import check_writable, is_standard_output
+
+    if is_standard_output(output):
+        raise HocketError(f"{output}: standard output is for the result; name a file")
+    check_writable(output, *others)
+
+
+def check_apart(one: Path, other: Path, what: str) -> None:
+    """Refuse two outputs in one file, which would hold the last of them."""
+    if one.resolve() == other.resolve():
+        raise HocketError(f"{one}: is to be both {what}; name two files")
 
 
 def fusion_bytes_of(fusion: str) -> int:

@@ -7,27 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
-from hocket.errors import HocketError
+from hocket.document import check_output, encode, write_output
 
 
 def print_json(document: Any) -> None:
     """Print exactly one JSON document, in UTF-8 whatever the locale."""
-    data = msgspec.json.encode(document) + b"\n"
-    if sys.stdout is None:
-        raise HocketError("standard output is closed; there is nowhere to print the result")
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_output(encode(document) + b"\n")
 
 
 def print_table(table: Any) -> None:
     """Print a rich table at the width of the terminal; a file or a pipe gets all of its columns."""
     from rich.console import Console
 
-    if sys.stdout is None:
-        raise HocketError("standard output is closed; there is nowhere to print the result")
+    check_output()
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

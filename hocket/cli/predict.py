@@ -184,13 +184,11 @@ def predict(
 
 
 def _check_outputs(plot: Path | None, timeline: Path | None, inputs: list[Path]) -> None:
-    from hocket.document import check_writable
-
     for output in (plot, timeline):
         if output is not None:
-            check_writable(output, *inputs)
-    if plot is not None and timeline is not None and plot.resolve() == timeline.resolve():
-        raise HocketError(f"{plot}: is to be both the page and the timeline; name two files")
+            options.check_beside_result(output, *inputs)
+    if plot is not None and timeline is not None:
+        options.check_apart(plot, timeline, "the page and the timeline")
 
 
 def _check_beside(schedule: Plan, path: str, architecture: str | None, barrier: str | None) -> None:

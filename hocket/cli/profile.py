@@ -41,6 +41,10 @@ def profile(
     from hocket.graph import save_step
     from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
 
+    if is_derived(device) and threads is not None:
+        raise HocketError(f"{threads} threads: nothing runs to derive a step for {device}; leave them out")
+    if not is_derived(device) and jitter:
+        raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
     asked = _BATCH_SIZE if batch_size is None else batch_size
     check_writable(output, target.rpartition(":")[0] or target)
     if is_derived(device):

@@ -37,7 +37,7 @@ def simulate(
     timeline: Annotated[Path | None, typer.Option(help="Write a trace of one step for Perfetto.")] = None,
 ) -> None:
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
-    from hocket.document import check_writable, write_json
+    from hocket.document import write_json
     from hocket.graph import load_plan, load_step
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
@@ -54,7 +54,7 @@ def simulate(
         workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
     )
     if timeline is not None:
-        check_writable(timeline, *options.inputs(step, plan, network_file))
+        options.check_beside_result(timeline, *options.inputs(step, plan, network_file))
     graph = load_step(step)
     if plan is not None:
         schedule = load_plan(plan)

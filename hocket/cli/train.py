@@ -90,7 +90,9 @@ def train(
         str | None,
         typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ..."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Decides orders that are drawn.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Decides orders that are drawn.")
+    ] = None,
     transport: Annotated[
         Literal["gloo", "grpc"] | None, typer.Option(help="What tensors travel by; else gloo.")
     ] = None,

@@ -37,7 +37,7 @@ def tune(
     json: options.Json = False,
 ) -> None:
     """Try every policy, search for a better plan, and write the best: never slower than any of them."""
-    from hocket.document import check_writable, write_whole
+    from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
     from hocket.network import parse_duration
     from hocket.report import Entry, render, terminal_table
@@ -47,11 +47,12 @@ def tune(
     network = options.network_of(
         workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
     )
-    written = output if output is not None else Path(f"{step.name.split('.')[0]}.tuned.plan.json")
+    written = _named_after(step) if output is None else output
     inputs = options.inputs(step, network_file)
-    check_writable(written, *inputs)
+    options.check_beside_result(written, *inputs)
     if report is not None:
-        check_writable(report, *inputs, written)
+        options.check_beside_result(report, *inputs)
+        options.check_apart(report, written, "the page and the plan")
     graph = load_step(step)
     with progress("tuning") as show:
         found = run(
@@ -90,3 +91,11 @@ def tune(
     )
     if report is not None:
         note(f"{report}: open it in a browser")
+
+
+def _named_after(step: Path) -> Path:
+    """The plan's file where none is named: after STEP, without what says that it is one, in this folder."""
+    name = "stdin" if str(step) == "-" else step.name
+    for suffix in (".zst", ".gz", ".json", ".step"):
+        name = name.removesuffix(suffix)
+    return Path(f"{name or 'step'}.tuned.plan.json")

@@ -62,7 +62,8 @@ def cut_into_steps(timeline: Timeline, *, anchor: str | None = None) -> SteppedT
     A step begins with ``anchor``, a forward operation, when a backward pass has gone before it; by default
     that is the operation which follows backward passes most often. Whole steps count: what is recorded before
     the first anchor and after the last one is left out. With gradient accumulation every forward and backward
-    pass is a step; a backward pass that recomputes the anchor itself is cut in two.
+    pass is a step; a backward pass that recomputes the anchor itself is cut in two. A worker without backward
+    passes (inference) begins a step whenever it runs the anchor.
 
     A timeline in which no worker comes to a second anchor is one step, such as the simulator draws: a period
     of steps that follow one another. It is continued periodically, so that its step, too, runs from anchor to
@@ -125,14 +126,15 @@ def _repeated(spans: Iterable[Span], period_s: float) -> list[Span]:
     return [_shifted(span, k * period_s) for k in (-1, 0, 1) for span in whole]
 
 
-def _begins(spans: Iterable[Span], anchor: str) -> list[float]:
+def _begins(spans: Sequence[Span], anchor: str) -> list[float]:
+    inference = all(span.kind != "backward" for span in spans)
     begins, backward_passed = [], True
     for span in spans:
         if span.kind == "backward":
             backward_passed = True
         elif span.kind == "forward" and span.name == anchor and backward_passed:
             begins.append(span.start_s)
-            backward_passed = False
+            backward_passed = inference
     return begins
 
 

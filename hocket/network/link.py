@@ -9,6 +9,7 @@ from hocket.errors import HocketError, UnknownNameError
 
 Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ class Network:
                 raise HocketError(f"{count!r} {what}: give a whole number")
             if count < 1:
                 raise HocketError(f"{count} {what} cannot train; give at least 1")
+            if count > _MOST:
+                raise HocketError(f"{count} {what} are more than {_MOST}; give fewer")
 
     @property
     def window_bits(self) -> float:

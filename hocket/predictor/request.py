@@ -13,6 +13,7 @@ from hocket.predictor.machines import ALIKE, Machines
 
 Mode = Literal["async", "sync"]
 Updates = Literal["arrival", "commit"]
+_MOST_STEPS = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise HocketError(f"{self.steps} steps are no run; simulate at least 1")
+        if self.steps > _MOST_STEPS:
+            raise HocketError(f"{self.steps} steps are more than {_MOST_STEPS}; simulate fewer")
         if not 0 <= self.skip < self.steps:
             raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
         check_window(self.window_bytes)

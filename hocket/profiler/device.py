@@ -148,7 +148,7 @@ def derive(
     """
     if not is_derived(device):
         raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
-    if samples < 1 or jitter < 0:
+    if samples < 1 or not 0 <= jitter < np.inf:
         raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
     step, recorder, works = record_works(model, batch, loss, optimizer, inference=inference)
     seconds = np.array([duration_s(work, device, FITTED) for work in works])

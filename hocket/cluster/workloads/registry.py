@@ -29,13 +29,13 @@ def import_trace(
     limit: int | None = None,
     seed: int = 0,
     throughputs: str | Path | None = None,
-    gpu: str = "v100",
+    gpu: str | None = None,
 ) -> Imported:
     """The jobs of a trace of that ``kind``; what each importer assumes is in its docstring and its notes.
 
     limit : only so many jobs, those that arrive first.
     seed : decides what is drawn where a trace does not say what was trained.
-    throughputs, gpu : of "gavel" only: its measured throughputs, and the device among them.
+    throughputs, gpu : of "gavel" only: its measured throughputs, and the device among them, v100 by default.
 
     Raises
     ------
@@ -46,7 +46,8 @@ def import_trace(
         raise UnknownNameError("trace", kind, list(IMPORTERS))
     if limit is not None and limit < 1:
         raise HocketError(f"{limit} jobs are none; import at least 1")
-    if throughputs is not None and kind != "gavel":
-        raise HocketError(f"throughputs '{throughputs}': they are Gavel's, not for {kind}; leave them out")
+    for what, given in (("throughputs", throughputs), ("gpu", gpu)):
+        if given is not None and kind != "gavel":
+            raise HocketError(f"{what} '{given}' is of Gavel's throughputs, not for {kind}; leave it out")
     measured = None if throughputs is None else Path(throughputs)
-    return IMPORTERS[kind](Request(Path(path), limit, seed, measured, gpu))
+    return IMPORTERS[kind](Request(Path(path), limit, seed, measured, "v100" if gpu is None else gpu))

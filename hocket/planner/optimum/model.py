@@ -198,6 +198,6 @@ def solver_for(time_limit_s: float, seed: int) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 0  # orders decide; linear relaxations only cost time
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % 2**31  # which is what the field holds
     solver.parameters.max_time_in_seconds = time_limit_s
     return solver

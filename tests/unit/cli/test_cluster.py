@@ -118,6 +118,11 @@ def test_a_measured_network_takes_the_papers_place(jobs: str, in_tmp: Path) -> N
             "size '1s' has the unit of something else",
         ),
         (("--placement", "ff", "--policy", "fifo", "--timeline", "jobs.json"), "is also an input"),
+        (("--placement", "ff", "--policy", "fifo", "--timeline-from", "5s"), "give --timeline FILE"),
+        (
+            ("--placement", "ff", "--policy", "fifo", "--sharing", "max-min", "--oversubscription", "2"),
+            "oversubscription 2.0 of one rack",
+        ),
         (("--placement", "ff"), "--policy"),
     ],
 )

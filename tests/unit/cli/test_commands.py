@@ -203,10 +203,15 @@ def test_version_and_help() -> None:
         (["simulate", STEP, "--policy", "tac", "--bandwidth", "0"], "bandwidth '0' is not positive"),
         (["simulate", STEP, "--policy", "tac", "--latency=-1s"], "duration '-1s' is negative"),
         (["simulate", STEP, "--policy", "tac", "--workers", "0"], "0 workers cannot train"),
+        (
+            ["simulate", STEP, "--policy", "tac", "--workers", "9" * 20],
+            "99999999999999999999 workers are more than 1000000",
+        ),
         (["simulate", STEP, "--policy", "tac", "--servers", "3"], "3 servers cannot share 2 parameters"),
         (["simulate", STEP, "--policy", "tac", "--workers", "many"], "'--workers'"),
         (["simulate", STEP, "--policy", "tac", "--iterations", "0"], "'--iterations'"),
         (["simulate", STEP, "--policy", "tac", "--seed", "-1"], "'--seed'"),
+        (["simulate", STEP, "--policy", "tac", "--seed", "9" * 20], "'--seed'"),
         (["simulate", STEP, "--policy", "tac", "--architecture", "mesh"], "'--architecture'"),
         (
             ["simulate", STEP, "--policy", "tac", "--timeline", "no/where.json"],
@@ -326,6 +331,12 @@ def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
         (["profile", "nope.py:f", "-o", "s.json"], "nope.py is not a file"),
         (["profile", "vgg16", "--batch-size", "0", "-o", "s.json"], "'--batch-size'"),
         (["profile", "vgg16", "-o", "no/where.json"], "does not exist; create it first"),
+        (["profile", "vgg16", "--jitter", "0.1", "-o", "s.json"], "jitter 0.1: steps measured on cpu vary"),
+        (
+            ["profile", "vgg16", "--device", "k80", "--threads", "2", "-o", "s.json"],
+            "2 threads: nothing runs to derive a step for k80",
+        ),
+        (["profile", "alexnet", "--device", "k80", "--jitter", "nan", "-o", "s.json"], "'--jitter'"),
     ],
 )
 def test_what_cannot_be_profiled_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:

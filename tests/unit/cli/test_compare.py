@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.test_commands import BRANCHES, hocket, in_tmp, refused
+from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, in_tmp, refused
 
 __all__ = ["in_tmp"]
 
@@ -55,6 +55,16 @@ def test_what_a_slower_network_does() -> None:
     assert figures["waiting"]["measured_s"] == pytest.approx(late_s, rel=1e-3)
     assert (document["spans"][0]["kind"], document["spans"][0]["name"]) == ("reduce", "head and 3 more")
     assert document["spans"][0]["duration_difference_s"] == pytest.approx(late_s)
+
+
+def test_inference_compares_as_well() -> None:
+    for name, bandwidth in (("slow.json", "1kbit/s"), ("fast.json", "2kbit/s")):
+        drawn = ("--policy", "tac", "--bandwidth", bandwidth, "--timeline", name)
+        assert hocket("simulate", STEP, *drawn).status == 0
+    figures = {figure["name"]: figure for figure in compared("fast.json", "slow.json")["figures"]}
+    assert set(figures) == {"step", "computing", "waiting", "overlap", "forward", "pull"}
+    assert figures["pull"]["ratio"] == pytest.approx(2.0)
+    assert figures["computing"]["ratio"] == pytest.approx(1.0)
 
 
 def test_a_table_for_people() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 from hocket.graph import load_step
@@ -34,6 +35,24 @@ def test_a_step_goes_to_chakra_and_back(tmp_path: Path) -> None:
         assert step_document(load_step(back)) == step_document(load_step(BRANCHES))
 
 
+def test_a_compressed_chakra_trace_is_read_back(tmp_path: Path) -> None:
+    there, back = tmp_path / "branches.0.et.gz", tmp_path / "back.json"
+    assert hocket("export", "chakra", BRANCHES, "-o", str(there)).status == 0
+    assert gzip.decompress(there.read_bytes())
+    assert hocket("import", "chakra", str(there), "-o", str(back)).status == 0
+    assert step_document(load_step(back)) == step_document(load_step(BRANCHES))
+
+
+def test_perfetto_gets_what_comes_through_a_pipe(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(Path(BRANCHES).read_bytes())
+    with os.fdopen(reading):
+        arguments = ("--plan", CARAMEL, *NETWORK, "-o", str(tmp_path / "trace.json"))
+        ran = hocket("export", "perfetto", f"/dev/fd/{reading}", *arguments)
+    assert ran.status == 0, ran.err
+
+
 def test_perfetto_gets_a_simulated_step_or_a_timeline(tmp_path: Path) -> None:
     drawn, again = tmp_path / "step.trace.json", tmp_path / "again.json.gz"
     ran = hocket("export", "perfetto", BRANCHES, "--plan", CARAMEL, *NETWORK, "-o", str(drawn))
@@ -51,6 +70,13 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     servers = str(GOLDEN / "branches.p3.plan.json")
     line = refused(hocket("export", "chakra", BRANCHES, "--plan", servers, "-o", str(output)))
     assert "has no collectives" in line
+    beside = ("--plan", CARAMEL, "--servers", "2", "-o", str(output))
+    assert "2 servers: all-reduce has none" in refused(hocket("export", "perfetto", BRANCHES, *beside))
+    drawn = str(tmp_path / "drawn.json")
+    assert hocket("export", "perfetto", BRANCHES, "--plan", CARAMEL, "-o", drawn).status == 0
+    of_a_step = ("--workers", "4", "--seed", "0", "-o", str(output))
+    line = refused(hocket("export", "perfetto", drawn, *of_a_step))
+    assert "is a timeline, and --workers, --seed for a step; leave it out" in line
     trace = tmp_path / "trace.json"
     trace.write_text("{}")
     assert "is also an input" in refused(hocket("import", "kineto", str(trace), "-o", str(trace)))

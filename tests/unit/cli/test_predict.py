@@ -249,6 +249,7 @@ def test_no_output_is_written_where_another_fails(in_tmp: Path) -> None:
         (["--background", "1"], "background 1.0 is not a fraction"),
         (["--steps", "0"], "0 steps are no run"),
         (["--steps", "-5"], "-5 steps are no run"),
+        (["--steps", "9" * 20], "99999999999999999999 steps are more than 1000000000"),
         (["--skip", "-1"], "skip -1 is not from 0"),
         (["--repeats", "0"], "0 repeats are no run"),
         (["--price-per-worker-hour", "nan"], "price nan is not between"),

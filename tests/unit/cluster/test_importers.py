@@ -316,8 +316,9 @@ def test_requests_that_make_no_sense(trace: Path) -> None:
         import_trace("helio", trace)
     with pytest.raises(HocketError, match="0 jobs are none"):
         import_trace("helios", trace, limit=0)
-    with pytest.raises(HocketError, match="they are Gavel's, not for helios"):
-        import_trace("helios", trace, throughputs=trace)
+    for gavels in ({"throughputs": trace}, {"gpu": "k80"}):
+        with pytest.raises(HocketError, match="of Gavel's throughputs, not for helios"):
+            import_trace("helios", trace, **gavels)
     with pytest.raises(FormatError, match="cannot be read"):
         import_trace("helios", trace.with_name("absent"))
 

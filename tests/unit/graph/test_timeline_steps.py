@@ -62,6 +62,14 @@ def test_one_step_is_continued_periodically() -> None:
     assert [span.start_s for span in updates] == [-1.875, 0.0, 1.875]
 
 
+def test_inference_begins_a_step_whenever_the_first_operation_runs() -> None:
+    spans = [span for span in training([0.0, 1.0, 3.0]) if span[2] == "forward"]
+    assert cut_into_steps(timeline(*spans)).edges_s["worker 0"].tolist() == [0.0, 1.0, 3.0]
+    # One step is a period here too.
+    alone = cut_into_steps(timeline(*spans[:3]))
+    assert alone.edges_s["worker 0"].tolist() == [0.0, 0.625]
+
+
 def test_a_worker_without_a_whole_step_has_no_edges() -> None:
     found = cut_into_steps(timeline(*training([0.0, 1.0, 2.0]), *training([0.5], lane=1)))
     assert found.workers == ["worker 0", "worker 1"]

@@ -148,6 +148,8 @@ def test_devices_are_derived_measured_or_unknown():
         derive(*convolutional(), device="cpu")
     with pytest.raises(HocketError, match=r"samples=0 and jitter=0\.0 must be at least 1 and 0"):
         derive(*convolutional(), samples=0)
+    with pytest.raises(HocketError, match="jitter=nan must be"):
+        derive(*convolutional(), jitter=float("nan"))
 
 
 def test_a_step_that_looks_at_a_value_cannot_be_derived():
