@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 LOST = -signal.SIGKILL
@@ -27,12 +27,16 @@ Wrap = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
 
 
 class Ranks:
-    """The ranks of one folder; ``wrap`` makes of a command and its environment what is executed."""
+    """The ranks of one folder.
 
-    def __init__(self, folder: str | Path, wrap: Wrap | None = None) -> None:
+    ``withheld``: variables of this process that are none of theirs; they inherit the others. ``wrap`` makes of
+    a command and its environment what is executed.
+    """
+
+    def __init__(self, folder: str | Path, withheld: Collection[str], wrap: Wrap | None = None) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._wrap = wrap
+        self._withheld, self._wrap = withheld, wrap
         self._groups: dict[str, int] = {}
         self._to_reap: list[subprocess.Popen[bytes]] = []
         self._stopping: dict[str, float] = {}
@@ -49,6 +53,7 @@ class Ranks:
             told = {**os.environ, **environment}
             if self._wrap is not None:
                 argv, told = self._wrap(argv, told)
+            told = {name: value for name, value in told.items() if name not in self._withheld}
             started = subprocess.Popen(
                 argv, env=told, cwd=folder, pass_fds=[lock], stdin=subprocess.DEVNULL, start_new_session=True
             )
