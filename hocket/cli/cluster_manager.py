@@ -130,7 +130,7 @@ async def served(
     pages = None
     if page != "off":
         try:
-            pages = PageServer(*split_address(page), render_live().encode())
+            pages = PageServer(*split_address(page), render_live().encode(), manager.note)
         except OSError as error:
             raise HocketError(f"the page cannot be at {page}: {error.strerror or error}") from None
 
