@@ -29,8 +29,8 @@ Wrap = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
 class Ranks:
     """The ranks of one folder.
 
-    ``withheld``: variables of this process that are none of theirs; they inherit the others. ``wrap`` makes of
-    a command and its environment what is executed.
+    ``withheld``: variables of this process that are none of theirs; they inherit the others. ``wrap`` makes
+    of a command and its environment what is executed.
     """
 
     def __init__(self, folder: str | Path, withheld: Collection[str], wrap: Wrap | None = None) -> None:

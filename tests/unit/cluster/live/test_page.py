@@ -1,4 +1,4 @@
-"""The page's server: two documents, to whoever asks it by its own name; who is slow keeps nobody out for long."""
+"""The page's server: two documents, to whoever asks it by its own name; who is slow keeps nobody out."""
 
 from __future__ import annotations
 
