@@ -43,7 +43,7 @@ def open_nodes(
     from hocket.cluster.live.clients import TOKEN_VARIABLE, token_of
     from hocket.cluster.live.nodes import lab_nodes, local_nodes
 
-    os.environ.pop(TOKEN_VARIABLE, None)  # ranks inherit the others; this one is for commands
+    os.environ.pop(TOKEN_VARIABLE, None)  # it is for commands; Ray would inherit it
     token_of(folder)  # what else is in the folder is behind its permissions
     if engine == "ray":
         from hocket.cluster.live.ray_nodes import ray_nodes
@@ -130,7 +130,7 @@ async def served(
     pages = None
     if page != "off":
         try:
-            pages = PageServer(*split_address(page), render_live().encode())
+            pages = PageServer(*split_address(page), render_live().encode(), manager.note)
         except OSError as error:
             raise HocketError(f"the page cannot be at {page}: {error.strerror or error}") from None
 

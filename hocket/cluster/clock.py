@@ -1,8 +1,8 @@
 """A virtual clock for the engine: what starts ends when its duration says so.
 
 The next event is the least of a tree over lanes: one a GPU for tasks that compute, one a job for its
-transfer, or for the stretch of iterations that it passes as one event, or jumps over. Tasks of one job that
-start together end together, and are one event too.
+launch, its transfer, or the stretch of iterations that it passes as one event, or jumps over. Tasks of one
+job that start together end together, and are one event too.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hocket.cluster.engine import end_task, end_transfer, start_tasks, submit
+from hocket.cluster.engine import end_launch, end_task, end_transfer, start_tasks, submit
 from hocket.cluster.groups import compute_on, form_groups
 from hocket.cluster.joined import join_tasks, part_interrupted
 from hocket.cluster.jumps import JUMP, jump, land
 from hocket.cluster.log import unwritten, write_group, write_level, write_transfer
 from hocket.cluster.placing import finish_jobs, place_queue
 from hocket.cluster.progress import chunk_end, transfer_end
-from hocket.cluster.records import IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
+from hocket.cluster.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
 from hocket.cluster.state import State
 from hocket.cluster.stretches import (
     STRETCH,
@@ -145,8 +145,9 @@ def run(state, rules, clock, log, most_instants):
         hands[0].instants += 1
         instant = hands[0].instants
         counts[0].placed = 0
+        launched = False
 
-        # Tasks, transfers and stretches end.
+        # Tasks, transfers, launches and stretches end.
         while tree[1] == now:
             lane = first_lane(tree)
             hands[0].events += 1
@@ -177,6 +178,10 @@ def run(state, rules, clock, log, most_instants):
                 continue
             j = lane - num_gpus
             set_time(tree, lane, NEVER)
+            if jobs[j].stage == COMPUTING and jobs[j].launch > 0:
+                end_launch(jobs, workers, gpus, segments, touched, counts, j, now)
+                launched = True
+                continue
             if jumps[j].iterations > 0:
                 land(jobs, batch_bytes, rules, jumps, j)
                 set_time(tree, jumps[j].leader, now + segments[jobs[j].first_segment].ticks)
@@ -239,15 +244,19 @@ def run(state, rules, clock, log, most_instants):
         hands[0].events += arrived - hands[0].arrived
         hands[0].arrived = arrived
         hands[0].placements += counts[0].placed
+        for i in range(counts[0].placed):
+            if jobs[placed[i]].launch > 0:
+                set_time(tree, num_gpus + placed[i], now + jobs[placed[i]].launch)
         next_arrival = jobs[arrivals[arrived]].arrival if arrived < num_jobs else NEVER
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
-        interrupted = counts[0].placed > 0
+        came = launched or counts[0].placed > 0
+        interrupted = came
         for i in range(counts[0].touched):
             w = gpus[touched[i]].running
             interrupted |= w != NONE and stretches[workers[w].job].passing == 1
         if interrupted:
             resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now)
-            if counts[0].placed > 0:
+            if came:
                 part_interrupted(
                     jobs,
                     workers,

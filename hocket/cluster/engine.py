@@ -10,6 +10,7 @@ has happened at an instant, in this order, and then asks for decisions:
                                 next iteration, and is ready to transfer whenever the next batch is complete
     end_transfer(job)           an iteration is complete, or a batch has arrived for which workers may wait
     stop_transfer(job)          a chunk is over of a transfer that has lost its claim (psrsf, srpt)
+    end_launch(job)             a job that was placed, and takes time to launch, begins its first iteration
     finish_jobs()               the memory of jobs with no iteration left is free
     submit(job)                 it queues
 
@@ -87,6 +88,14 @@ def begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now):
         touch(gpus, touched, counts, workers[w].gpu)
     _note_stall(jobs, j, now)
     jobs[j].stalls = 0
+
+
+@lean_kernel
+def end_launch(jobs, workers, gpus, segments, touched, counts, j, now):
+    """Let job j, which has had its GPUs for long enough, begin; it counts as having waited for them."""
+    jobs[j].gpu_wait += jobs[j].launch
+    jobs[j].launch = 0
+    begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
 
 
 @lean_kernel

@@ -30,9 +30,9 @@ _BINS = 240
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """One job: when it came, was placed and ended, on which (server, GPU) pairs, and what it did meanwhile.
 
-    ``queueing_s``: from arrival to placement; ``gpu_wait_s``: placed and ready to compute, another job on its
-    GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s`` count
-    while nothing else of the job goes on.
+    ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
+    on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
+    count while nothing else of the job goes on.
     """
 
     id: str

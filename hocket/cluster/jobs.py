@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``size_bytes``: what its AllReduces sum up in one; ``memory_bytes``: what it needs of each of its GPUs.
     ``batches``: in the order in which they travel, one at a time; with them transfers overlap computing, and
     the next iteration begins when this one is computed. Without any there is one transfer after each.
+    ``startup_s``: for how long it has its GPUs and does not compute yet, while its processes come up.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: float
     memory_bytes: float
     batches: tuple[Batch, ...] = ()
+    startup_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ def _check(job: Job, place: int, source: str) -> None:
         count = getattr(job, key)
         if not 1 <= count <= most:
             refuse(key, f"{count} is not a whole number from 1 to {most}")
-    for key in ("arrival_s", "forward_s", "backward_s"):
+    for key in ("arrival_s", "startup_s", "forward_s", "backward_s"):
         seconds = getattr(job, key)
         if not 0 <= seconds <= _LONGEST_S:
             refuse(key, f"{seconds} is not a number of seconds between 0 and 1e9")
@@ -141,6 +143,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: float | UnsetType = UNSET
     size_bytes: float | UnsetType = UNSET
     batches: tuple[Batch, ...] = ()
+    startup_s: float = 0.0
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 
@@ -192,6 +195,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
         iterations=row.iterations,
         arrival_s=row.arrival_s,
         memory_bytes=row.memory_bytes,
+        startup_s=row.startup_s,
         **from_step,
     )
 

@@ -1,7 +1,7 @@
 """Joined tasks: the forward and the backward task of a job that has its GPUs for itself, as one event.
 
-Between the two nobody else can get its GPUs but who is placed there. When somebody is, the job goes on task
-by task, as if it had come here so.
+Between the two nobody else can get its GPUs but who is placed there, or was and is launched. When somebody
+is, the job goes on task by task, as if it had come here so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_unti
 
 @lean_kernel
 def part_interrupted(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, now):
-    """Let joined tasks go on one by one where somebody has been placed at this instant.
+    """Let joined tasks go on one by one where somebody is placed or launched at this instant.
 
     leader (J, 2): the GPU in whose lane a job's group is; first_instant: whether what ends now ends at this
     instant.

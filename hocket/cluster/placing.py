@@ -103,7 +103,7 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
 
 @lean_kernel
 def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now):
-    """Give job j the GPUs in ``sites.chosen``, ascending, and let it begin."""
+    """Give job j the GPUs in ``sites.chosen``, ascending; it begins, unless it takes time to launch."""
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
@@ -114,7 +114,8 @@ def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     jobs[j].started = now
     jobs[j].stage = COMPUTING
-    begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+    if jobs[j].launch == 0:
+        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
 
 
 @lean_kernel

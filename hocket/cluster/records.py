@@ -99,6 +99,7 @@ JOB = np.dtype(
         ("arrival", np.int64),
         ("started", np.int64),
         ("finished", np.int64),
+        ("launch", np.int64),  # from ``started`` to its first iteration; 0 once that has begun
     ],
     align=True,
 )

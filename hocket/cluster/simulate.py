@@ -40,9 +40,9 @@ class ClusterRun:
     arrival_s, start_s, finish_s : (J,) when it was submitted, got its GPUs, and was over.
     gpus : of each job (server, GPU of that server) of all its GPUs.
     queueing_s, gpu_wait_s, computing_s, network_wait_s, transferring_s : (J,) what its time went into, and
-        add up to it: until it had GPUs; what its iterations' computing took longer because others used its
-        GPUs; computing; ready to transfer and not admitted; transferring. Where transfers overlap the job's
-        own computing the last two are the time in which nothing else of it went on.
+        add up to it: until it had GPUs; its ``startup_s``, and what its iterations' computing took longer
+        because others used its GPUs; computing; ready to transfer and not admitted; transferring. Where
+        transfers overlap the job's own computing the last two are the time in which nothing else went on.
     busy_gpu_s : seconds that all GPUs computed, added up.
     makespan_s : from the first arrival to the last end.
     gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.

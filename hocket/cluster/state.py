@@ -197,6 +197,7 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
         row = rows[i]
         row["gpus"], row["iterations"], row["remaining"] = job.gpus, job.iterations, job.iterations
         row["forward"], row["backward"] = round(job.forward_s / tick_s), round(job.backward_s / tick_s)
+        row["launch"] = round(job.startup_s / tick_s)
         row["reduce"] = _exposed_ticks(job, cluster, tick_s)
         row["num_segments"], row["num_batches"] = _NUM_TASKS, len(job.batches)
         row["overlapped_segments"] = len(overlapped_segments(job, tick_s))
@@ -258,7 +259,7 @@ def _tick_s(jobs: JobSet, cluster: Cluster, chunk: float) -> float:
         per_byte_s = (cluster.per_byte_s + cluster.eta_s) * cluster.oversubscription
         transfer_s = chunks * cluster.startup_s + per_byte_s * job.size_bytes
         service_s = job.iterations * (job.forward_s + job.backward_s + transfer_s)
-        total_s += service_s * max(job.gpus, cluster.gpus_per_server)
+        total_s += job.startup_s + service_s * max(job.gpus, cluster.gpus_per_server)
     total_s += max(job.arrival_s for job in jobs.jobs)
     for digits in range(12, -1, -1):
         if total_s * 10.0**digits < _MOST_TICKS:

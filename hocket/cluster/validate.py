@@ -135,7 +135,7 @@ def _iteration_bytes(state: State, j: int) -> float:
 def _check_batches(state: State, j: int) -> None:
     """A job sends what is complete, in order, and nobody computes what needs more than has arrived."""
     job = state.jobs[j]
-    if not job["overlaps"] or job["stage"] == FINISHED:
+    if not job["overlaps"] or job["stage"] == FINISHED or job["launch"] > 0:
         return
     num, arrived, complete = job["num_batches"], job["arrived"], job["complete"]
     assert 0 <= arrived <= complete <= 2 * num, f"job {j} has sent what is not complete"

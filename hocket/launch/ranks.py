@@ -2,6 +2,9 @@
 
 A rank is KEY there: KEY.lock is locked while anything of it lives (see :mod:`hocket.launch.guard`), KEY.pid,
 KEY.status and KEY.out are its process group, its status and what it printed.
+
+Launchers put their workers into sessions of their own, where neither the lock nor a signal to the group may
+reach. All that a rank starts inherits a variable that no other rank has, and is found by it.
 """
 
 from __future__ import annotations
@@ -14,28 +17,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 LOST = -signal.SIGKILL
 """The status of a rank that left none: it was killed together with what watched it."""
 
 _GRACE_S = 5.0
+_MARK = "HOCKET_RANK_PLACE"
 _KEY = re.compile(r"[0-9a-z-]+", re.ASCII)
 
 Wrap = Callable[[list[str], dict[str, str]], tuple[list[str], dict[str, str]]]
 
 
 class Ranks:
-    """The ranks of one folder; ``wrap`` makes of a command and its environment what is executed."""
+    """The ranks of one folder.
 
-    def __init__(self, folder: str | Path, wrap: Wrap | None = None) -> None:
-        self._folder = Path(folder)
+    ``withheld``: variables of this process that are none of theirs; they inherit the others. ``wrap`` makes
+    of a command and its environment what is executed.
+    """
+
+    def __init__(self, folder: str | Path, withheld: Collection[str], wrap: Wrap | None = None) -> None:
+        self._folder = Path(folder).resolve()  # ranks may run elsewhere
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._wrap = wrap
+        self._withheld, self._wrap = withheld, wrap
         self._groups: dict[str, int] = {}
         self._to_reap: list[subprocess.Popen[bytes]] = []
         self._stopping: dict[str, float] = {}
+        self._alone: set[str] = set()  # ranks that have ended and have left nothing behind
 
     def start(self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
         """Start a rank; nothing happens where it was started before. Raises OSError."""
@@ -46,9 +55,10 @@ class Ranks:
                 return
             place = str(self._folder / key)
             argv = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), "--", *command]
-            told = {**os.environ, **environment}
+            told = {**os.environ, **environment, _MARK: place}
             if self._wrap is not None:
                 argv, told = self._wrap(argv, told)
+            told = {name: value for name, value in told.items() if name not in self._withheld}
             started = subprocess.Popen(
                 argv, env=told, cwd=folder, pass_fds=[lock], stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -58,16 +68,30 @@ class Ranks:
             os.close(lock)
 
     def conditions(self) -> dict[str, int | None]:
-        """Of every rank that was started here its status, None while anything of it runs."""
+        """Of every rank that was started here its status, None while anything of it runs.
+
+        What a rank has left behind in other sessions is made to end.
+        """
         self._to_reap = [started for started in self._to_reap if started.poll() is None]
-        found = {}
-        for path in self._folder.glob("*.lock"):
-            found[path.stem] = self._condition(path)
-        for key, deadline_s in list(self._stopping.items()):
-            if found.get(key, 0) is not None:
-                del self._stopping[key]
-            elif time.monotonic() >= deadline_s:
-                self._signal(key, signal.SIGKILL)
+        found = {path.stem: self._condition(path) for path in self._folder.glob("*.lock")}
+        for key in [key for key in self._stopping if key not in found or key in self._alone]:
+            del self._stopping[key]
+        now_s = time.monotonic()
+        late = {key for key, deadline_s in self._stopping.items() if now_s >= deadline_s}
+        ended = {key for key, status in found.items() if status is not None} - self._alone
+        left = self._marked() if late or ended else {}
+        for key in ended:
+            if key not in left:
+                self._alone.add(key)
+                self._stopping.pop(key, None)
+                continue
+            found[key] = None
+            if key not in self._stopping:
+                self._stopping[key] = now_s + _GRACE_S
+                _send(left[key], signal.SIGTERM)
+        for key in late & self._stopping.keys():
+            self._signal(key, signal.SIGKILL)
+            _send(left.get(key, []), signal.SIGKILL)
         return found
 
     def stop(self, key: str) -> None:
@@ -78,7 +102,7 @@ class Ranks:
 
     def kill(self, key: str) -> None:
         """End a rank now."""
-        self._stopping.setdefault(key, 0.0)
+        self._stopping[key] = 0.0
         self._signal(key, signal.SIGKILL)
 
     def forget(self, key: str) -> None:
@@ -86,6 +110,7 @@ class Ranks:
         ended = self._folder / "ended"
         ended.mkdir(exist_ok=True)
         self._groups.pop(key, None)
+        self._alone.discard(key)
         for path in self._folder.glob(f"{key}.*"):
             path.replace(ended / path.name)
 
@@ -111,11 +136,30 @@ class Ranks:
         except (OSError, ValueError):
             return LOST
 
+    def _marked(self) -> dict[str, list[int]]:
+        """The processes that our ranks have started, or are, by the rank's key."""
+        mark = f"{_MARK}={self._folder}/".encode()
+        found: dict[str, list[int]] = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdecimal():
+                continue
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
+                for variable in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                    if variable.startswith(mark):
+                        found.setdefault(variable.removeprefix(mark).decode(), []).append(int(entry))
+        return found
+
     def _signal(self, key: str, number: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             if self._condition(self._folder / f"{key}.lock") is None:
                 group = self._groups.get(key) or int((self._folder / f"{key}.pid").read_text())
                 os.killpg(group, number)
+
+
+def _send(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
 
 
 def _locked(lock: int) -> bool:

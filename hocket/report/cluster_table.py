@@ -15,7 +15,7 @@ from hocket.report.table import UNDEFINED, Cell, decimals_for, time_unit
 PART_NAMES = {
     "queueing": ("Queueing", "Queued", "From arrival until it is placed, an average job."),
     "computing": ("Computing", "Comp.", "Its forward and backward passes, an average job."),
-    "gpu_wait": ("GPU wait", "GPU wait", "Ready to compute, another job on its GPU, an average job."),
+    "gpu_wait": ("GPU wait", "GPU wait", "Launched, or another job computes on its GPU, an average job."),
     "transferring": ("Transferring", "Transf.", "Its transfers under way, an average job."),
     "network_wait": ("Network wait", "Net wait", "Ready to transfer, not admitted, an average job."),
 }

@@ -29,7 +29,7 @@ def state_of(*jobs, **changes):
 
 @pytest.fixture
 def served():
-    server = PageServer("127.0.0.1", 0, render_live().encode())
+    server = PageServer("127.0.0.1", 0, render_live().encode(), print)
     yield server
     server.close()
 

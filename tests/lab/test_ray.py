@@ -29,7 +29,7 @@ ENVIRONMENT = {
     **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"},
     "OMP_NUM_THREADS": "1",
 }
-WHERE = "ip -o -4 address show dev eth0 > $HOCKET_CHECKPOINT/$RANK"
+WHERE = "env > $HOCKET_CHECKPOINT/told$RANK && ip -o -4 address show dev eth0 > $HOCKET_CHECKPOINT/$RANK"
 ALIVE = """import ray, sys, time
 ray.init(sys.argv[1], logging_level='ERROR', log_to_driver=False)
 while sum(node['Alive'] for node in ray.nodes()) < int(sys.argv[2]): time.sleep(0.2)"""
@@ -116,6 +116,8 @@ def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path)
     }
     seen = [(state / "jobs" / "1" / str(rank)).read_text() for rank in range(3)]
     assert {re.findall(r"10\.77\.0\.\d+", line)[0] for line in seen} == {n.address for n in lab.nodes}
+    told = [(state / "jobs" / "1" / f"told{rank}").read_text() for rank in range(3)]
+    assert not any(ENVIRONMENT["RAY_AUTH_TOKEN"] in each for each in told)
     database = Database(state)
     one, two = database.jobs()
     database.close()

@@ -32,6 +32,7 @@ class Run:
     gpus: list[int] = field(default_factory=list)
     phase: dict[int, str] = field(default_factory=dict)  # of each GPU
     ends: dict[int, Fraction] = field(default_factory=dict)  # of GPUs that compute
+    launched: Fraction | None = None  # when it has its processes, until then
     servers: list[int] = field(default_factory=list)  # empty inside one server
     chunks: list[list[Fraction]] = field(default_factory=list)  # [startup left, bytes left] of each
     ready: bool = False
@@ -376,6 +377,7 @@ class Simulation:
 
     def next_instant(self, costs: dict[Run, Fraction]) -> Fraction | None:
         times = [end for run in self.runs for end in run.ends.values()]
+        times += [run.launched for run in self.runs if run.launched is not None]
         times += [self.now + run.chunks[0][0] + run.chunks[0][1] * costs[run] for run in costs]
         times += [exact(run.job.arrival_s) for run in self.runs if exact(run.job.arrival_s) > self.now]
         return min(times, default=NEVER)
@@ -424,6 +426,9 @@ class Simulation:
                     self.end_piece(run, g)
                 else:
                     run.phase[g] = {"in forward": "backward", "in backward": "done"}[run.phase[g]]
+            if run.launched == self.now:
+                run.launched = None
+                run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
         for run in self.placed():
             if run.overlaps:
                 self.go_on(run)
@@ -439,8 +444,12 @@ class Simulation:
                 servers = sorted({g // self.per_server for g in gpus})
                 run.servers = servers if len(servers) > 1 else []
                 run.overlaps = bool(run.servers and run.job.batches)
-                run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
                 run.piece = dict.fromkeys(run.gpus, 0)
+                if run.job.startup_s:
+                    run.phase = dict.fromkeys(run.gpus, "launches")
+                    run.launched = self.now + exact(run.job.startup_s)
+                else:
+                    run.phase = dict.fromkeys(run.gpus, "waits" if run.overlaps else "forward")
         if self.preemptive:
             self.preempt()
         else:

@@ -61,6 +61,7 @@ def job_set(rng: random.Random, num_gpus: int, *, ties: bool, overlapping: float
             size_bytes=size_bytes,
             memory_bytes=rng.choice([0.0, 3e9, 5e9, 8e9, 16e9]),
             batches=batches(forward_s, backward_s, size_bytes) if rng.random() < overlapping else (),
+            startup_s=seconds(8) if rng.random() < 0.3 else 0.0,
         )
 
     return JobSet(jobs=tuple(job(i) for i in range(rng.randint(1, 7))))
@@ -117,6 +118,7 @@ def compared(
         assert run.finish_s[i] == pytest.approx(float(twin.finish), abs=1e-9)
         assert run.transferring_s[i] == pytest.approx(float(twin.transferring), abs=1e-9)
         assert run.network_wait_s[i] == pytest.approx(float(twin.network_wait), abs=1e-9)
+        assert run.gpu_wait_s[i] >= jobs.jobs[i].startup_s - 1e-9
     parts = run.queueing_s + run.gpu_wait_s + run.computing_s + run.network_wait_s + run.transferring_s
     assert parts == pytest.approx(run.finish_s - run.arrival_s, abs=1e-9)
     return run
@@ -135,6 +137,8 @@ def test_engine_agrees_with_its_twin(
 ) -> None:
     run = compared(seed, placement, policy, ties=ties, record=record)
     event(policy)
+    if any(run.gpu_wait_s > 1e-9):
+        event("GPUs are waited for")
     if (run.transferring_s > 0).any():
         event("transfers")
     if (run.network_wait_s > 1e-9).any():

@@ -49,7 +49,7 @@ class Attempts:
         servers = run.attempt.servers(self._book.cluster)
         checkpoint = self._book.checkpoint(run.record)
         try:
-            checkpoint.mkdir(parents=True, exist_ok=True)
+            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             places = list(dict.fromkeys(servers))
             ports = await asyncio.gather(*(nodes[server].free_port() for server in places))
             leaders = [f"{nodes[s].address}:{port}" for s, port in zip(places, ports, strict=True)]

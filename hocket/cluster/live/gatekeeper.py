@@ -35,7 +35,9 @@ class Gatekeeper:
     def joined(self, link: RankLink, message: Join) -> None:
         """A rank has come; one that is here already has lost its other connection."""
         run = self._book.by_attempt[link.attempt]
-        self._forget(run, link.rank)
+        if (old := run.links.get(link.rank)) is not None:
+            self._forget(run, link.rank)
+            old.close()
         run.links[link.rank] = link
         self._book.driver.joined(run.record.job.id, link.rank, max(0, message.iteration))
         self._book.decide_soon()

@@ -102,6 +102,10 @@ class Manager:
         """The cluster as it is."""
         return self._commands.status()
 
+    def note(self, what: str) -> None:
+        """Write down what happened; any thread may."""
+        self._book.note(what)
+
     async def run(
         self,
         host: str,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from hocket.cluster.live.clients import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import Node as LabNode
@@ -18,6 +19,21 @@ from hocket.lab.links import free_port
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
 from hocket.launch.ranks import Ranks, Wrap
+
+WITHHELD = frozenset(
+    (
+        TOKEN_VARIABLE,
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN",
+        "RAY_AUTH_TOKEN_PATH",
+        "RAY_REDIS_PASSWORD",
+        "RAY_RUNTIME_ENV_BEARER_TOKEN",
+    )
+)
+"""What ranks do not inherit: who knows these commands the cluster, or runs code on all of its Ray nodes.
+
+The mode goes with the token: a Ray that a job starts for itself would ask for one that it cannot find.
+"""
 
 
 class NodeError(Exception):
@@ -82,7 +98,7 @@ class LocalNode:
         wrap: Wrap | None = None
         if lab is not None and place is not None:
             wrap = functools.partial(_inside, lab, place)
-        self._ranks = Ranks(folder, wrap)
+        self._ranks = Ranks(folder, WITHHELD, wrap)
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.nodes import Node, NodeError, text_of
+from hocket.cluster.live.nodes import WITHHELD, Node, NodeError, text_of
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
@@ -42,7 +42,7 @@ class RankActor:
     """What runs on a node: :class:`hocket.launch.ranks.Ranks`, and a question or two about the machine."""
 
     def __init__(self, folder: str) -> None:
-        self._ranks = Ranks(folder)
+        self._ranks = Ranks(folder, WITHHELD)
 
     def machine(self, path: str) -> Machine:
         """What this machine is; ``path``: of the manager's token."""

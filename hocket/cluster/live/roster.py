@@ -165,6 +165,7 @@ class Roster:
             self._chunk_bytes,
             TICK_S,
         )
+        state.jobs["launch"] = 0  # processes say when they are ready
         return state, rules
 
     def drain(self, server: int, *, on: bool) -> None:

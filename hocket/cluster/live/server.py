@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ import msgspec
 
 from hocket.cluster.live.messages import MOST_BYTES as MOST_OF_CLIENT
 from hocket.cluster.live.messages import Answer, FromClient
+from hocket.cluster.live.places import Places
 from hocket.errors import HocketError
 from hocket.launch.control import (
     HANDSHAKE_S,
@@ -34,12 +36,14 @@ from hocket.launch.control import (
 from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, GivenUp, Join
 
 _MOST_STRANGERS = 256
+_MOST_CLIENTS = 256
 _MOST_UNREAD = 1 << 20
-_BACKLOG = 1024
+_BACKLOG = 256  # as many are accepted before the first of them is looked at
+_GOODBYE_S = 1.0
 
 
 class RefusedError(Exception):
-    """Why somebody is sent away."""
+    """Why somebody is sent away; nothing, where that was said before."""
 
 
 class RankLink:
@@ -109,14 +113,21 @@ class Server:
     ) -> None:
         self._ranks, self._serve, self._note = ranks, serve, note
         self._servers: list[asyncio.Server] = []
-        self._strangers = 0
+        # Strangers elsewhere take no place from this machine's ranks.
+        unknown = "connections that have yet to say who they are"
+        self._strangers, self._neighbours = (Places(_MOST_STRANGERS, unknown, note) for _ in range(2))
+        self._clients = Places(_MOST_CLIENTS, "commands that are being answered", note)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, path: str) -> str:
         """Listen; the TCP address. Raises HocketError where that is not possible."""
         try:
-            tcp = await asyncio.start_server(self._connected, host, port, backlog=_BACKLOG)
-            local = await asyncio.start_unix_server(self._connected, path)
+            tcp = await asyncio.start_server(
+                functools.partial(self._connected, self._strangers), host, port, backlog=_BACKLOG
+            )
+            local = await asyncio.start_unix_server(
+                functools.partial(self._connected, self._neighbours), path, backlog=_BACKLOG
+            )
         except OSError as error:
             raise HocketError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
         self._servers = [tcp, local]
@@ -131,39 +142,51 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(
+        self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         peer = writer.get_extra_info("peername") or "this machine"
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         try:
-            guest = await self._admitted(reader, writer)
-            if guest.role == "client":
+            guest, join = await self._admitted(strangers, reader, writer)
+            if join is not None:
+                await self._serve_rank(guest, join, reader, writer, peer)
+                return
+            try:
                 await self._serve_client(reader, writer)
-            else:
-                await self._serve_rank(guest, reader, writer, peer)
+            finally:
+                self._clients.leave()
         except RefusedError as error:
-            self._note(f"{peer} was refused: {error}")
+            if str(error):
+                self._note(f"{peer} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
             writer.transport.abort()
 
-    async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
-        if self._strangers >= _MOST_STRANGERS:
-            raise RefusedError(f"{_MOST_STRANGERS} others are about to say who they are")
-        self._strangers += 1
+    async def _admitted(
+        self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Guest, Join | None]:
+        if not strangers.take():
+            raise RefusedError
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 return await self._met(reader, writer)
         except TimeoutError:
             raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
         finally:
-            self._strangers -= 1
+            strangers.leave()
 
-    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
-        """The handshake of :func:`hocket.launch.control.accept`."""
+    async def _met(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Guest, Join | None]:
+        """The handshake of :func:`hocket.launch.control.accept`, and a rank's first message.
+
+        A command has a place then.
+        """
         nonce = secrets.token_hex(16)
         writer.write(framed(Challenge(nonce)))
         hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
@@ -174,21 +197,28 @@ class Server:
             raise RefusedError("it does not know the token")
         writer.write(framed(Challenge(proof_of(token, "host", hello.nonce, nonce, ""))))
         if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
-            writer.write(framed(Welcome(GIVEN_UP)))
-            with contextlib.suppress(OSError):
-                await writer.drain()
-                await reader.read(1)  # it leaves when it has read that
+            await _send_away(reader, writer, GIVEN_UP)
             raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
+        if guest.role == "rank":
+            writer.write(framed(Welcome("")))
+            return guest, await _message(reader, Join, MOST_BYTES)
+        if not self._clients.take():
+            await _send_away(reader, writer, self._clients.full)
+            raise RefusedError
         writer.write(framed(Welcome("")))
-        return guest
+        return guest, None
 
     async def _serve_rank(
-        self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Any
+        self,
+        guest: Guest,
+        join: Join,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        peer: Any,
     ) -> None:
         link = RankLink(
             guest.address, guest.index, writer, lambda why: self._note(f"{peer} was refused: {why}")
         )
-        join: Join = await _message(reader, Join, MOST_BYTES, HANDSHAKE_S)
         if not self._ranks.is_current(link.attempt, link.rank):
             return
         self._ranks.joined(link, join)
@@ -211,6 +241,15 @@ class Server:
                     await writer.drain()
             except TimeoutError:
                 raise RefusedError("does not take its answer") from None
+
+
+async def _send_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, why: str) -> None:
+    """Tell a guest why it may not stay; it leaves when it has read that."""
+    writer.write(framed(Welcome(why)))
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(_GOODBYE_S):
+            await writer.drain()
+            await reader.read(1)
 
 
 async def _message(

@@ -22,6 +22,7 @@ def job(
     backward_s: float = 2.0,
     size_bytes: float = 1e9,
     memory_bytes: float = 1e9,
+    startup_s: float = 0.0,
 ) -> Job:
     return Job(
         id=name,
@@ -33,6 +34,7 @@ def job(
         backward_s=backward_s,
         size_bytes=size_bytes,
         memory_bytes=memory_bytes,
+        startup_s=startup_s,
     )
 
 
@@ -110,6 +112,33 @@ def test_both_tasks_of_a_job_alone_on_its_gpus_are_one_event(arrival_s: float, f
     assert recorded.finish_s.tolist() == finish_s
     assert joined.gpu_wait_s.tolist() == recorded.gpu_wait_s.tolist()
     assert joined.events < 0.75 * recorded.events
+
+
+@pytest.mark.parametrize("arrival_s", [0.5, 1.0, 1.5, 3.0])
+@pytest.mark.parametrize("record", [False, True])
+def test_who_is_launched_for_a_while_computes_as_if_it_came_later(arrival_s: float, record: bool) -> None:
+    """Until then its GPU is a's to compute on: in its forward or its backward task, or at the end of one."""
+    jobs = [job(name, 3, iterations=10, memory_bytes=9e9) for name in ("a", "b")]
+    times = {"forward_s": 0.25, "backward_s": 0.25, "memory_bytes": 7e9}
+    late = job("c", arrival_s=arrival_s, **times)
+    launched = job("c", arrival_s=arrival_s - 0.5, startup_s=0.5, **times)
+    after, before = (run(*jobs, c, servers=3, per_server=2, record=record) for c in (late, launched))
+    assert before.finish_s.tolist() == after.finish_s.tolist()
+    assert before.start_s[2] == arrival_s - 0.5
+    assert (before.gpu_wait_s - after.gpu_wait_s).tolist() == [0.0, 0.0, 0.5]
+    assert (before.computing_s == after.computing_s).all()
+
+
+def test_who_is_launched_holds_its_memory_and_its_place() -> None:
+    two = run(
+        job("a", iterations=2, startup_s=5.0, memory_bytes=10e9),
+        job("b", iterations=1, arrival_s=1.0, startup_s=0.25, memory_bytes=10e9),
+    )
+    assert two.start_s.tolist() == [0.0, 11.0]
+    assert two.finish_s.tolist() == [11.0, 14.25]
+    assert two.queueing_s.tolist() == [0.0, 10.0]
+    assert two.gpu_wait_s.tolist() == [5.0, 0.25]
+    assert two.events == 6, "of each an arrival, a launch and an end"
 
 
 def test_a_transfer_that_takes_no_time_ends_after_gpus_have_begun() -> None:

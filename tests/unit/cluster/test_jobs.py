@@ -32,7 +32,7 @@ def test_the_documented_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["json", "json.zst", "json.gz"])
 def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
-    jobs = JobSet(jobs=(Job(**ROW), Job(**ROW | {"id": "é", "iterations": 1})))
+    jobs = JobSet(jobs=(Job(**ROW), Job(**ROW | {"id": "é", "iterations": 1, "startup_s": 2.5})))
     write_jobs(jobs, tmp_path / f"jobs.{ending}")
     assert read_jobs(tmp_path / f"jobs.{ending}") == jobs
 
@@ -47,6 +47,7 @@ MALFORMED = [
     ({"iterations": -1}, "jobs[1].iterations: -1 is not a whole number from 1"),
     ({"arrival_s": -0.5}, "jobs[1].arrival_s: -0.5 is not a number of seconds between 0 and 1e9 (job 'j1')"),
     ({"arrival_s": 2e9}, "jobs[1].arrival_s: 2000000000.0 is not a number of seconds"),
+    ({"startup_s": -1}, "jobs[1].startup_s: -1.0 is not a number of seconds between 0 and 1e9"),
     ({"forward_s": math.nan}, "jobs[1].forward_s: nan is not a finite number"),
     ({"forward_s": "1"}, "jobs[1].forward_s: expected `float`"),
     ({"forward_s": 0, "backward_s": 0}, "jobs[1].backward_s: is 0 and so is forward_s"),

@@ -124,14 +124,19 @@ class World:
         match what:
             case ("arrive", name):
                 self.driver.arrive(name)
+            case ("launched", name):
+                for rank in range(self.jobs[name].gpus):
+                    self.driver.joined(name, rank, 0)
+                    self.driver.ask_compute(name, rank, 0, 0)
             case ("computed", name, rank, part):
                 self.driver.computed(name, rank, iteration[name], part)
                 if part == 0:
                     self.driver.ask_compute(name, rank, iteration[name], 1)
                     return
-                self.left[name] -= 1
+                self.left[name] = self.left.get(name, self.jobs[name].gpus) - 1
                 if self.left[name]:
                     return
+                del self.left[name]
                 if len(self.servers(name)) > 1:
                     size = self.jobs[name].size_bytes
                     self.driver.ask_transfer(name, iteration[name], round(size), round(size), now_s)
@@ -143,9 +148,10 @@ class World:
         actions = self.driver.decide(now_s)
         for name, gpus in actions.placed.items():
             self.gpus[name] = gpus
-            for rank in range(self.jobs[name].gpus):
-                self.driver.joined(name, rank, 0)
-                self.driver.ask_compute(name, rank, 0, 0)
+            if self.jobs[name].startup_s > 0:
+                self.at(now_s + self.jobs[name].startup_s, ("launched", name))
+            else:
+                self.happen(("launched", name), iteration, now_s)
         if actions.placed:
             more = self.driver.decide(now_s)
             actions.compute += more.compute
@@ -155,8 +161,6 @@ class World:
             key = (name, rank, iteration[name])
             part = 1 if key in self.begun else 0
             self.begun.add(key)
-            if part == 0 and rank == 0:
-                self.left[name] = each.gpus
             self.at(now_s + (each.backward_s if part else each.forward_s), ("computed", name, rank, part))
         for name in actions.transfer:
             size = self.waiting.pop(name)
@@ -164,14 +168,15 @@ class World:
             self.moving[name] = [chunk, CLUSTER.startup_s, size - chunk]
 
 
+@pytest.mark.parametrize("startup_s", [0.0, 0.7])
 @pytest.mark.parametrize("policy", ["srsf-1", "srsf-2", "ada-srsf", "srpt", "psrsf", "fifo"])
-def test_exact_ranks_end_when_the_simulator_says(policy: str) -> None:
+def test_exact_ranks_end_when_the_simulator_says(policy: str, startup_s: float) -> None:
     jobs = [
-        job("wide", 6, iterations=4),
-        job("pair", 2, 0.5, size_bytes=2e7, forward_s=0.3),
-        job("second pair", 2, 0.7, size_bytes=5e6),
-        job("alone", 1, 1.1, iterations=5),
-        job("late", 4, 6.0, size_bytes=1.2e7, memory_bytes=7.0),
+        job("wide", 6, iterations=4, startup_s=startup_s),
+        job("pair", 2, 0.5, size_bytes=2e7, forward_s=0.3, startup_s=0.61 * startup_s),
+        job("second pair", 2, 0.7, size_bytes=5e6, startup_s=0.37 * startup_s),
+        job("alone", 1, 1.1, iterations=5, startup_s=startup_s),
+        job("late", 4, 6.0, size_bytes=1.2e7, memory_bytes=7.0, startup_s=2 * startup_s),
     ]
     world = World(jobs, policy)
     finish_s = world.run()

@@ -1,0 +1,101 @@
+"""So many connections and no more: others are sent away, it is said once, and nobody else is disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.cluster.live.jobs import attempt_token
+from hocket.cluster.live.places import Places
+from hocket.errors import HocketError
+from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
+from hocket.launch.gate import Compute, Go, Join, ToRank
+from hocket.launch.job import split_address
+from tests.unit.cluster.live.clusters import LIMIT_S, TOKEN, Running, running
+from tests.unit.cluster.live.test_manager import events, noting
+
+
+def until_answered(cluster: Running) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        with contextlib.suppress(HocketError):
+            cluster.status()
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def rank(address: str) -> Connection:
+    """One of the first attempt at the first job."""
+    found = connect(address, attempt_token(TOKEN, "1-1"), Guest("rank", 0, "1-1"), 5.0)
+    found.set_timeout(LIMIT_S)
+    found.send(Join(0))
+    return found
+
+
+def said(folder: Path, what: str) -> int:
+    return sum(what in line for _, _, line in events(folder))
+
+
+def test_that_there_is_no_place_is_said_once_until_half_are_free() -> None:
+    notes: list[str] = []
+    places = Places(4, "guests", notes.append)
+    assert [places.take() for _ in range(7)] == [True] * 4 + [False] * 3
+    assert notes == ["there are 4 guests; others are sent away until some have gone"]
+    places.leave()
+    assert [places.take() for _ in range(2)] == [True, False]
+    assert len(notes) == 1
+    places.leave()
+    places.leave()
+    assert [places.take() for _ in range(3)] == [True, True, False]
+    assert len(notes) == 2
+
+
+def test_strangers_beyond_a_bound_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.server._MOST_STRANGERS", 8)
+    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", LIMIT_S)
+    with running(tmp_path, [noting("a", tmp_path, 100.0)], until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        host_and_port = split_address(cluster.manager.address)
+        with contextlib.ExitStack() as stack:
+            for _ in range(8):
+                silent = stack.enter_context(socket.create_connection(host_and_port, LIMIT_S))
+                assert silent.recv(1)  # it is asked who it is
+            for _ in range(20):
+                with socket.create_connection(host_and_port, LIMIT_S) as late:
+                    assert late.recv(1) == b""
+            with pytest.raises(HocketError, match="connection"):
+                cluster.status()
+            rank(f"{UNIX}{cluster.manager._socket}").close()  # this machine's come by another way
+        until_answered(cluster)
+    assert said(tmp_path, "there are 8 connections that have yet to say who they are") == 1
+    assert said(tmp_path, "was refused") == 0
+
+
+def test_commands_beyond_a_bound_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.cluster.live.server._MOST_CLIENTS", 4)
+    with running(tmp_path, until_idle=False) as cluster:
+        idle = [connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0) for _ in range(4)]
+        for _ in range(3):
+            with pytest.raises(HocketError, match="there are 4 commands that are being answered; others"):
+                cluster.status()
+        for each in idle:
+            each.close()
+        until_answered(cluster)
+    assert said(tmp_path, "4 commands that are being answered") == 1
+
+
+def test_a_rank_has_one_connection(tmp_path: Path) -> None:
+    with running(tmp_path, [noting("a", tmp_path, 100.0)], until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        first, second = rank(cluster.manager.address), rank(cluster.manager.address)
+        with pytest.raises(TransportError, match="connection"):
+            first.receive(ToRank)
+        second.send(Compute(1, 0, 0))
+        assert second.receive(ToRank) == Go(1)
+        first.close()
+        second.close()
