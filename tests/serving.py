@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,6 +22,15 @@ T = TypeVar("T")
 
 TOKEN = "only for this test"
 TIMEOUT_S = 30.0
+_PATIENCE_S = 60.0
+
+
+def wait_until(due: Callable[[], bool]) -> None:
+    """Return once ``due``; a test that waits for ever fails."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not due():
+        assert time.monotonic() < deadline_s, "what was waited for did not happen"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -86,4 +96,5 @@ class Served:
             for server in self.servers:
                 server.exchange.fail("a worker of this test has failed")
             raise errors[0]
+        assert len(results) == count, "a worker of this test has not ended"
         return [results[worker] for worker in range(count)]

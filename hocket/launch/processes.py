@@ -119,8 +119,10 @@ class _Run:
         # What has ended is known by polling alone, so that no failure is passed over.
         while any(worker.popen.returncode is None for worker in self._workers):
             time.sleep(_POLL_S)
-            for process in [*self._workers, *self._servers]:
-                if process.popen.poll() not in (None, 0) and not self._goes_on(process):
+            ended = [p for p in [*self._workers, *self._servers] if p.popen.poll() not in (None, 0)]
+            # Those that a failure drags along end with 1: who ended otherwise was the first.
+            for process in sorted(ended, key=lambda process: process.popen.returncode == 1):
+                if not self._goes_on(process):
                     self._say(f"{process.name} ended with {process.ended}; everything was ended")
                     self._wait(_GRACE_S)
                     # Those that it drags along end with 1, as scripts do on an error.

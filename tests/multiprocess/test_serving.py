@@ -26,7 +26,7 @@ from tests.multiprocess.serving_setups import (
     trained,
 )
 from tests.multiprocess.setups import Plain, batch
-from tests.serving import served
+from tests.serving import served, wait_until
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -66,8 +66,11 @@ def test_no_order_changes_what_is_computed_and_every_order_is_kept(policy: str) 
         model = models[worker]
         optimizer = OPTIMIZERS["momentum"](model)
         job.train(worker, model, optimizer, policy)
+        client = model.hocket._training.client
         for number in range(STEPS):
             step(model, optimizer, *batch(worker, number))
+            if number == STEPS // 2:  # worker 0 has told its plan; the word may still be on its way
+                wait_until(lambda: client.planned is not None or model.hocket.plan.policy == policy)
         state = copy.deepcopy(model.state_dict())
         shown = model.hocket.plan.policy, model.hocket.settled, model.hocket.order
         assert f"plan '{policy}', in force" in model.hocket.explain()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from tests.multiprocess.serving_setups import (
     step,
 )
 from tests.multiprocess.setups import batch
-from tests.serving import served
+from tests.serving import served, wait_until
 
 
 def test_agents_only_pull() -> None:
@@ -34,7 +34,7 @@ def test_agents_only_pull() -> None:
         job.train(worker, mine, optimizer, "tac")
         with torch.no_grad():
             outputs = [mine(batch(0, 0)[0]) for _ in range(14)]
-            deadline_s = time.monotonic() + 10
+            deadline_s = time.monotonic() + 40
             while mine.hocket.plan.policy != "tac" and time.monotonic() < deadline_s:
                 outputs.append(mine(batch(0, 0)[0]))  # worker 0 plans, and may be behind
         assert mine.hocket.order.transfers["pull"] > 0
@@ -93,25 +93,19 @@ def test_workers_that_are_lost_and_come_again_count_every_push_once() -> None:
             assert committed - lives <= version <= committed
 
 
-def wait_until(due: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
-    while not due():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_a_synchronous_job_ends_for_all_when_a_worker_is_lost() -> None:
     errors = {}
 
     def work(worker: int) -> None:
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
-        job.train(worker, model, optimizer)
         if worker == 1:
+            job.train(worker, model, optimizer)
             step(model, optimizer, *batch(worker, 0))
             model.hocket._training.client.close()
             return
-        try:  # from the first step on: that one may not be over for this worker when the other leaves
+        try:  # from the first on: this worker may not be through with anything when the other leaves
+            job.train(worker, model, optimizer)
             for number in range(100):
                 step(model, optimizer, *batch(worker, number))
         except HocketError as error:
@@ -146,20 +140,19 @@ def test_a_wait_ends_with_the_jobs_timeout() -> None:
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
+        client = model.hocket._training.client
+        client.job = msgspec.structs.replace(client.job, timeout_s=0.5)  # to join may take longer
         try:
             for number in range(3):
                 step(model, optimizer, *batch(worker, number))
         finally:
-            model.hocket._training.client.close()
+            client.close()
 
     with (
-        served(SYNC2, timeout_s=1.0) as job,
-        pytest.raises(HocketError, match=r"server 0 did not send 'layers\.0\.weight' within 1 s"),
+        served(SYNC2) as job,
+        pytest.raises(HocketError, match=r"server 0 did not send 'layers\.0\.weight' within \d+ s"),
     ):
         job.on_workers(work, workers=1)
-
-
-# What is refused.
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import torch
 from hocket.launch import Job, Rule
 from hocket.runtime.ps.spec import Spec, TensorSpec
 from hocket.runtime.ps.values import Values
+from hocket.runtime.replay.servers import free_address
 from tests.multiprocess.launch import ROOT
 
 PS = ("--architecture", "ps")
@@ -57,20 +58,21 @@ def ended(case: str, *options: str) -> tuple[int, str]:
 
 def servers_of(run: Run) -> list[int]:
     """The servers' process numbers, by what they run."""
-    found = []
+    found = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             parent = status.read_text().split("PPid:")[1].split()[0]
-            command = (status.parent / "cmdline").read_bytes()
+            command = (status.parent / "cmdline").read_bytes().split(b"\0")
         except (OSError, IndexError):
             continue
         if int(parent) == run.process.pid and b"hocket.runtime.ps.server" in command:
-            found.append(int(status.parent.name))
-    return sorted(found)
+            index = command[command.index(b"hocket.runtime.ps.server") + 1]
+            found[int(index)] = int(status.parent.name)
+    return [found[index] for index in sorted(found)]
 
 
 def wait_for(*files: str) -> None:
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + 80
     while not all(Path(file).exists() and Path(file).read_text() for file in files):
         assert time.monotonic() < deadline, f"{files} did not come"
         time.sleep(0.05)
@@ -185,7 +187,8 @@ def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> Non
 def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hocket", "train", "--architecture", "ps", "--workers", "2"]
     ranks = []
-    environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29711"}
+    port = free_address("127.0.0.1").split(":")[1]
+    environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     for rank in range(3):
         told = environment | {"RANK": str(rank), "HOCKET_TOKEN": "0123456789abcdef"}
         ranks.append(

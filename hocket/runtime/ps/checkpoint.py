@@ -92,7 +92,8 @@ class Checkpoint:
     def close(self) -> None:
         """Write no more; another server may."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # whoever wrote what does not fit has said so
+                self._file.close()
         self._lock.close()
 
     def steps_of(self, worker: int) -> int:

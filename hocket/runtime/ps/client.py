@@ -32,6 +32,7 @@ Moved = Callable[[Direction, int, Frame, float, float], None]
 """Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
 
 _THREADS_END_S = 1.0
+_WORD_S = 5.0
 
 
 class Client:
@@ -65,7 +66,7 @@ class Client:
         self.planned: Plan | None = None
         self.order = Order()
         self._error = ""
-        self._finished = False
+        self._finished = self._told = False
         self._missing = [0] * len(spec.parameters)
         self._pull_of: list[list[tuple[Frame, int]]] = []
         self._push_of: list[list[tuple[int, int]]] = []
@@ -216,19 +217,32 @@ class Client:
             self.planned = plan
 
     def finish(self) -> None:
-        """Leave once everything that was pushed has gone; servers go on without this worker."""
+        """Leave once every step counts that was committed; servers go on without this worker.
+
+        Raises
+        ------
+        HocketError
+            Where a step may be lost: a server has gone before, of which nobody was told, or is late.
+        """
         with self.changed:
-            if self._finished:
+            if self._finished and not self._error:
                 return
-            self._finished = True
-            for pair in self.pairs:
-                if not self._error:
+            # What is pulled behind the last step comes when that counts.
+            self.changed.wait_for(lambda: bool(self._error) or not any(self._missing), self.job.timeout_s)
+            lost = self._error
+            if any(self._missing) and not lost:
+                lost = f"servers did not say that the last step counts within {self.job.timeout_s:g} s"
+            if not lost:
+                self._finished = True
+                for pair in self.pairs:
                     pair.finish()
-            # Pushes may still wait for their turn.
-            self.changed.wait_for(
-                lambda: bool(self._error) or all(pair.ended for pair in self.pairs), self.job.timeout_s
-            )
+                self.changed.wait_for(
+                    lambda: bool(self._error) or all(pair.ended for pair in self.pairs), self.job.timeout_s
+                )
         self.close()
+        if lost and not self._told:
+            self._told = True
+            raise HocketError(f"training stopped: {lost}")
 
     def close(self) -> None:
         """End every connection; servers take this worker for lost, unless it has finished."""
@@ -236,6 +250,10 @@ class Client:
         deadline_s = time.monotonic() + _THREADS_END_S
         for pair in self.pairs:
             pair.join(deadline_s)
+
+    def owns(self, thread: threading.Thread) -> bool:
+        """Whether ``thread`` is one of those that talk with servers."""
+        return any(thread in pair.threads for pair in self.pairs)
 
     # What pairs report, in their threads.
 
@@ -260,13 +278,20 @@ class Client:
                 case messages.Planned(plan):
                     self.planned = plan
                 case messages.Failed(why):
-                    self._error = self._error or f"server {pair.index} ended it: {why}"
+                    if not self._finished:
+                        self._error = f"server {pair.index} ended it: {why}"
+                    pair.ended = True
                     self._hang_up()
             self.changed.notify_all()
 
-    def failed(self, pair: Pair, why: str) -> None:
-        """``pair``'s server is lost; the first reason is the one that is told."""
+    def failed(self, pair: Pair, why: str, *, heard: bool = False) -> None:
+        """``pair``'s server is lost; the first reason is the one that is told.
+
+        Why a server ends it is ``heard`` on its control connection, perhaps a moment after its others broke.
+        """
         with self.changed:
+            if not heard:
+                self.changed.wait_for(lambda: bool(self._error) or self._finished, _WORD_S)
             if not self._finished:
                 self._error = f"server {pair.index} at {pair.address} is gone ({why})"
                 self._hang_up()
@@ -282,6 +307,7 @@ class Client:
 
     def _check(self) -> None:
         if self._error:
+            self._told = True
             self._hang_up()
             raise HocketError(f"training stopped: {self._error}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 
@@ -110,10 +112,25 @@ def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) 
 
 
 def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:
-    if timeline_path is not None:
-        timeline_of([rank_record(recorder, client.worker, 0.0)], title).save(timeline_path)
-    # A worker whose script has failed has not finished: it is lost.
-    if script_failed():
-        client.close()
-    else:
+    if client.owns(threading.current_thread()):
+        # Garbage is collected wherever something is made, and what this waits for has to be received here.
+        given = [client, recorder, title, timeline_path]
+        threading.Thread(target=_end, args=given, name="hocket-end").start()
+        return
+    try:
+        if timeline_path is not None:
+            timeline_of([rank_record(recorder, client.worker, 0.0)], title).save(timeline_path)
+    finally:
+        # A worker whose script has failed has not finished: it is lost.
+        if script_failed():
+            client.close()
+        else:
+            _finish(client)
+
+
+def _finish(client: Client) -> None:
+    try:
         client.finish()
+    except HocketError as error:
+        # Nobody is left to catch it where the interpreter ends.
+        print(f"hocket: worker {client.worker}: {error}", file=sys.stderr, flush=True)

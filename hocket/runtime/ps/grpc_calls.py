@@ -102,7 +102,10 @@ def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
 class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Leads callers who say ``secret`` to ``methods``, and sends others away before any message is read.
 
-    What others have sent by then, a window at most, is thrown away.
+    The secret is looked at when a call's headers have come, but HTTP/2 lets a caller send a window of its
+    message behind them without being asked. gRPC gives every call of a server the same window, strangers'
+    too, and no way to widen it for those who are known: so up to the job's window (28 MB unless it says
+    otherwise) of each call of a stranger is held until the call is refused, and then thrown away.
     """
 
     def __init__(self, methods: dict[str, Any], secret: str) -> None:

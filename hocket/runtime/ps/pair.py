@@ -55,7 +55,7 @@ class Pair:
         self._last: dict[Direction, tuple[int, int]] = {"pull": (0, -1), "push": (0, -1)}
         self._since_s = 0.0
         self._state_posted = False
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         job = client.job
         guest = Guest("worker", client.worker, "")
         self._connection = connect(address, job.token, guest, job.timeout_s)
@@ -147,10 +147,10 @@ class Pair:
 
     def join(self, deadline_s: float) -> None:
         """Wait for the threads: one that is inside torch when the interpreter ends aborts it."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
         self._transport.close()
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(_CLOSED_S)
 
     def _note(self, direction: Direction, header: Header) -> None:
@@ -165,14 +165,14 @@ class Pair:
             try:
                 work()
             except (TransportError, HocketError) as error:
-                self._client.failed(self, str(error))
+                self._client.failed(self, str(error), heard=name == "hear")
             except Exception as error:
-                self._client.failed(self, repr(error))
+                self._client.failed(self, repr(error), heard=name == "hear")
                 raise
 
-        name = f"hocket-{name}-server-{self.index}"
-        thread = threading.Thread(target=guarded, name=name, daemon=True)
-        self._threads.append(thread)
+        thread_name = f"hocket-{name}-server-{self.index}"
+        thread = threading.Thread(target=guarded, name=thread_name, daemon=True)
+        self.threads.append(thread)
         thread.start()
 
     def _send(self) -> None:

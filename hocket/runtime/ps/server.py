@@ -23,7 +23,7 @@ from hocket.runtime.ps.transport import TransportError
 
 _FAREWELL_S = 2.0
 _SHORT_S = 0.1
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 class Server:
@@ -72,13 +72,18 @@ class Server:
             except ConnectionError:
                 continue  # whoever called has gone already
             except OSError as error:
-                if error.errno not in _SHORT:
-                    return  # closed
-                time.sleep(_SHORT_S)  # for some of what this machine is short of to come back
+                if error.errno in _CLOSED:
+                    return
+                # A firewall, or too few files: the next one may come.
+                time.sleep(_SHORT_S)
                 continue
-            threading.Thread(
-                target=self._greet, args=[connected, address], name="hocket-greet", daemon=True
-            ).start()
+            try:
+                threading.Thread(
+                    target=self._greet, args=[connected, address], name="hocket-greet", daemon=True
+                ).start()
+            except RuntimeError:  # short of threads
+                connected.close()
+                time.sleep(_SHORT_S)
 
     def _greet(self, connected: socket.socket, address: tuple[object, ...]) -> None:
         connection = Connection(connected)

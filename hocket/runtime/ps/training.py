@@ -18,11 +18,12 @@ from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.ending import went_on
 from hocket.runtime.passes import Parameter, Passes
 from hocket.runtime.ps.client import Client
+from hocket.runtime.ps.fingerprint import Fingerprint
 from hocket.runtime.ps.spec import settings_of
+from hocket.runtime.ps.weights import Weights
 from hocket.runtime.recorder import Recorder
 
 _LEARNING_STEPS = 2
-_ROUNDED = 16.0  # units in the last place of the model's largest weight
 _TWICE = "several backward passes make one step"
 _PARTS = "gradients come in parts (reentrant checkpoints)"
 _CHANGED = "gradients are changed before the optimizer's step"
@@ -57,6 +58,7 @@ class ServedTraining(Passes):
         self._buffers = [_place(model, name) for name in buffers]
         self._parameters = list(parameters.values())
         self._index = {p: i for i, p in enumerate(self._parameters)}
+        self._weights = Weights(parameters)
         self._stale: set[Parameter] = set()
         # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
         self._blind = {p for p in self._parameters if p in self._traced or type(p) is not torch.nn.Parameter}
@@ -64,7 +66,7 @@ class ServedTraining(Passes):
         self._reasons: dict[str, None] = {}
         self._complete = False
         self._pushed: set[Parameter] = set()
-        self._marks: dict[Parameter, tuple[int, int]] = {}
+        self._marks: dict[Parameter, Fingerprint | None] = {}
         # In the first steps, the gradients as the backward pass has left them.
         self._left: dict[Parameter, torch.Tensor] = {}
         self._scale = 1.0
@@ -125,6 +127,7 @@ class ServedTraining(Passes):
     def _begin_inference(self) -> None:
         if self.steps:
             self.settle_all()
+            self._refuse_changes()
             self.between_steps()
             self.begin()
             self._in_step = False
@@ -146,7 +149,7 @@ class ServedTraining(Passes):
             self.recorder.spent("wait", [self._names[p]], started_s)
         self._stale.discard(p)
         give_back(p)
-        p.copy_(self.client.value(i).view(p.shape))
+        self._weights.put(p, self.client.value(i), self.steps)
 
     @torch.no_grad()
     def _receive_buffers(self) -> None:
@@ -189,7 +192,7 @@ class ServedTraining(Passes):
             self._reasons[_TWICE] = None
         self._complete, self._in_step = True, False
         if self.late:
-            self._marks = {p: _mark(p) for p in self._parameters}
+            self._marks = {p: self._mark(p) for p in self._parameters}
             if self._learning:
                 self._left = {p: p.grad.detach().clone() for p in self._parameters if p.grad is not None}
         else:
@@ -203,7 +206,7 @@ class ServedTraining(Passes):
                 " show; let them run as later ones, or put all but the last under model.hocket.no_sync()"
             )
         self._pushed.add(p)
-        self._marks[p] = _mark(p)
+        self._marks[p] = self._mark(p)
         self.client.push(self._index[p], p.grad)
 
     def _send_all(self) -> None:
@@ -222,7 +225,6 @@ class ServedTraining(Passes):
             raise HocketError(
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
-        self._check_groups()
         self._refuse_changes()
         went_on()
         self._leave()
@@ -234,18 +236,6 @@ class ServedTraining(Passes):
         self._learn()
         self.between_steps()
         self.begin()
-
-    def _check_groups(self) -> None:
-        """Refuse what the optimizer would update and no server holds."""
-        for p in (p for group in self.optimizer.param_groups for p in group["params"]):
-            if p not in self._index and p.grad is not None:
-                raise HocketError(
-                    f"{self._shown(p)} has a gradient, but was not trained when hocket.distribute was called,"
-                    " so no server holds it; unfreeze it, and add it to the optimizer, before that"
-                )
-
-    def _shown(self, p: Parameter) -> str:
-        return f"'{self._names[p]}'" if p in self._names else "a parameter that the optimizer was given later"
 
     def clip_grad_norm(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
         """Clip the reduced gradients, on the servers; their norm."""
@@ -277,30 +267,29 @@ class ServedTraining(Passes):
             self._reasons[_CHANGED] = None
         self._send_all()
 
+    def _mark(self, p: Parameter) -> Fingerprint | None:
+        return Fingerprint(p.grad, self.steps) if p.grad is not None else None
+
     def _changed(self, p: Parameter) -> bool:
-        """Whether the gradient of ``p`` is not as the backward pass has left it; ``.data`` leaves no mark."""
-        if _mark(p) != self._marks[p]:
-            return True
+        """Whether the gradient of ``p`` is not as the backward pass has left it."""
+        mark = self._marks[p]
+        if p.grad is None or mark is None:
+            return (p.grad is None) != (mark is None)
         left = self._left.get(p) if self._learning else None
-        if left is None or p.grad is None:
-            return False
-        return not torch.allclose(p.grad, left, rtol=0.0, atol=0.0, equal_nan=True)
+        return not mark.matches(p.grad) or (
+            left is not None and not torch.allclose(p.grad, left, rtol=0.0, atol=0.0, equal_nan=True)
+        )
 
     @torch.no_grad()
     def _refuse_changes(self) -> None:
-        """In the first steps: refuse a script that changes weights between steps: nobody would see it."""
-        if not self._learning:
-            return
-        here = [p for p in self._parameters if p not in self._stale and p.numel()]
-        sent = {p: self.client.value(self._index[p]).view(p.shape) for p in here}
-        largest = max((float(value.abs().max()) for value in sent.values()), default=0.0)
-        for p, value in sent.items():
-            # Weights that are moved and put back, as by SAM, are those that came but for rounding.
-            if float((p - value).abs().max()) > _ROUNDED * torch.finfo(p.dtype).eps * largest:
-                raise HocketError(
-                    f"'{self._names[p]}' was changed between steps, but the servers hold the parameters, and"
-                    " the change would be lost; leave it out, or train without --architecture ps"
-                )
+        """Refuse a script that changes weights between steps: nobody would see it."""
+        here = [p for p in self._parameters if p not in self._stale]
+        self._weights.refuse_changes(here, self._sent, self.steps, thoroughly=self._learning)
+
+    def _sent(self, p: Parameter) -> torch.Tensor:
+        """What came for ``p`` in this step."""
+        i = self._index[p]
+        return self.client.value(i).view(self.client.spec.parameters[i].shape)
 
     def _learn(self) -> None:
         self.steps += 1
@@ -314,8 +303,3 @@ class ServedTraining(Passes):
 def _place(model: torch.nn.Module, buffer: str) -> Place:
     module, _, name = buffer.rpartition(".")
     return model.get_submodule(module), name
-
-
-def _mark(p: Parameter) -> tuple[int, int]:
-    """Which gradient ``p`` has, and how often it was written."""
-    return (id(p.grad), p.grad._version) if p.grad is not None else (0, 0)

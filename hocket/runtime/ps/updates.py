@@ -60,7 +60,10 @@ class Updates:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        self._values.close()
+        if self._thread.is_alive():
+            self._failed(f"updates that are due take longer than {timeout_s:g} s; raise the timeout")
+        else:
+            self._values.close()
 
     @property
     def closed(self) -> bool:

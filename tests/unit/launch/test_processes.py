@@ -91,3 +91,21 @@ def test_a_job_ends_with_the_status_of_the_script_that_failed(tmp_path: Path) ->
 
 def test_the_last_worker_is_started_again_too(tmp_path: Path) -> None:
     assert finished("raise SystemExit(3 * (attempt == '0'))", Rule(mode="async"), 1, tmp_path) == 0
+
+
+def test_who_was_killed_is_named_and_not_who_ended_with_an_error_for_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """However late it is seen: then all of them have ended."""
+    run = Started(Rule(workers=3), 0)
+    run._workers[2].popen = cast(Any, SimpleNamespace(returncode=-9, poll=lambda: -9, pid=_NOBODY))
+    first = cast(Any, run._workers[0].popen)
+    first.returncode = None
+
+    def poll() -> int:
+        first.returncode = 1
+        return 1
+
+    first.poll = poll
+    run.watch()
+    assert "hocket: worker 2 ended with signal SIGKILL; everything was ended" in capfd.readouterr().err

@@ -57,7 +57,7 @@ def test_both_sides_know_each_other_afterwards(listener: socket.socket) -> None:
     thread, found = host(listener, let_in)
     guest = Guest("worker", 3, "")
     connect(address_of(listener), TOKEN, guest, 5.0).close()
-    thread.join(5)
+    thread.join(30)
     assert found == [guest]
 
 
@@ -67,12 +67,12 @@ def test_who_does_not_know_the_token_is_refused_and_so_is_who_pretends_to_be_a_s
     thread, found = host(listener, let_in)
     with pytest.raises(TransportError, match="closed"):
         connect(address_of(listener), "another token", Guest("worker", 0, ""), 5.0)
-    thread.join(5)
+    thread.join(30)
     assert found == ["it does not know the token"]
     thread, _ = host(listener, lambda connection: accept(connection, "a third token of ours"))
     with pytest.raises(TransportError):
         connect(address_of(listener), TOKEN, Guest("worker", 0, ""), 5.0)
-    thread.join(5)
+    thread.join(30)
 
 
 def test_a_server_that_proves_nothing_is_left(listener: socket.socket) -> None:
@@ -113,7 +113,7 @@ def test_a_stranger_is_refused_whatever_it_sends(listener: socket.socket, sent: 
         stranger.sendall(sent)
         with contextlib.suppress(OSError):  # it may have been refused already
             stranger.shutdown(socket.SHUT_WR)
-        thread.join(5)
+        thread.join(30)
     assert len(found) == 1
     assert told in found[0]
 
@@ -124,7 +124,7 @@ def test_a_stranger_that_says_nothing_is_left_alone(
     monkeypatch.setattr(control, "HANDSHAKE_S", 0.1)
     thread, found = host(listener, let_in)
     with socket.create_connection(listener.getsockname()):
-        thread.join(5)
+        thread.join(30)
     assert "timed out" in found[0]
 
 
@@ -139,12 +139,12 @@ def test_a_proof_is_good_for_one_challenge(listener: socket.socket) -> None:
 
     thread, _ = host(listener, overheard)
     connect(address_of(listener), TOKEN, Guest("worker", 0, ""), 5.0).close()
-    thread.join(5)
+    thread.join(30)
     thread, found = host(listener, let_in)
     with socket.create_connection(listener.getsockname()) as stranger:
         data = msgspec.json.encode(heard[0])
         stranger.sendall(struct.pack("<I", len(data)) + data)
-        thread.join(5)
+        thread.join(30)
     assert found == ["it does not know the token"]
 
 
@@ -154,7 +154,7 @@ def test_a_proof_may_hold_any_text(listener: socket.socket) -> None:
         hello = {"role": "worker", "index": 0, "address": "", "nonce": "\u00e9", "proof": "\u00e9"}
         data = msgspec.json.encode(control.Hello(**hello))
         stranger.sendall(struct.pack("<I", len(data)) + data)
-        thread.join(5)
+        thread.join(30)
     assert found == ["it does not know the token"]
 
 
@@ -185,7 +185,7 @@ def test_a_stranger_that_sends_a_byte_now_and_then_is_not_heard_for_ever(
 def test_sending_to_a_peer_that_is_gone_is_an_error(listener: socket.socket) -> None:
     thread, _ = host(listener, let_in)
     connection = connect(address_of(listener), TOKEN, Guest("worker", 0, ""), 5.0)
-    thread.join(5)
+    thread.join(30)
     # The other end has no owner any more, and what is sent first may still find room.
 
     def send() -> None:
