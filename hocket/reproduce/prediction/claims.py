@@ -32,8 +32,8 @@ _CLOUD = (
     "its text; its own rates are not printed"
 )
 _REPLAY = (
-    "needs an emulated cluster: root, and no --quick. Where it was run: how asynchronous workers come to share "
-    "a link hangs on when each began, for hundreds of steps, and three rounds of eight are few"
+    "needs an emulated cluster: root, and no --quick. Where it was run: how asynchronous workers come to "
+    "share a link hangs on when each began, for hundreds of steps, and three rounds of eight are few"
 )
 
 
