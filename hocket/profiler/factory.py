@@ -60,7 +60,11 @@ def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
         raise HocketError(f"'{target}' names no function; write {target}:FACTORY")
     if target not in models.names():
         raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"))
-    return Setup(*models.make(target, batch_size, training=training), target)
+    try:
+        return Setup(*models.make(target, batch_size, training=training), target)
+    except RuntimeError as error:  # torch's, of a batch that no memory holds
+        rule = f"cannot be made with a batch of {batch_size}: {_describe(error)}; give a smaller one"
+        raise HocketError(f"{target} {rule}") from error
 
 
 def on_device(setup: Setup, device: str) -> Setup:

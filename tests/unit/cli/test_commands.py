@@ -331,12 +331,16 @@ def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
         (["profile", "nope.py:f", "-o", "s.json"], "nope.py is not a file"),
         (["profile", "vgg16", "--batch-size", "0", "-o", "s.json"], "'--batch-size'"),
         (["profile", "vgg16", "-o", "no/where.json"], "does not exist; create it first"),
+        (
+            ["profile", "alexnet_v2", "--device", "k80", "--batch-size", "9" * 14, "-o", "s.json"],
+            "alexnet_v2 cannot be made with a batch of 99999999999999: RuntimeError",
+        ),
         (["profile", "vgg16", "--jitter", "0.1", "-o", "s.json"], "jitter 0.1: steps measured on cpu vary"),
         (
             ["profile", "vgg16", "--device", "k80", "--threads", "2", "-o", "s.json"],
             "2 threads: nothing runs to derive a step for k80",
         ),
-        (["profile", "alexnet", "--device", "k80", "--jitter", "nan", "-o", "s.json"], "'--jitter'"),
+        (["profile", "vgg16", "--device", "k80", "--jitter", "nan", "-o", "s.json"], "'--jitter'"),
     ],
 )
 def test_what_cannot_be_profiled_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:
