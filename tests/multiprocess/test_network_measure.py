@@ -26,7 +26,7 @@ from hocket.profiler import measure_network
 from hocket.profiler._exchange import LEAD_BYTES, messages_in_a_row
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
-SMALL = ("--largest", "4MB", "--repeats", "2", "--concurrent", "3")
+SMALL = ("--largest", "4MB", "--repeats", "5", "--concurrent", "3")
 BIN = Path(sys.executable).parent
 
 

@@ -44,6 +44,8 @@ def test_a_worker_leaves_when_its_last_step_counts() -> None:
 
 
 def test_a_step_that_is_lost_while_its_worker_leaves_is_told() -> None:
+    leaving = threading.Event()
+
     def work(worker: int) -> None:
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
@@ -53,10 +55,12 @@ def test_a_step_that_is_lost_while_its_worker_leaves_is_told() -> None:
         (server,) = job.servers
 
         def fail(*_: Any) -> None:
+            assert leaving.wait(60)  # else the step itself may be told
             raise MemoryError
 
         server.exchange.values.update = fail  # type: ignore[method-assign]
         step(model, optimizer, *batch(worker, 1))
+        leaving.set()
         with pytest.raises(HocketError, match=r"server 0 ended it: an update failed: MemoryError\(\)"):
             model.hocket._training.client.finish()
         model.hocket._training.client.finish()  # once is enough
