@@ -21,6 +21,7 @@ from hocket.launch.job import JOB_VARIABLE, Job, split_address
 
 _POLL_S = 0.05
 _GRACE_S = 10.0  # to end with an error of one's own
+_NAMING_S = 1.0
 _TERMINATE_S = 5.0
 
 SERVER = ("-m", "hocket.runtime.ps.server")
@@ -123,11 +124,27 @@ class _Run:
             # Those that a failure drags along end with 1: who ended otherwise was the first.
             for process in sorted(ended, key=lambda process: process.popen.returncode == 1):
                 if not self._goes_on(process):
-                    self._say(f"{process.name} ended with {process.ended}; everything was ended")
+                    first = self._first(process)
+                    self._say(f"{first.name} ended with {first.ended}; everything was ended")
                     self._wait(_GRACE_S)
                     # Those that it drags along end with 1, as scripts do on an error.
                     return max(1, *(worker.popen.returncode or 0 for worker in self._workers))
         return 0
+
+    def _first(self, process: _Process) -> _Process:
+        """``process``, which has failed, or who dragged it along: one that is killed may be gone for others,
+        whose connections to it end, before it has ended for us.
+        """
+        running = [p for p in [*self._workers, *self._servers] if p is not process and p.attempt >= 0]
+        deadline_s = time.monotonic() + _NAMING_S
+        while process.popen.returncode == 1 and time.monotonic() < deadline_s:
+            for other in running:
+                if other.popen.poll() not in (None, 0, 1):
+                    return other
+            if all(other.popen.returncode is not None for other in running):
+                break
+            time.sleep(_POLL_S)
+        return process
 
     def end(self) -> None:
         """End what is still there, with all that it has started."""
