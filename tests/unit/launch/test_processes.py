@@ -109,3 +109,20 @@ def test_who_was_killed_is_named_and_not_who_ended_with_an_error_for_it(
     first.poll = poll
     run.watch()
     assert "hocket: worker 2 ended with signal SIGKILL; everything was ended" in capfd.readouterr().err
+
+
+def test_who_was_killed_is_named_though_it_takes_longer_to_be_gone_than_whoever_it_drags_along(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run = Started(Rule(workers=3), 0)
+    killed = SimpleNamespace(returncode=None, pid=_NOBODY)
+    looks = iter([None, None, None])
+
+    def poll() -> int | None:
+        killed.returncode = next(looks, -9)
+        return killed.returncode
+
+    killed.poll = poll
+    run._workers[2].popen = cast(Any, killed)
+    run.watch()
+    assert "hocket: worker 2 ended with signal SIGKILL; everything was ended" in capfd.readouterr().err
