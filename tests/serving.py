@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -50,6 +51,8 @@ def served(rule: Rule, servers: int = 1, timeout_s: float = TIMEOUT_S, **options
             thread.join(TIMEOUT_S)
         for listener in listeners:
             listener.close()
+        # A model that is left to its cycles would end, and say why, in the middle of a later test.
+        gc.collect()
     assert not any(thread.is_alive() for thread in threads)
 
 
