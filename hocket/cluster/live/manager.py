@@ -28,6 +28,7 @@ from hocket.cluster.live.jobs import LiveJob
 from hocket.cluster.live.messages import Status
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
+from hocket.cluster.live.sparing import SparingNote
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
@@ -84,7 +85,8 @@ class Manager:
             lost_after_s=lost_after_s,
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
-        self._server = Server(self._gatekeeper, self._commands.serve, self._book.note)
+        self._strangers = SparingNote(self._book.note)
+        self._server = Server(self._gatekeeper, self._commands.serve, self._strangers)
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None
 
@@ -103,8 +105,8 @@ class Manager:
         return self._commands.status()
 
     def note(self, what: str) -> None:
-        """Write down what happened; any thread may."""
-        self._book.note(what)
+        """Write down what strangers do; any thread may."""
+        self._strangers(what)
 
     async def run(
         self,
@@ -153,6 +155,7 @@ class Manager:
             ) from None
         finally:
             await self._server.close()
+            self._strangers.tell(ends=True)
             with contextlib.suppress(sqlite3.Error):
                 book.keep_iterations()
             self._database.close()
@@ -221,6 +224,7 @@ class Manager:
             await asyncio.sleep(HELD_EVERY_S)
             self._gatekeeper.hold()
             self._book.keep_iterations()
+            self._strangers.tell()
             self._database.write_notes()
 
 

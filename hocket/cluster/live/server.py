@@ -102,7 +102,8 @@ class RankHandler(Protocol):
 class Server:
     """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
 
-    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log.
+    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log, however
+    often it is the same.
     """
 
     def __init__(
@@ -145,7 +146,8 @@ class Server:
     async def _connected(
         self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        peer = writer.get_extra_info("peername") or "this machine"
+        peer = writer.get_extra_info("peername")
+        host = str(peer[0]) if peer else "this machine"  # no port: each connection has another one
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
@@ -153,7 +155,7 @@ class Server:
         try:
             guest, join = await self._admitted(strangers, reader, writer)
             if join is not None:
-                await self._serve_rank(guest, join, reader, writer, peer)
+                await self._serve_rank(guest, join, reader, writer, host)
                 return
             try:
                 await self._serve_client(reader, writer)
@@ -161,7 +163,7 @@ class Server:
                 self._clients.leave()
         except RefusedError as error:
             if str(error):
-                self._note(f"{peer} was refused: {error}")
+                self._note(f"{host} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
@@ -214,10 +216,10 @@ class Server:
         join: Join,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        peer: Any,
+        host: str,
     ) -> None:
         link = RankLink(
-            guest.address, guest.index, writer, lambda why: self._note(f"{peer} was refused: {why}")
+            guest.address, guest.index, writer, lambda why: self._note(f"{host} was refused: {why}")
         )
         if not self._ranks.is_current(link.attempt, link.rank):
             return
