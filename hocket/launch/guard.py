@@ -1,9 +1,10 @@
 """The parent of a rank: what becomes of the rank can be read afterwards, whoever is alive by then.
 
-    python -m hocket.launch.guard PLACE LOCK -- COMMAND...
+    python -m hocket.launch.guard PLACE LOCK FILES -- COMMAND...
 
 PLACE.lock, open as LOCK, is locked by whoever started this, before; the command inherits the lock, so it is
 free when everything has ended, and not before. PLACE.pid holds the process group, PLACE.status how it ended.
+FILES is how many files the command may open at first, whatever the one who started this may.
 
 PLACE.out is what it prints. The rank writes to that file itself and waits for nobody, not even for this
 process, which now and then looks how long the file is: once it is too long its last part moves to
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -29,8 +31,10 @@ def main() -> int:
     """Run the command, as nobody's child: Ray, for one, ends its workers' children with them."""
     if os.fork():
         os._exit(0)
-    place, lock = sys.argv[1], int(sys.argv[2])
-    command = sys.argv[4:]
+    place, lock, files = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    command = sys.argv[5:]
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, most), most))
     # What ends the rank is meant for the command, which is in this process group too.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)

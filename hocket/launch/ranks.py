@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from hocket.launch.open_files import BEGAN_WITH
+
 LOST = -signal.SIGKILL
 """The status of a rank that left none: it was killed together with what watched it."""
 
@@ -55,7 +57,8 @@ class Ranks:
             if (self._folder / f"{key}.pid").exists() or not _locked(lock):
                 return
             place = str(self._folder / key)
-            argv = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), "--", *command]
+            guard = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), str(BEGAN_WITH)]
+            argv = [*guard, "--", *command]
             told = {**os.environ, **environment, _MARK: place}
             if self._wrap is not None:
                 argv, told = self._wrap(argv, told)

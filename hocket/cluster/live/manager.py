@@ -33,6 +33,7 @@ from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
+from hocket.launch.open_files import allow_ranks
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -61,6 +62,7 @@ class Manager:
         lost_after_s: float = 60.0,
     ) -> None:
         assert len(nodes) == cluster.num_servers
+        most_ranks = allow_ranks(cluster.num_gpus)
         self._socket = _socket_path(folder)
         driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
         self._database = Database(folder)
@@ -86,7 +88,7 @@ class Manager:
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
         self._strangers = SparingNote(self._book.note)
-        self._server = Server(self._gatekeeper, self._commands.serve, self._strangers)
+        self._server = Server(self._gatekeeper, self._commands.serve, self._strangers, most_ranks)
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None
 
