@@ -29,4 +29,5 @@ class UnknownNameError(HocketError):
 
         near = difflib.get_close_matches(name, valid, n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        super().__init__(f"{kind} '{name}' is unknown; {hint}choose one of: {', '.join(valid)}")
+        choice = f"choose one of: {', '.join(valid)}" if valid else "there are none"
+        super().__init__(f"{kind} '{name}' is unknown; {hint}{choice}")

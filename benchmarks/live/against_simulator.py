@@ -2,10 +2,11 @@
 
     python benchmarks/live/against_simulator.py OUT.json [--jobs trained] [--policies srpt,fifo] [--rounds 2]
 
-First the cost of a transfer is measured (contention.py): Eq. 5's a, b and eta. Then each job runs alone, its
-profile: what it takes beside its transfers, for processes that start and for questions at the gate, is
-computing to the simulator. At last all of them run together on four nodes, under each policy in turns, and
-are simulated with that network and those profiles. Nothing is fitted to these runs.
+First the cost of a transfer is measured (contention.py): Eq. 5's a, b and eta. Then each job runs alone,
+twice, its profile: what three iterations take beside their transfers says how long its processes take to
+start and to end, and what all of its iterations take beside that is computing to the simulator, questions at
+the gate among it. At last all of them run together on four nodes, under each policy in turns, and are
+simulated with that network and those profiles. Nothing is fitted to these runs.
 
 ``replayed`` are ten jobs that sleep for their computing, two slots a node. ``trained`` are eight that train
 small networks and two that are replayed, one slot a node: at most four ranks compute at a time, and the
@@ -38,6 +39,7 @@ LAB, SERVERS, PLACEMENT = "live", 4, "lwf-1"
 HERE = Path(__file__).parent
 DRAWS, OFF = 200, 0.02  # simulations in which each job's times are so much off, and how much
 LEAST_S = 1e-3
+FEW = 3  # iterations, of which the first are as slow as they are: connections are new, a plan is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,12 @@ def trained(name: str, size: float, iterations: int) -> dict[str, Any]:
 
 def command_of(program: Sequence[Any], iterations: int) -> list[str]:
     return [sys.executable, str(HERE / "train.py"), *map(str, program), str(iterations)]
+
+
+def shortened(row: dict[str, Any], iterations: int) -> dict[str, Any]:
+    """The job with fewer iterations."""
+    program = {"command": [*row["command"][:-1], str(iterations)]} if "command" in row else {}
+    return row | {"iterations": iterations} | program
 
 
 TRIALS = {
@@ -153,17 +161,19 @@ class Trials:
         return simulate(jobs, cluster, placement=PLACEMENT, policy=policy, chunk_bytes=self.trial.chunk)
 
     def profile(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The job with what it takes beside its transfers, alone, as its computing."""
-        alone = row | {"arrival_s": 0.0}
-        policy = self.trial.policies[0]
-        ran = self.live([alone], policy)
+        """The job with what it takes beside its transfers, alone, as its starting and its computing."""
+        few_s, all_s = self.beside(shortened(row, FEW)), self.beside(row)
+        longer_s = (all_s - few_s) / (row["iterations"] - FEW)
+        startup_s = few_s - FEW * longer_s
+        print(f"{row['id']} alone: {startup_s:.2f} s, {longer_s:+.4f} s an iteration", file=sys.stderr)
+        forward_s = max(LEAST_S, row["forward_s"] + longer_s)
+        return row | {"startup_s": max(0.0, startup_s), "forward_s": forward_s}
+
+    def beside(self, row: dict[str, Any]) -> float:
+        """How much longer a job takes alone than its computing, as far as it is known, and its transfers."""
+        alone, policy = row | {"arrival_s": 0.0}, self.trial.policies[0]
         expected_s = average(self.simulated([msgspec.convert(alone, Job)], policy))
-        longer_s = (ran["average_jct_s"] - expected_s) / row["iterations"]
-        print(
-            f"{row['id']} alone: {ran['average_jct_s']:.2f} s, {longer_s:+.4f} s an iteration",
-            file=sys.stderr,
-        )
-        return row | {"forward_s": max(LEAST_S, row["forward_s"] + longer_s)}
+        return float(self.live([alone], policy)["average_jct_s"]) - expected_s
 
     def between(self, jobs: Sequence[Job], policy: str) -> tuple[float, float]:
         """Where four of five predictions are if each job's computing and bytes are a little off."""

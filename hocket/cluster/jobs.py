@@ -163,8 +163,13 @@ def read_jobs(path: str | Path) -> JobSet:
     FormatError
         Naming the file, the field and the rule.
     """
+    return decode_jobs(read_bytes(path), path)
+
+
+def decode_jobs(data: bytes, path: str | Path) -> JobSet:
+    """The jobs in ``data``, which is what the file at ``path`` holds; raises as :func:`read_jobs` does."""
     source = str(path)
-    file = decode(read_bytes(path), _JobsFile, JOBS_FORMAT, source)
+    file = decode(data, _JobsFile, JOBS_FORMAT, source)
     steps = _Steps(Path(path).parent)
     jobs = tuple(_job(row, steps, source, f"jobs[{i}]") for i, row in enumerate(file.jobs))
     return JobSet(jobs=jobs, source=source)

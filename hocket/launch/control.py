@@ -39,6 +39,10 @@ class TransportError(Exception):
     """A peer that is gone, is late, or breaks the protocol."""
 
 
+class NobodyError(TransportError):
+    """Nobody answers at an address."""
+
+
 class Challenge(msgspec.Struct, frozen=True):
     """A number that the other side has to know the token for; then the proof that we know it."""
 
@@ -190,7 +194,7 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
             break
         except OSError as error:
             if left_s < _RETRY_S:
-                raise TransportError(f"nobody answers at {address} ({error.strerror or error})") from None
+                raise NobodyError(f"nobody answers at {address} ({error.strerror or error})") from None
             time.sleep(_RETRY_S)
     connection = Connection(connected)
     try:
@@ -199,7 +203,7 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
         nonce = secrets.token_hex(16)
         proof = proof_of(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
         connection.send(Hello(guest.role, guest.index, guest.address, nonce, proof))
-        answer: str = connection.receive(Challenge, LONGEST_HELLO).nonce
+        answer = _answer(connection)
         proof = proof_of(token, "host", nonce, theirs, "")
         if not hmac.compare_digest(answer.encode(errors="replace"), proof.encode()):
             raise TransportError("it does not know the token")
@@ -213,6 +217,14 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
         raise
     connection.set_timeout(None)
     return connection
+
+
+def _answer(connection: Connection) -> str:
+    try:
+        return str(connection.receive(Challenge, LONGEST_HELLO).nonce)
+    except TransportError as error:
+        # A host says nothing to strangers.
+        raise TransportError(f"{error}; perhaps its token is another one") from None
 
 
 def _reached(address: str, timeout_s: float) -> socket.socket:

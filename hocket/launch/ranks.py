@@ -1,7 +1,8 @@
 """Ranks on this machine, kept track of in a folder: whoever opens it next finds which run, how others ended.
 
 A rank is KEY there: KEY.lock is locked while anything of it lives (see :mod:`hocket.launch.guard`), KEY.pid,
-KEY.status and KEY.out are its process group, its status and what it printed.
+KEY.status and KEY.out are its process group, its status and what it printed last; KEY.earlier is what it
+printed before that, where it was much.
 
 Launchers put their workers into sessions of their own, where neither the lock nor a signal to the group may
 reach. All that a rank starts inherits a variable that no other rank has, and is found by it.
@@ -19,6 +20,8 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+
+from hocket.launch.open_files import BEGAN_WITH
 
 LOST = -signal.SIGKILL
 """The status of a rank that left none: it was killed together with what watched it."""
@@ -54,7 +57,8 @@ class Ranks:
             if (self._folder / f"{key}.pid").exists() or not _locked(lock):
                 return
             place = str(self._folder / key)
-            argv = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), "--", *command]
+            guard = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), str(BEGAN_WITH)]
+            argv = [*guard, "--", *command]
             told = {**os.environ, **environment, _MARK: place}
             if self._wrap is not None:
                 argv, told = self._wrap(argv, told)
@@ -116,12 +120,10 @@ class Ranks:
 
     def output(self, key: str, most_bytes: int = 4000) -> str:
         """The end of what a rank printed."""
-        try:
-            with (self._folder / f"{key}.out").open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
-                return file.read(most_bytes).decode(errors="replace")
-        except OSError:
-            return ""
+        said = _end_of(self._folder / f"{key}.out", most_bytes)
+        if len(said) < most_bytes:  # it may just have been emptied
+            said = _end_of(self._folder / f"{key}.earlier", most_bytes - len(said)) + said
+        return said.decode(errors="replace")
 
     def _condition(self, lock_path: Path) -> int | None:
         key = lock_path.stem
@@ -154,6 +156,15 @@ class Ranks:
             if self._condition(self._folder / f"{key}.lock") is None:
                 group = self._groups.get(key) or int((self._folder / f"{key}.pid").read_text())
                 os.killpg(group, number)
+
+
+def _end_of(path: Path, most_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read(most_bytes)
+    except OSError:
+        return b""
 
 
 def _send(pids: Sequence[int], number: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.jobs import command_of, environments
-from hocket.cluster.live.nodes import Node, NodeError, text_of
+from hocket.cluster.live.nodes import AbsentError, Node, NodeError, text_of
 from hocket.cluster.live.watch import Watch
 from hocket.launch.control import UNIX
 from hocket.launch.traffic import kept_path
@@ -73,7 +73,7 @@ class Attempts:
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, OSError) as error:
             self._book.note(f"cannot be started: {error}", job.id)
-            run.ending = run.ending or ("failed", str(error))
+            run.ending, run.lost = run.ending or ("failed", str(error)), isinstance(error, AbsentError)
         run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from hocket.cluster.live.messages import MOST_BYTES, Answer, FromClient
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
-from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.control import Guest, NobodyError, TransportError, connect
 
 ADDRESS_VARIABLE = "HOCKET_CLUSTER"
 TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
@@ -99,6 +99,10 @@ def asked(contact: Contact, request: FromClient) -> Answer:
             answer: Answer = connection.receive(Answer)
         finally:
             connection.close()
+    except NobodyError as error:
+        raise HocketError(
+            f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its jobs"
+        ) from None
     except TransportError as error:
         raise HocketError(f"the cluster's manager at {contact.address}: {error}") from None
     if answer.refused:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.jobs import JOBS_FORMAT, Job, read_jobs
+from hocket.cluster.jobs import JOBS_FORMAT, Job, decode_jobs
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.launch.gate import (
@@ -67,12 +67,13 @@ def read_live_jobs(path: str | Path) -> tuple[LiveJob, ...]:
     FormatError
         Naming the file, the field and the rule.
     """
-    programs = decode(read_bytes(path), _LiveFile, JOBS_FORMAT, str(path)).jobs
+    data = read_bytes(path)  # once: it may be standard input
+    programs = decode(data, _LiveFile, JOBS_FORMAT, str(path)).jobs
     for place, program in enumerate(programs):
         check_program(program, f"{path}: jobs[{place}]")
     beside = Path(path).resolve().parent
     jobs = []
-    for place, (job, program) in enumerate(zip(read_jobs(path).jobs, programs, strict=True)):
+    for place, (job, program) in enumerate(zip(decode_jobs(data, path).jobs, programs, strict=True)):
         if job.batches and program.command is None and program.step is None:
             rule = "are simulated only; name a command, or the step and its plan, or leave them out"
             raise FormatError(str(path), f"jobs[{place}].batches", f"{rule} (job '{job.id}')")

@@ -28,10 +28,12 @@ from hocket.cluster.live.jobs import LiveJob
 from hocket.cluster.live.messages import Status
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
+from hocket.cluster.live.sparing import SparingNote
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
+from hocket.launch.open_files import allow_ranks
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -60,6 +62,7 @@ class Manager:
         lost_after_s: float = 60.0,
     ) -> None:
         assert len(nodes) == cluster.num_servers
+        most_ranks = allow_ranks(cluster.num_gpus)
         self._socket = _socket_path(folder)
         driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
         self._database = Database(folder)
@@ -84,7 +87,8 @@ class Manager:
             lost_after_s=lost_after_s,
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
-        self._server = Server(self._gatekeeper, self._commands.serve, self._book.note)
+        self._strangers = SparingNote(self._book.note)
+        self._server = Server(self._gatekeeper, self._commands.serve, self._strangers, most_ranks)
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None
 
@@ -103,8 +107,8 @@ class Manager:
         return self._commands.status()
 
     def note(self, what: str) -> None:
-        """Write down what happened; any thread may."""
-        self._book.note(what)
+        """Write down what strangers do; any thread may."""
+        self._strangers(what)
 
     async def run(
         self,
@@ -153,6 +157,7 @@ class Manager:
             ) from None
         finally:
             await self._server.close()
+            self._strangers.tell(ends=True)
             with contextlib.suppress(sqlite3.Error):
                 book.keep_iterations()
             self._database.close()
@@ -221,6 +226,7 @@ class Manager:
             await asyncio.sleep(HELD_EVERY_S)
             self._gatekeeper.hold()
             self._book.keep_iterations()
+            self._strangers.tell()
             self._database.write_notes()
 
 

@@ -15,7 +15,7 @@ from hocket.cluster.live.clients import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import Node as LabNode
-from hocket.lab.links import free_port
+from hocket.lab.links import free_port, is_there
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
 from hocket.launch.ranks import Ranks, Wrap
@@ -40,8 +40,12 @@ class NodeError(Exception):
     """A node that is gone, or cannot do what it was asked."""
 
 
+class AbsentError(NodeError):
+    """A node that does not answer; it may come back."""
+
+
 class Node(Protocol):
-    """One server of the cluster; every method raises NodeError where it cannot be reached.
+    """One server of the cluster; every method raises AbsentError where it cannot be reached.
 
     ``name`` as users call it; ``address`` where its ranks are reached, "" while that is not known; ``python``
     the interpreter there. ``shares_files``: whether it has this machine's files, ``here``: whether it is this
@@ -103,12 +107,18 @@ class LocalNode:
     async def free_port(self) -> int:
         """A port that nobody listens at."""
         if self._place is not None:
+            self._check_there()
             try:
                 return await asyncio.to_thread(free_port, self._place)
             except HocketError as error:
                 raise NodeError(f"{self.name}: {error}") from None
         with socket.create_server((self.address, 0)) as unused:
             return int(unused.getsockname()[1])
+
+    def _check_there(self) -> None:
+        """A lab that was taken down may come back; until then its nodes are machines that are gone."""
+        if self._place is not None and not is_there(self._place.namespace):
+            raise AbsentError(f"{self.name} does not answer: its lab is not up")
 
     async def start(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
@@ -123,6 +133,7 @@ class LocalNode:
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""
+        self._check_there()
         return self._ranks.conditions()
 
     async def stop(self, key: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.nodes import WITHHELD, Node, NodeError, text_of
+from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, text_of
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
@@ -99,14 +99,14 @@ class RayNode:
         self._reaching = asyncio.Lock()
 
     def reach(self) -> None:
-        """Have an actor there; NodeError where Ray has no such machine now."""
+        """Have an actor there; AbsentError where Ray has no such machine now."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         for found in alive(self._ray):
             if self._machine in names_of(found):
                 break
         else:
-            raise NodeError(f"{self.name} does not answer: '{self._machine}' is not in the Ray cluster")
+            raise AbsentError(f"{self.name} does not answer: '{self._machine}' is not in the Ray cluster")
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
         actor = made.options(scheduling_strategy=pinned).remote(str(self._kept))
@@ -162,9 +162,11 @@ class RayNode:
                         await asyncio.to_thread(self.reach)
                 return await getattr(self._actor, method).remote(*arguments)
         except (RayError, TimeoutError) as error:
-            if not isinstance(error, RayTaskError):
-                self._actor = None  # its machine may come back as another node of Ray's
-            raise NodeError(f"{self.name} does not answer: {str(error).partition(chr(10))[0]}") from None
+            said = f"{self.name} does not answer: {str(error).partition(chr(10))[0]}"
+            if isinstance(error, RayTaskError):
+                raise NodeError(said) from None
+            self._actor = None  # its machine may come back as another node of Ray's
+            raise AbsentError(said) from None
 
 
 def machine_seeing(path: str) -> Machine:

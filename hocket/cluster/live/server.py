@@ -37,6 +37,8 @@ from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, GivenUp, Join
 
 _MOST_STRANGERS = 256
 _MOST_CLIENTS = 256
+_RANKS_PER_OTHER = 15  # where few files may be open, strangers and commands get fewer places, too
+_FILES = "ranks connected, as many as the files that may be open here (ulimit -Hn) allow"
 _MOST_UNREAD = 1 << 20
 _BACKLOG = 256  # as many are accepted before the first of them is looked at
 _GOODBYE_S = 1.0
@@ -102,7 +104,8 @@ class RankHandler(Protocol):
 class Server:
     """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
 
-    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log.
+    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log, however
+    often it is the same; ``most_ranks``: how many can be connected at a time.
     """
 
     def __init__(
@@ -110,13 +113,18 @@ class Server:
         ranks: RankHandler,
         serve: Callable[[FromClient], Awaitable[Answer]],
         note: Callable[[str], None],
+        most_ranks: int,
     ) -> None:
         self._ranks, self._serve, self._note = ranks, serve, note
         self._servers: list[asyncio.Server] = []
+        others = max(1, most_ranks // _RANKS_PER_OTHER)
         # Strangers elsewhere take no place from this machine's ranks.
         unknown = "connections that have yet to say who they are"
-        self._strangers, self._neighbours = (Places(_MOST_STRANGERS, unknown, note) for _ in range(2))
-        self._clients = Places(_MOST_CLIENTS, "commands that are being answered", note)
+        strangers = min(_MOST_STRANGERS, others)
+        self._strangers, self._neighbours = (Places(strangers, unknown, note) for _ in range(2))
+        self._clients = Places(min(_MOST_CLIENTS, others), "commands that are being answered", note)
+        # Ranks for which there is no place go ahead and say so.
+        self._joined = Places(most_ranks, _FILES, note)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, path: str) -> str:
@@ -145,23 +153,24 @@ class Server:
     async def _connected(
         self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        peer = writer.get_extra_info("peername") or "this machine"
+        peer = writer.get_extra_info("peername")
+        host = str(peer[0]) if peer else "this machine"  # no port: each connection has another one
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         try:
-            guest, join = await self._admitted(strangers, reader, writer)
-            if join is not None:
-                await self._serve_rank(guest, join, reader, writer, peer)
-                return
+            guest = await self._admitted(strangers, reader, writer)
             try:
-                await self._serve_client(reader, writer)
+                if guest.role == "rank":
+                    await self._serve_rank(guest, reader, writer, host)
+                else:
+                    await self._serve_client(reader, writer)
             finally:
-                self._clients.leave()
+                self._places_of(guest).leave()
         except RefusedError as error:
             if str(error):
-                self._note(f"{peer} was refused: {error}")
+                self._note(f"{host} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
@@ -169,7 +178,7 @@ class Server:
 
     async def _admitted(
         self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[Guest, Join | None]:
+    ) -> Guest:
         if not strangers.take():
             raise RefusedError
         try:
@@ -180,13 +189,8 @@ class Server:
         finally:
             strangers.leave()
 
-    async def _met(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[Guest, Join | None]:
-        """The handshake of :func:`hocket.launch.control.accept`, and a rank's first message.
-
-        A command has a place then.
-        """
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
+        """The handshake of :func:`hocket.launch.control.accept`; the guest has a place then."""
         nonce = secrets.token_hex(16)
         writer.write(framed(Challenge(nonce)))
         hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
@@ -199,26 +203,23 @@ class Server:
         if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
             await _send_away(reader, writer, GIVEN_UP)
             raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
-        if guest.role == "rank":
-            writer.write(framed(Welcome("")))
-            return guest, await _message(reader, Join, MOST_BYTES)
-        if not self._clients.take():
-            await _send_away(reader, writer, self._clients.full)
+        places = self._places_of(guest)
+        if not places.take():
+            await _send_away(reader, writer, places.full)
             raise RefusedError
         writer.write(framed(Welcome("")))
-        return guest, None
+        return guest
+
+    def _places_of(self, guest: Guest) -> Places:
+        return self._joined if guest.role == "rank" else self._clients
 
     async def _serve_rank(
-        self,
-        guest: Guest,
-        join: Join,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        peer: Any,
+        self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
     ) -> None:
         link = RankLink(
-            guest.address, guest.index, writer, lambda why: self._note(f"{peer} was refused: {why}")
+            guest.address, guest.index, writer, lambda why: self._note(f"{host} was refused: {why}")
         )
+        join: Join = await _message(reader, Join, MOST_BYTES, HANDSHAKE_S)
         if not self._ranks.is_current(link.attempt, link.rank):
             return
         self._ranks.joined(link, join)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.launch.guard import MOST_BYTES, cut
 from hocket.launch.ranks import LOST, Ranks
 
 LIMIT_S = 40.0
@@ -83,3 +84,37 @@ def test_a_folder_may_be_named_from_here_and_ranks_run_elsewhere(
     ranks.start("a", ["sh", "-c", "pwd; kill -9 $$"], {}, str(elsewhere))
     assert until_ended(ranks, "a") == {"a": -signal.SIGKILL}
     assert ranks.output("a") == f"{os.path.realpath(elsewhere)}\n"
+
+
+def test_the_end_of_what_a_rank_printed_is_there_when_its_file_has_just_been_emptied(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, ())
+    said = b"".join(b"line %d\n" % k for k in range(1000))
+    with (tmp_path / "a.out").open("ab", buffering=0) as out:
+        out.write(said)
+        cut(str(tmp_path / "a"), most_bytes=len(said))
+        assert (tmp_path / "a.out").stat().st_size == len(said)  # not too long yet
+        cut(str(tmp_path / "a"), most_bytes=5000)
+        assert (tmp_path / "a.out").stat().st_size == 0
+        assert ranks.output("a") == said[-4000:].decode()
+        assert ranks.output("a", 10_000) == said[-5000:].decode()
+        out.write(b"the end\n")
+        assert (tmp_path / "a.out").read_bytes() == b"the end\n"
+        assert ranks.output("a") == (said[-3992:] + b"the end\n").decode()
+        out.write(said)
+        assert ranks.output("a") == said[-4000:].decode()
+
+
+def test_a_rank_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    ranks = Ranks(folder, ())
+    # Until it was cut while the rank runs; then once more, to be cut when it has ended.
+    much = f"head -c {MOST_BYTES + 1} /dev/zero | tr '\\0' x"
+    script = f"while [ ! -e {folder}/a.earlier ]; do {much}; sleep 0.05; done; {much}; {much}; echo the end"
+    ranks.start("a", ["sh", "-c", script], {}, str(tmp_path))
+    assert until_ended(ranks, "a") == {"a": 0}
+    assert ranks.output("a").endswith("xxx" + "the end\n")
+    sizes = {path.suffix: path.stat().st_size for path in folder.iterdir()}
+    assert sizes[".out"] <= MOST_BYTES
+    assert sizes[".earlier"] <= 2 * MOST_BYTES
+    ranks.forget("a")
+    assert [path.name for path in folder.iterdir()] == ["ended"]

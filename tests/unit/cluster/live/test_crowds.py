@@ -11,6 +11,7 @@ import pytest
 
 from hocket.cluster.live.jobs import attempt_token
 from hocket.cluster.live.places import Places
+from hocket.cluster.live.server import _FILES
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
 from hocket.launch.gate import Compute, Go, Join, ToRank
@@ -29,9 +30,9 @@ def until_answered(cluster: Running) -> None:
         time.sleep(0.05)
 
 
-def rank(address: str) -> Connection:
+def rank(address: str, k: int = 0) -> Connection:
     """One of the first attempt at the first job."""
-    found = connect(address, attempt_token(TOKEN, "1-1"), Guest("rank", 0, "1-1"), 5.0)
+    found = connect(address, attempt_token(TOKEN, "1-1"), Guest("rank", k, "1-1"), 5.0)
     found.set_timeout(LIMIT_S)
     found.send(Join(0))
     return found
@@ -99,3 +100,36 @@ def test_a_rank_has_one_connection(tmp_path: Path) -> None:
         assert second.receive(ToRank) == Go(1)
         first.close()
         second.close()
+
+
+def test_ranks_beyond_what_files_allow_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, [noting("a", tmp_path, 100.0, gpus=3)], until_idle=False) as cluster:
+        cluster.until(lambda s: s.jobs[0].state == "running")
+        server, address = cluster.manager._server, cluster.manager.address
+        monkeypatch.setattr(server, "_joined", Places(2, _FILES, server._note))
+        joined = [rank(address, k) for k in range(2)]
+        for _ in range(3):
+            with pytest.raises(TransportError, match="there are 2 ranks connected, as many as the files"):
+                rank(address, 2)
+        joined[0].close()
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            with contextlib.suppress(TransportError):
+                rank(address, 2).close()
+                break
+            assert time.monotonic() < deadline
+        joined[1].close()
+    assert said(tmp_path, "there are 2 ranks connected") >= 1
+
+
+def test_where_few_files_may_be_open_there_are_fewer_places_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.cluster.live.manager.allow_ranks", lambda _: 45)
+    with running(tmp_path, until_idle=False) as cluster:
+        idle = [connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0) for _ in range(3)]
+        with pytest.raises(HocketError, match="there are 3 commands that are being answered"):
+            cluster.status()
+        for each in idle:
+            each.close()
+        until_answered(cluster)

@@ -41,6 +41,7 @@ class AsALab:
     """Executes commands as a lab does, which gives them its own process's environment."""
 
     address = "127.0.0.1"
+    namespace = "/"  # where every machine has something
 
     def command(
         self, _place: Any, argv: list[str], env: Mapping[str, str]

@@ -8,14 +8,16 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hocket.cluster.live.messages import Cancel, Submit
-from hocket.cluster.live.nodes import LocalNode, NodeError
+from hocket.cluster.live.nodes import AbsentError, LocalNode
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE, GIVEN_UP
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, live_job, running
+from tests.unit.cluster.live.test_inherited import AsALab
 from tests.unit.cluster.live.test_manager import events, noting, rank_of
 
 
@@ -57,7 +59,7 @@ class Far(LocalNode):
         if self.hangs:
             await asyncio.sleep(1e6)
         if self.gone:
-            raise NodeError(f"{self.name} is out of reach")
+            raise AbsentError(f"{self.name} is out of reach")
 
 
 def far(folder: Path, count: int = 2) -> list[Far]:
@@ -201,3 +203,29 @@ def test_ranks_that_fail_because_a_node_is_gone_use_up_no_restart(tmp_path: Path
         record = cluster.join()["a"]
         nodes[lost].gone = False
     assert (record.state, record.attempt, record.lost) == ("finished", 2, 1)
+
+
+def test_a_node_whose_lab_is_not_up_does_not_answer(tmp_path: Path) -> None:
+    lab: Any = AsALab()
+    lab.namespace = str(tmp_path / "namespace")
+    node = LocalNode("node0", tmp_path / "node0", lab, lab)
+    for ask in (node.conditions, node.free_port):
+        with pytest.raises(AbsentError, match="node0 does not answer: its lab is not up"):
+            asyncio.run(ask())
+    Path(lab.namespace).touch()
+    assert asyncio.run(node.conditions()) == {}
+
+
+def test_an_attempt_that_a_node_was_not_there_for_uses_up_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.cluster.live.attempts._RETRY_S", 0.05)
+    (node,) = far(tmp_path, 1)
+    node.gone = True
+    with running(tmp_path, [noting("a", tmp_path)], nodes=[node], gpus=1, restarts=0) as cluster:
+        runs = cluster.manager._book.runs
+        cluster.until(lambda _: "a" in runs and runs["a"].ending is not None)
+        node.gone = False
+        record = cluster.join()["a"]
+    assert (record.state, record.attempt, record.lost) == ("finished", 2, 1)
+    assert (tmp_path / "a.ran").read_text() == "0\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hocket.cluster.live.nodes import NodeError
+from hocket.cluster.live.nodes import AbsentError
 from hocket.cluster.live.ray_nodes import RankActor, RayNode, machines_of, ray_nodes
 from hocket.errors import HocketError
 
@@ -106,9 +106,9 @@ def test_a_machine_that_comes_back_is_the_node_that_it_was(tmp_path: Path) -> No
         assert await node.conditions() == {}
         cluster.found[0]["Alive"] = False
         for _ in range(2):
-            with pytest.raises(NodeError, match="node0 does not answer"):
+            with pytest.raises(AbsentError, match="node0 does not answer"):
                 await node.conditions()
-        with pytest.raises(NodeError, match="'red' is not in the Ray cluster"):
+        with pytest.raises(AbsentError, match="'red' is not in the Ray cluster"):
             await node.conditions()
         assert await other.conditions() == {}
         cluster.found.append(machine("red", "10.0.0.9", SECOND))
