@@ -10,8 +10,8 @@ Differs from the papers
   either the plan lists the order, or rank 0 chooses and tells the others: one small message, where Horovod
   and ByteScheduler gather from all ranks what is ready. The others are about as far as rank 0, and a
   transfer that is chosen early waits for the last of them.
-* Two transfers are chosen ahead: the message queues behind data, and the one that is known meanwhile keeps
-  the network busy.
+* Nothing is chosen before it can start, as what is ready then may be more urgent: the transfer that is still
+  on the way keeps the network busy while the others hear of the next one.
 * What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
   else is started before it has arrived. Slices would have to be much smaller for as little delay.
 """
@@ -33,7 +33,6 @@ from hocket.runtime.gate import toll_of_environment
 from hocket.runtime.group import Group
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
-_AHEAD = 2  # chosen and not on the way yet
 _PATIENCE_S = 2.0
 
 Sent = Callable[[str, float, float], None]
@@ -246,7 +245,7 @@ class Channel:
     def _may_choose(self) -> bool:
         if self._wanted & self._open():
             return True
-        return len(self._usual.next) < _AHEAD
+        return not self._held(self._usual) and self._usual.under_way + len(self._usual.next) < CREDIT
 
     def _choice(self) -> tuple[_Lane, int]:
         """What is waited for, else the first listed place that is open, and its lane."""

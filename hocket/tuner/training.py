@@ -32,7 +32,7 @@ M = TypeVar("M", bound="Module")
 Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
 _BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
-_PARTITIONS = (1.0, 2.0, 4.0)  # of the planner's own choice
+_PARTITIONS = (0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
 _TRIED = 2
 _ALIKE = 1.02
 _ITERATIONS = 4

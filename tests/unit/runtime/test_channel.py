@@ -146,18 +146,17 @@ def test_a_listed_order_waits_for_its_next() -> None:
 def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
     with sending("ready") as (network, channel, layout):
         under_way = occupy(network, channel, layout, "de")
-        fill(channel, layout, "c")
-        network.wait_until_said(3)
-        fill(channel, layout, "b")
-        network.wait_until_said(4)
-        fill(channel, layout, "a")
-        assert network.quiet()
-        assert len(network.said) == 4  # two wait for credit: the third keeps open what follows them
+        for name in "cba":
+            fill(channel, layout, name)
+            assert network.quiet()
+        assert (
+            len(network.said) == CREDIT
+        )  # something may come before what cannot start yet
         end(under_way)
-        # The others were chosen ahead, when there was nothing before them.
-        assert network.end_next(3) == ["c", "b", "a"]
+        assert sorted(network.end_next(CREDIT)) == ["a", "b"]
+        assert network.end_next(1) == ["c"]
         network.wait_until_said(5)
-        assert network.said[2:] == [2, 1, 0]
+        assert network.said[2:] == [0, 1, 2]
         for bucket in layout.buckets:
             channel.wait(bucket)
             assert channel.arrived(bucket)
@@ -170,13 +169,12 @@ def test_a_round_goes_whole_before_the_next_one() -> None:
         channel.wait(layout.buckets[0])
         under_way = occupy(network, channel, layout, "de")
         # The second round of the first, while "b" and "c" are of the first round.
-        fill(channel, layout, "c")
-        network.wait_until_said(4)
-        fill(channel, layout, "b")
-        network.wait_until_said(5)
-        fill(channel, layout, "a")
+        fill(channel, layout, "cba")
         end(under_way)
-        assert network.end_next(3) == ["c", "b", "a"]
+        assert sorted(network.end_next(CREDIT)) == ["b", "c"]
+        assert network.end_next(1) == ["a"]
+        network.wait_until_said(6)
+        assert network.said[3:] == [1, 2, 0]
 
 
 def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
@@ -194,21 +192,24 @@ def test_a_rank_that_stops_halfway_waits_for_nothing_that_cannot_come() -> None:
 def test_what_is_waited_for_goes_at_once_and_alone() -> None:
     with sending("ready") as (network, channel, layout):
         under_way = occupy(network, channel, layout, "ab")
-        fill(channel, layout, "cd")
-        network.wait_until_said(4)
-        fill(channel, layout, "e")
+        fill(channel, layout, "de")
         waiting = threading.Thread(target=channel.wait, args=[layout.buckets[4]])
         waiting.start()
         name, urgent = network.next()
         assert name == "e"
-        network.wait_until_said(5)
-        assert network.said[4] == 4 + URGENT
+        network.wait_until_said(3)
+        assert network.said[2] == 4 + URGENT
         end(under_way)
         assert network.quiet()  # the network is left to it
+        fill(channel, layout, "c")
+        assert network.quiet()
+        assert len(network.said) == 3  # and what follows it is open
         urgent.ended.set()
         waiting.join(LIMIT_S)
         assert not waiting.is_alive()
-        assert network.end_next(2) == ["c", "d"]
+        network.wait_until_said(5)
+        assert network.said[3:] == [2, 3]
+        assert sorted(network.end_next(2)) == ["c", "d"]
 
 
 def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:
