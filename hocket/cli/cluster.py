@@ -78,13 +78,11 @@ def simulate(
     ] = None,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
-    import msgspec
-
     from hocket.cluster.figures import cluster_row
     from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.recorded import recorded_document
     from hocket.cluster.simulate import simulate as run
     from hocket.document import write_json
-    from hocket.interop import timeline_document
     from hocket.network import parse_bytes, parse_duration
     from hocket.report.cluster_table import cluster_table
 
@@ -110,8 +108,7 @@ def simulate(
     row = cluster_row(result, job_set, cluster, seed)
     if timeline is not None:
         assert result.timeline is not None
-        document = timeline_document(result.timeline)
-        write_json(document | {"cluster": msgspec.to_builtins(row)}, timeline)
+        write_json(recorded_document(result.timeline, row), timeline)
     if json:
         print_json(row)
     else:
