@@ -11,8 +11,11 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 demo: $(FIRST)
 	$(BIN)/hocket demo
 
+# In a new clone kernels are compiled first, each once: two processes that test would both compile all of them. Files of
+# tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m tests.kernels
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow

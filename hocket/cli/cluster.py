@@ -1,4 +1,4 @@
-"""``hocket cluster``: many jobs on one cluster, simulated on a job set, a trace or many of them."""
+"""``hocket cluster``: many jobs on one cluster, simulated on a job set or on many of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hocket.cli import cluster_asking, cluster_live, options
+from hocket.cli import cluster_asking, cluster_jobs, cluster_live, options
+from hocket.cli.cluster_jobs import drawn_jobs
 from hocket.cli.output import note, print_json, print_table, progress
-from hocket.errors import HocketError, UnknownNameError
+from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
-    from hocket.cluster.jobs import JobSet
 
 app = typer.Typer(
     help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.",
@@ -26,8 +26,6 @@ app.command()(cluster_asking.submit)
 app.command()(cluster_asking.status)
 app.command()(cluster_asking.cancel)
 app.command()(cluster_asking.drain)
-
-_WORKLOADS = ("paper",)
 
 Servers = Annotated[int, typer.Option(help="Servers of the cluster.")]
 GpusPerServer = Annotated[int, typer.Option(help="GPUs of each server.")]
@@ -42,18 +40,6 @@ Oversubscription = Annotated[float, typer.Option(help="With max-min: of each rac
 NetworkPath = Annotated[
     Path | None,
     typer.Option("--network", metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."),
-]
-Sizes = Annotated[
-    Literal["paper", "wide"], typer.Option(help="Of models: Table III's, or log-uniform from 5 to 1500 MB.")
-]
-Overlap = Annotated[
-    bool,
-    typer.Option("--overlap", help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."),
-]
-NumJobs = Annotated[int, typer.Option("--jobs", help="How many jobs; the mix of GPUs stays.")]
-Period = Annotated[str, typer.Option(help="Jobs arrive evenly over this: 1200s.")]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The hocket.jobs/1 file to write; else printed.")
 ]
 
 
@@ -78,13 +64,11 @@ def simulate(
     ] = None,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
-    import msgspec
-
     from hocket.cluster.figures import cluster_row
     from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.recorded import recorded_document
     from hocket.cluster.simulate import simulate as run
     from hocket.document import write_json
-    from hocket.interop import timeline_document
     from hocket.network import parse_bytes, parse_duration
     from hocket.report.cluster_table import cluster_table
 
@@ -110,56 +94,15 @@ def simulate(
     row = cluster_row(result, job_set, cluster, seed)
     if timeline is not None:
         assert result.timeline is not None
-        document = timeline_document(result.timeline)
-        write_json(document | {"cluster": msgspec.to_builtins(row)}, timeline)
+        write_json(recorded_document(result.timeline, row), timeline)
     if json:
         print_json(row)
     else:
         print_table(cluster_table([row]))
 
 
-@app.command()
-def generate(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="paper: the contention paper's.")],
-    output: Output = None,
-    jobs: NumJobs = 160,
-    sizes: Sizes = "paper",
-    period: Period = "1200s",
-    overlap: Overlap = False,
-    seed: options.Seed = 0,
-) -> None:
-    """Draw a job set."""
-    from hocket.cluster.workloads import overlapped
-    from hocket.document import check_writable
-
-    if output is not None:
-        check_writable(output)
-    drawn = _drawn(workload, seed, jobs, sizes, period)
-    _put(overlapped(drawn) if overlap else drawn, output)
-
-
-@app.command("import")
-def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="tiresias, gavel, philly, alibaba or helios.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz and .zst are decompressed.")],
-    output: Output = None,
-    jobs: Annotated[int | None, typer.Option(help="Only so many, those that arrive first.")] = None,
-    throughputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="gavel: its measured throughputs.")
-    ] = None,
-    gpu: Annotated[str | None, typer.Option(help="gavel: the device among them; else v100.")] = None,
-    seed: options.Seed = 0,
-) -> None:
-    """Make a job set of a published trace, and say what had to be assumed."""
-    from hocket.cluster.workloads import import_trace
-    from hocket.document import check_writable
-
-    if output is not None:
-        check_writable(output, *options.inputs(file, throughputs))
-    imported = import_trace(kind, file, limit=jobs, seed=seed, throughputs=throughputs, gpu=gpu)
-    _put(imported.jobs, output)
-    for line in imported.notes:
-        note(f"{kind}: {line}")
+app.command()(cluster_jobs.generate)
+app.command("import")(cluster_jobs.import_)
 
 
 @app.command()
@@ -180,7 +123,7 @@ def sweep(
     period: Annotated[
         str | None, typer.Option(help="Over which a workload's jobs arrive; else 1200s.")
     ] = None,
-    overlap: Overlap = False,
+    overlap: cluster_jobs.Overlap = False,
     placements: Annotated[str, typer.Option(help="Several by commas.")] = "lwf-1",
     policies: Annotated[str, typer.Option(help="Several by commas; others are compared with the first.")] = (
         "srsf-1,ada-srsf,psrsf"
@@ -217,7 +160,9 @@ def sweep(
             raise HocketError(f"{seeds} seeds are no job set; give at least 1")
         drawn = range(seed, seed + seeds)
         num_jobs = 160 if num_jobs is None else num_jobs
-        job_sets = [_drawn(workload, each, num_jobs, sizes or "paper", period or "1200s") for each in drawn]
+        job_sets = [
+            drawn_jobs(workload, each, num_jobs, sizes or "paper", period or "1200s") for each in drawn
+        ]
         if overlap:
             costs = {"startup_s": cluster.startup_s, "per_byte_s": cluster.per_byte_s}
             job_sets = [overlapped(each, **costs) for each in job_sets]
@@ -298,24 +243,3 @@ def make_cluster(
         oversubscription=oversubscription,
         **measured,
     )
-
-
-def _drawn(workload: str, seed: int, jobs: int, sizes: Literal["paper", "wide"], period: str) -> JobSet:
-    from hocket.cluster.workloads import paper_workload
-    from hocket.network import parse_duration
-
-    if workload not in _WORKLOADS:
-        raise UnknownNameError("workload", workload, _WORKLOADS)
-    period_s = parse_duration(period)
-    if period_s != int(period_s):
-        raise HocketError(f"period '{period}' is not in whole seconds; give e.g. 1200s")
-    return paper_workload(seed=seed, num_jobs=jobs, sizes=sizes, period_s=int(period_s))
-
-
-def _put(jobs: JobSet, output: Path | None) -> None:
-    from hocket.cluster.jobs import jobs_document, write_jobs
-
-    if output is None:
-        print_json(jobs_document(jobs))
-    else:
-        write_jobs(jobs, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,7 +107,7 @@ def export_perfetto(
     """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
     from hocket.document import check_writable, read_document, write_json
     from hocket.graph.io import step_from_document
-    from hocket.interop import TIMELINE_FORMAT, timeline_document, timeline_from_document
+    from hocket.interop import TIMELINE_FORMAT, timeline_document
 
     check_writable(output, *options.inputs(source, plan, network_file))
     document = read_document(source)  # once: it may be a pipe
@@ -119,7 +119,7 @@ def export_perfetto(
         given = [f"--{name}" for name, value in of_steps.items() if value is not None]
         if given:
             raise HocketError(f"{source}: is a timeline, and {', '.join(given)} for a step; leave it out")
-        timeline, row = timeline_from_document(document, str(source))
+        timeline, written = _again(document, str(source))
     else:
         graph = step_from_document(document, str(source))
         schedule = _plan(plan, graph)
@@ -131,8 +131,21 @@ def export_perfetto(
             4 if workers is None else workers, servers, bandwidth, latency, file=network_file
         )
         timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
-    write_json(timeline_document(timeline, row), output)
+        written = timeline_document(timeline, row)
+    write_json(written, output)
     note(f"{output}: {len(timeline.spans)} spans; open it at ui.perfetto.dev")
+
+
+def _again(document: dict[str, Any], source: str) -> tuple[Timeline, dict[str, Any]]:
+    """The timeline that was read, and its document as we write it, with the row of its run."""
+    from hocket.cluster.recorded import is_recorded, recorded_document, recorded_from_document
+    from hocket.interop import timeline_document, timeline_from_document
+
+    if is_recorded(document):
+        timeline, cluster = recorded_from_document(document, source)
+        return timeline, recorded_document(timeline, cluster)
+    timeline, row = timeline_from_document(document, source)
+    return timeline, timeline_document(timeline, row)
 
 
 def _put(imported: Imported, output: Path) -> None:

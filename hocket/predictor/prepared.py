@@ -142,7 +142,7 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         mode=mode,
         plan=plan,
         drawn_anew=drawn_anew,
-        window_bits=8 * window_bytes,
+        window_bits=8.0 * window_bytes,
         step=step,
     )
 

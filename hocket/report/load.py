@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hocket.cluster.figures import ClusterRow, check_cluster_row
+from hocket.cluster.figures import ClusterRow
+from hocket.cluster.recorded import cluster_row_from_document, is_recorded, recorded_from_document
 from hocket.document import convert_document, read_document
 from hocket.errors import FormatError, HocketError
 from hocket.graph.result import ResultRow, check_row
@@ -99,14 +100,11 @@ def _recorded(entry: ClusterEntry) -> tuple[bool, bool]:
 
 def _is_cluster(document: Any) -> bool:
     """Whether it is what ``cluster simulate`` prints, or a timeline that it wrote."""
-    return isinstance(document, dict) and ("placement" in document or "cluster" in document)
+    return is_recorded(document) or (isinstance(document, dict) and "placement" in document)
 
 
 def _cluster_entry(document: Any, source: str, field: str = "") -> ClusterEntry:
-    timeline = None
-    if "cluster" in document:
-        timeline, _ = timeline_from_document(document, source)
-        document, field = document["cluster"], "cluster"
-    row = convert_document(document, ClusterRow, f"{source}: {field}" if field else source)
-    check_cluster_row(row, source, field)
-    return ClusterEntry(row, timeline)
+    if is_recorded(document):
+        timeline, row = recorded_from_document(document, source)
+        return ClusterEntry(row, timeline)
+    return ClusterEntry(cluster_row_from_document(document, source, field))

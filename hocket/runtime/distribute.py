@@ -110,6 +110,9 @@ def distribute(
 def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) -> None:
     channel.stop()
     watch.reply_at_end()
-    if timeline_path is not None:
-        timeline_of(watch.replies(0), title).save(timeline_path)
-    watch.stop(finished=channel.error is None and not script_failed())
+    try:
+        if timeline_path is not None:
+            timeline_of(watch.replies(0), title).save(timeline_path)
+    finally:
+        # Signs that go on would be those of a rank that trains.
+        watch.stop(finished=channel.error is None and not script_failed())

@@ -10,6 +10,8 @@ import pytest
 from tests.multiprocess.launch import Ranks, run
 
 CASES = "tests.multiprocess.failure_cases"
+GONE = "training stopped: rank 1 is gone"
+DONE = "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"
 
 
 def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
@@ -38,14 +40,14 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("kill", "training stopped: rank 1 is gone"),
-        ("kill, no buffers, seen later", "training stopped: rank 1 is gone"),
-        pytest.param("kill in backward", "training stopped: rank 1 is gone", marks=pytest.mark.slow),
-        ("kill, ready", "training stopped: rank 1 is gone"),
-        ("raise halfway, listed", "training stopped: rank 1 is gone"),
-        ("raise halfway, ready", "training stopped: rank 1 is gone"),
-        ("return, ready", "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"),
-        ("return", "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"),
+        ("kill", GONE),
+        pytest.param("kill, no buffers, seen later", GONE, marks=pytest.mark.slow),
+        pytest.param("kill in backward", GONE, marks=pytest.mark.slow),
+        pytest.param("kill, ready", GONE, marks=pytest.mark.slow),
+        pytest.param("raise halfway, listed", GONE, marks=pytest.mark.slow),
+        ("raise halfway, ready", GONE),
+        pytest.param("return, ready", DONE, marks=pytest.mark.slow),
+        ("return", DONE),
     ],
 )
 def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told: str) -> None:

@@ -149,10 +149,10 @@ def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path)
 
 def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
     rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ran = ended(command("--timeout", "3s", RANK="0", **rendezvous))
+    ran = ended(command("--timeout", "1s", RANK="0", **rendezvous))
     assert measuring(folder) == []
     assert ran == Ran(2, "", ran.err)
-    assert ran.err.startswith("hocket: not all 2 workers met within 3 s; ")
+    assert ran.err.startswith("hocket: not all 2 workers met within 1 s; ")
     assert ran.err.count("\n") == 1
 
 

@@ -25,7 +25,7 @@ def check(replay: Any, steps: int, rounds: int = 1) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("servers", "policy", "mode", "rounds"),
     [
-        pytest.param(1, "random", "sync", 1, id="sync"),
+        pytest.param(1, "random", "sync", 1, id="sync", marks=pytest.mark.slow),
         pytest.param(2, "tac", "async", 2, id="async", marks=pytest.mark.slow),
     ],
 )

@@ -82,6 +82,7 @@ def of_odd_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.script_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in ODD_CASES + SCRIPT_CASES])
 def test_what_scripts_do_beside_the_loop_is_bitwise_the_same(of_odd_cases: Any, name: str) -> None:
     assert [found[name] for found in of_odd_cases] == [[], []]

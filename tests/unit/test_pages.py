@@ -49,6 +49,7 @@ def run_blocks(page: Path, folder: Path) -> list[str]:
 
 
 # Kernels may have to be compiled first.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_readmes_commands_and_programs_run(tmp_path: Path) -> None:
     _, _, program = run_blocks(ROOT / "README.md", tmp_path)

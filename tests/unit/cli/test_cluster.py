@@ -10,6 +10,7 @@ import pytest
 
 from hocket.cluster.jobs import Job, JobSet, write_jobs
 from hocket.network.file import network_document
+from hocket.report import ClusterEntry, load_results
 from tests.unit.cli.test_commands import Ran, hocket, in_tmp, refused
 from tests.unit.network.test_measured import some_file
 
@@ -87,6 +88,22 @@ def test_a_timeline_and_results_make_a_page(jobs: str, in_tmp: Path) -> None:
     names = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}
     assert names == {"server 0", "server 1"}
     assert {event["cat"] for event in document["traceEvents"] if event["ph"] == "X"} >= {"forward", "reduce"}
+
+
+def test_a_timeline_is_exported_with_its_row(jobs: str, in_tmp: Path) -> None:
+    assert simulate(jobs, "--timeline", "run.json").status == 0
+    ran = hocket("export", "perfetto", "run.json", "-o", "again.json.gz")
+    assert ran.status == 0, ran.err
+    (expected,), (found,) = load_results(["run.json"]), load_results(["again.json.gz"])
+    assert found == expected
+    assert isinstance(found, ClusterEntry)
+    assert found.timeline is not None
+    spoiled = json.loads((in_tmp / "run.json").read_text())
+    spoiled["cluster"]["jobs"][0]["start_s"] = -1.0
+    Path("spoiled.json").write_text(json.dumps(spoiled))
+    line = refused(hocket("export", "perfetto", "spoiled.json", "-o", "never.json"))
+    assert "spoiled.json: cluster.jobs[0].start_s: -1.0 is negative" in line
+    assert not Path("never.json").exists()
 
 
 def test_a_timeline_can_begin_later(jobs: str, in_tmp: Path) -> None:

@@ -14,9 +14,12 @@ from typing import NamedTuple
 from unittest import mock
 
 import pytest
+import typer
 
-from hocket.cli.main import main
+from hocket.cli.main import app, main
 
+# Made once: typer makes it of every command's signature each time that it is called.
+COMMAND = typer.main.get_command(app)
 GOLDEN = Path(__file__).parents[2] / "golden"
 STEP = str(GOLDEN / "tictac_fig1.step.json")
 BRANCHES = str(GOLDEN / "branches.step.json")
@@ -39,6 +42,7 @@ def hocket(*arguments: str) -> Ran:
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["hocket", *arguments]),
+        mock.patch("hocket.cli.main.app", COMMAND),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as stopped,
