@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -81,6 +82,8 @@ unwinding(command)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        # Python does not see a signal that comes between its last look and the system call that follows.
+        time.sleep(0.1)
         process.send_signal(number)
         out, _ = process.communicate(timeout=30)
     finally:

@@ -149,9 +149,7 @@ def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
         for name in "cba":
             fill(channel, layout, name)
             assert network.quiet()
-        assert (
-            len(network.said) == CREDIT
-        )  # something may come before what cannot start yet
+        assert len(network.said) == CREDIT  # something may come before what cannot start yet
         end(under_way)
         assert sorted(network.end_next(CREDIT)) == ["a", "b"]
         assert network.end_next(1) == ["c"]
