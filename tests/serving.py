@@ -6,6 +6,7 @@ import gc
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -56,6 +57,12 @@ def served(rule: Rule, servers: int = 1, timeout_s: float = TIMEOUT_S, **options
     assert not any(thread.is_alive() for thread in threads)
 
 
+def _forget_models(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+
+
 class Served:
     """``statuses``: of servers that have ended."""
 
@@ -89,6 +96,7 @@ class Served:
                 results[worker] = work(worker)
             except BaseException as error:
                 errors.append(error)
+                _forget_models(error)
 
         threads = [threading.Thread(target=run, args=[worker], daemon=True) for worker in range(count)]
         for thread in threads:
