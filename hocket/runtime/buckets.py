@@ -31,7 +31,8 @@ class Bucket:
 
     ``flat``: their gradients one behind the other and, at the end, for each whether this rank used it: summed
     over the ranks, a zero says that nobody did. ``views``: each gradient's place in it, strided as its
-    parameter; ``stand_ins``: what parameters have for gradients on their way. ``forward``: whether it may
+    parameter; ``stand_ins``: what parameters have for gradients on their way, and ``own``: the tensors that
+    they had before, which get the values when those are wanted. ``forward``: whether it may
     travel into the next step's forward pass. ``pending``: what its optimizers still have to do once it has
     arrived. ``rounds``: how often it was sent; ``missing``: transfers of the last time that have not ended.
     """
@@ -43,6 +44,7 @@ class Bucket:
     views: tuple[torch.Tensor, ...]
     used: torch.Tensor
     stand_ins: list[PendingGradient] = field(default_factory=list)
+    own: dict[int, torch.Tensor] = field(default_factory=dict)
     state: State = State.IDLE
     filled: set[int] = field(default_factory=set)
     rounds: int = 0

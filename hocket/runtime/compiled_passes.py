@@ -86,7 +86,9 @@ class Gradient:
     def computed(self, gradient: torch.Tensor) -> bool:
         """The backward graph has computed ``gradient``; whether it is final, and so to be reported."""
         self._computed = _identity(gradient)
-        final = bool(self._alone and self.whole and self.parameter.grad is None)
+        # Hooks behind the accumulation may change what is accumulated.
+        hooked = bool(self.parameter._post_accumulate_grad_hooks)
+        final = bool(self._alone and self.whole and self.parameter.grad is None and not hooked)
         self._reported |= final
         return final
 

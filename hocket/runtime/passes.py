@@ -38,6 +38,9 @@ class Passes(ABC):
         self._traced = compiled_by_user(model)
         self._synchronising = self._wanted = True
         self._in_step = self._callback_queued = False
+        # A forward pass whose gradients travel has been since the last round: then passes under no_sync
+        # beside it leave that as it is, as with DistributedDataParallel.
+        self._expecting = False
         self._depth = 0
         self._transformed = False
         self._fired: Counter[Parameter] = Counter()
@@ -46,12 +49,14 @@ class Passes(ABC):
         self._handles: list[Any]
         # What has no place in this training: frozen when it began.
         self._untrained: list[Parameter] = []
+        self._dtypes: dict[Parameter, torch.dtype] = {}
 
     def _hook(self, parameters: Sequence[Parameter]) -> None:
         """Hook the passes; ``parameters``: the trained ones."""
         model, known = self.model, set(parameters)
         self._readers = Readers(model, parameters, self._module_reads)
         self._untrained = [p for p in self._names if p not in known]
+        self._dtypes = {p: p.dtype for p in parameters}
         self._handles = [
             model.register_forward_pre_hook(Hook(self._enter_forward, always=True), prepend=True),
             model.register_forward_hook(Hook(self._leave_forward, always=True), always_call=True),
@@ -63,6 +68,12 @@ class Passes(ABC):
 
     def _refuse_untrained(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuse to step what this training does not know: ranks would drift apart without a word."""
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            if p.dtype is not self._dtypes.get(p, p.dtype):
+                raise HocketError(
+                    f"'{self._names[p]}' is {p.dtype} and was {self._dtypes[p]} when hocket.distribute was"
+                    " called: nobody sums up its gradients any more; convert the model before that"
+                )
         thawed = {p for p in self._untrained if p.requires_grad and p.grad is not None}
         for group in optimizer.param_groups if thawed else ():
             for p in thawed.intersection(group["params"]):
@@ -153,6 +164,7 @@ class Passes(ABC):
     def _forward_ended(self, output: object) -> None:
         """The outermost forward pass has returned ``output``."""
         self.recorder.forward_ended()
+        self._expecting |= self._wanted
         if self._synchronising:
             for tensor in tree_iter(output):
                 # A parameter that is among the outputs would keep the hook of every step.

@@ -19,6 +19,7 @@ from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, Groups, TransferError
 from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
+from hocket.runtime.held import is_held
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.watch import Watch
@@ -55,6 +56,7 @@ class Rounds:
         self._watch = watch
         self._scale = 1.0 / groups.transfers.size
         self._sent: set[Bucket] = set()
+        self._held: dict[Bucket, None] = {}
         self.thread = threading.get_ident()
 
     def enforce(self, layout: Layout) -> None:
@@ -97,9 +99,13 @@ class Rounds:
             bucket for bucket in self._layout.buckets if bucket not in self._sent and self._complete(bucket)
         ]
         for bucket in self._sent:
-            for p, stand_in in zip(bucket.parameters, bucket.stand_ins, strict=True):
-                if p.grad is not None:
-                    p.grad = stand_in
+            for index, (p, stand_in) in enumerate(zip(bucket.parameters, bucket.stand_ins, strict=True)):
+                if p.grad is None:
+                    continue
+                bucket.own[index] = p.grad.arrived if isinstance(p.grad, PendingGradient) else p.grad
+                p.grad = stand_in
+                if is_held(bucket.own[index]):
+                    self._held[bucket] = None
         self._sent.clear()
         return unused
 
@@ -112,6 +118,14 @@ class Rounds:
             for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
                 if p.grad is None and used:
                     p.grad = view.clone()
+
+    def settle_held(self) -> None:
+        """Settle buckets whose gradients somebody holds by another name: they are to change there, too."""
+        if self._held:
+            self.barriers["gradients whose memory the script holds by other names"] = None
+        for bucket in self._held:
+            self.settle(bucket)
+        self._held.clear()
 
     def _place(self, p: Parameter) -> tuple[Bucket, int]:
         assert self._layout is not None
@@ -184,6 +198,11 @@ class Rounds:
             self._wait(bucket)
             if bucket.state is not State.SENT:
                 return  # a signal's handler looked at it meanwhile
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext():
+            self._end(bucket)
+
+    def _end(self, bucket: Bucket) -> None:
+        """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
         bucket.state = State.IDLE
         del self.unsettled[bucket]
         for p in bucket.parameters:
@@ -202,11 +221,13 @@ class Rounds:
 
     def _kept(self, bucket: Bucket, index: int) -> torch.Tensor | None:
         """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
-        p, stand_in = bucket.parameters[index], bucket.stand_ins[index]
+        p, stand_in, own = bucket.parameters[index], bucket.stand_ins[index], bucket.own.pop(index, None)
         # Its place here, the name in this function, the argument of the question; more is somebody else's.
         if p.grad is not stand_in and sys.getrefcount(stand_in) <= 3:
             return p.grad
-        stand_in.arrived = bucket.views[index].clone()
+        # The very tensor that it was, as with DistributedDataParallel, unless it has a history to keep.
+        view = bucket.views[index]
+        stand_in.arrived = view.clone() if own is None or own.requires_grad else own.copy_(view)
         bucket.stand_ins[index] = self._stand_in(bucket, index)
         return stand_in.arrived if p.grad is stand_in else p.grad
 

@@ -18,6 +18,7 @@ from hocket.errors import HocketError
 from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
+from hocket.runtime.held import shares_memory
 from hocket.runtime.optimizers import Deferred
 from hocket.runtime.passes import Passes
 from hocket.runtime.reads import compiled_by_user
@@ -122,7 +123,11 @@ class Training(Passes):
             blind = self._blind and not self._blind.isdisjoint(bucket.parameters)
             if blind:
                 self.rounds.barriers["parameters that a user compiled, or of classes of their own"] = None
-            if barrier or blind or not bucket.untouched:
+            # Those that still wait were looked at when they began to.
+            held = any(type(p) is torch.nn.Parameter and shares_memory(p) for p in bucket.parameters)
+            if held:
+                self.rounds.barriers["parameters whose memory the script holds by other names"] = None
+            if barrier or blind or held or not bucket.untouched:
                 self.rounds.settle(bucket)
             else:
                 travelling.append(bucket)
@@ -168,7 +173,7 @@ class Training(Passes):
             with self.rounds.blamed():
                 self.between_steps()
             self.recorder.resume()
-        self._synchronising = self._wanted
+        self._synchronising = self._wanted or self._expecting
         self.rounds.settle_all(only_backward=True)
         if self.buffers is not None and (self.learning or self.buffers.changing):
             with self.rounds.blamed():
@@ -186,7 +191,7 @@ class Training(Passes):
 
     def _forward_ended(self, output: object) -> None:
         super()._forward_ended(output)
-        if self._synchronising and self.buffers is not None:
+        if self._wanted and self.buffers is not None:
             if self.learning:
                 self._values_before = self.buffers.values()
             elif not self.late_buffers:
@@ -255,7 +260,7 @@ class Training(Passes):
             )
 
     def _finish_round(self) -> None:
-        self._round_open = self._callback_queued = self._in_step = False
+        self._round_open = self._callback_queued = self._in_step = self._expecting = False
         self._fired.clear()
         self.steps += 1
         self.watch.steps = self.steps
@@ -269,6 +274,7 @@ class Training(Passes):
                 self.buffers.send()
         self.recorder.backward_ended()
         self.rounds.settle_unused(unused)
+        self.rounds.settle_held()
 
 
 def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.multiprocess.held_cases import CASES as HELD_CASES
 from tests.multiprocess.launch import run
 from tests.multiprocess.odd_cases import CASES as ODD_CASES
 from tests.multiprocess.optimizer_cases import OPTIMIZERS
@@ -86,6 +87,16 @@ def of_odd_cases() -> list[dict[str, list[str]]]:
 @pytest.mark.parametrize("name", [case.__name__ for case in ODD_CASES + SCRIPT_CASES])
 def test_what_scripts_do_beside_the_loop_is_bitwise_the_same(of_odd_cases: Any, name: str) -> None:
     assert [found[name] for found in of_odd_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_held_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.held_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in HELD_CASES])
+def test_what_is_held_by_other_names_is_bitwise_the_same(of_held_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_held_cases] == [[], []]
 
 
 def test_one_process_trains_as_without_us() -> None:
