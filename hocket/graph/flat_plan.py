@@ -70,7 +70,7 @@ def flatten(plan: Plan, graph: StepGraph) -> FlatPlan:
     return FlatPlan(
         architecture=plan.architecture,
         barrier=plan.barrier,
-        pulls=_transfers(plan.pulls, index),
+        pulls=_transfers(plan.pulls if plan.architecture == "ps" else (), index),
         gradients=_transfers(gradients, index),
         listed=listed,
         rank=rank,

@@ -11,7 +11,7 @@ import numpy as np
 
 from hocket.errors import FormatError
 from hocket.graph.csr import Csr, find_cycle, topological_order
-from hocket.graph.plan import Plan
+from hocket.graph.plan import Plan, Pull, Push, Reduction
 from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 
 Refuse = Callable[[str, str], NoReturn]
@@ -192,6 +192,7 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
                 refuse(f"reductions[{i}].chunks", f"{reduction.chunks} is more than {MOST_CHUNKS}; cut less")
         if plan.barrier != "step":
             refuse("barrier", f"'{plan.barrier}' is for parameter servers; all-reduce has windows instead")
+    _check_names_of_others(plan, every, refuse)
     if plan.compute_order is not None:
         _check_compute_order(plan.compute_order, graph, refuse)
 
@@ -217,6 +218,17 @@ def _covers(
         )
 
 
+def _check_names_of_others(plan: Plan, known: dict[str, None], refuse: Refuse) -> None:
+    """What the other architecture would send is not used, but has to be of the step, too."""
+    servers: dict[str, Sequence[Pull | Push | Reduction]] = {"pulls": plan.pulls, "pushes": plan.pushes}
+    unused = {"reductions": plan.reductions} if plan.architecture == "ps" else servers
+    for field, batches in unused.items():
+        for i, batch in enumerate(batches):
+            for name in batch.parameters:
+                if name not in known:
+                    refuse(f"{field}[{i}].parameters", f"'{name}' names no parameter of the step")
+
+
 def _check_slices(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
     """A slice belongs to one parameter, is not empty, and is pulled as it was pushed."""
     sizes = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
@@ -229,6 +241,8 @@ def _check_slices(plan: Plan, graph: StepGraph, refuse: Refuse) -> None:
         if pull.chunks > most:
             refuse(f"pulls[{i}].chunks", f"{pull.chunks} slices of '{name}'; it takes at most {most}")
     for i, push in enumerate(plan.pushes):
+        if push.chunks > 1 and len(push.parameters) > 1:
+            refuse(f"pushes[{i}].chunks", f"{push.chunks} slices of a batch; slice a parameter that is alone")
         for name in push.parameters:
             if push.chunks != pulled.get(name, 1):
                 rule = f"'{name}' is pushed in {push.chunks} and pulled in {pulled.get(name, 1)} slices"

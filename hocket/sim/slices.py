@@ -30,6 +30,10 @@ Pieces = dict[str, tuple[str, ...]]
 
 def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
     """The step and plan in which every slice of ``plan`` is a parameter; the same where nothing is cut."""
+    if plan.architecture == "ps":  # what the other one would send has no part in it
+        plan = msgspec.structs.replace(plan, reductions=())
+    else:
+        plan = msgspec.structs.replace(plan, pulls=(), pushes=())
     chunks = np.ones(graph.num_parameters, np.int64)
     index = {name: i for i, name in enumerate(graph.parameter_names)}
     for pull in plan.pulls:

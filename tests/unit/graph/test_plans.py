@@ -10,6 +10,8 @@ import pytest
 
 from hocket.errors import FormatError
 from hocket.graph import Plan, Predicted, Pull, Push, Reduction, check_plan, load_plan, save_plan
+from hocket.network import Network
+from hocket.sim import simulate
 from tests.strategies import operation, parameter, step
 
 HEAD = (
@@ -92,6 +94,25 @@ def test_a_plan_reads_back_equal(tmp_path: Path) -> None:
         ),
         (
             {
+                "pulls": tuple(Pull(parameters=(name,), priority=0, chunks=2) for name in "ab"),
+                "pushes": (Push(parameters=("b", "a"), chunks=2),),
+            },
+            "pushes[0].chunks: 2 slices of a batch",
+        ),
+        (
+            {"reductions": (Reduction(parameters=("a", "nope")),)},
+            "reductions[0].parameters: 'nope' names no parameter of the step",
+        ),
+        (
+            {
+                "architecture": "allreduce",
+                "reductions": (Reduction(parameters=("a", "b")),),
+                "pulls": (Pull(parameters=("nope",), priority=0),),
+            },
+            "pulls[0].parameters: 'nope' names no parameter of the step",
+        ),
+        (
+            {
                 "architecture": "allreduce",
                 "barrier": "parameter",
                 "reductions": (Reduction(parameters=("a", "b")),),
@@ -112,6 +133,22 @@ def test_a_plan_that_cannot_run_is_refused(change: dict[str, Any], message: str)
         check_plan(msgspec.structs.replace(PLAN, **change), GRAPH, "plan.json")
     assert str(caught.value).startswith("plan.json: ")
     assert message in str(caught.value)
+
+
+def test_what_the_other_architecture_would_send_changes_nothing() -> None:
+    network = Network(bandwidth_bps=1e9, num_workers=2)
+    sliced = tuple(Pull(parameters=(name,), priority=0, chunks=2) for name in "ab")
+    reductions = (Reduction(parameters=("a", "b")),)
+    for own in (PLAN, msgspec.structs.replace(PLAN, architecture="allreduce", reductions=reductions)):
+        if own.architecture == "ps":
+            slices = tuple(Reduction(parameters=("a",), slice=(k, k + 1, 2)) for k in range(2))
+            plain, stray = own, msgspec.structs.replace(own, reductions=slices)
+        else:
+            plain = msgspec.structs.replace(own, pulls=(), pushes=())
+            stray = msgspec.structs.replace(own, pulls=sliced)
+        check_plan(stray, GRAPH)
+        expected, found = (simulate(GRAPH, plan, network).row for plan in (plain, stray))
+        assert msgspec.structs.replace(found, wall_s=expected.wall_s) == expected
 
 
 @pytest.mark.parametrize(
