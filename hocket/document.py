@@ -65,12 +65,16 @@ def _content(path: str | Path) -> bytes:
 
 def _unzstd(data: bytes, source: str) -> Iterator[bytes]:
     """What a zstd file holds, in pieces of at most 32 KiB for each of its bytes."""
-    frame, at = zstandard.ZstdDecompressor().decompressobj(), 0
-    while at < len(data) and not frame.eof:
-        yield frame.decompress(data[at : at + _ZSTD_BYTES])
-        at += _ZSTD_BYTES
-    if not frame.eof or frame.unused_data or at < len(data):
-        raise FormatError(source, "", "is not one whole zstd frame: cut, or with more behind it")
+    ended, at = False, 0
+    while at < len(data):  # frame by frame, as parallel compressors write them
+        frame, ended = zstandard.ZstdDecompressor().decompressobj(), False
+        while at < len(data) and not ended:
+            piece = data[at : at + _ZSTD_BYTES]
+            yield frame.decompress(piece)
+            at += len(piece) - len(frame.unused_data)
+            ended = frame.eof
+    if not ended:
+        raise FormatError(source, "", "is not a whole zstd file: it is cut")
 
 
 def _limited(parts: Iterable[bytes], source: str) -> bytes:

@@ -81,9 +81,10 @@ def network_of(
 
 def _seconds_per_byte(text: str) -> float:
     try:
-        return float(text)
-    except ValueError:
-        raise HocketError(f"'{text}' is not a number of seconds per byte; give e.g. 1e-10") from None
+        return parse_duration(text.removesuffix("/B"))
+    except HocketError:
+        rule = "is not a number of seconds per byte; give e.g. 1e-10 or 0.1ns/B"
+        raise HocketError(f"'{text}' {rule}") from None
 
 
 def window_bytes(window: str | None) -> float | None:

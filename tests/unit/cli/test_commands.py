@@ -237,6 +237,7 @@ def test_version_and_help() -> None:
         (["plan", BRANCHES, "--policy", "ddp", "--barrier", "step"], "has none to choose"),
         (["plan", BRANCHES, "--policy", "tac", "--pattern", "ring"], "all-reduce"),
         (["plan", BRANCHES, "--policy", "ddp", "--parse-alpha", "fast"], "seconds per byte"),
+        (["plan", BRANCHES, "--policy", "ddp", "--parse-alpha", "1MB"], "seconds per byte"),
         (["plan", BRANCHES, "--policy", "ddp", "--pattern", "star"], "'--pattern'"),
         (["plan", BRANCHES, "--policy", "search", "--budget", "0s"], "budget of 0.0 s is not between"),
         (["plan", BRANCHES, "--policy", "exact", "--barrier", "parameter"], "barrier per step"),

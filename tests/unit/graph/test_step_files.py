@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from hocket.errors import FormatError, HocketError
 from hocket.graph import load_step, save_step
@@ -204,6 +205,20 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     for name in ("binary.json", "not.json.zst", "cut.json.zst", "missing.json", "."):
         with pytest.raises(FormatError, match=r"is not|cannot be read"):
             load_step(tmp_path / name)
+
+
+def test_a_zstd_file_may_be_of_several_frames(tmp_path: Path) -> None:
+    text = json.dumps(VALID).encode()
+    skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"  # RFC 8878, 3.1.2
+    halves = [zstandard.ZstdCompressor().compress(part) for part in (text[:30], text[30:])]
+    path = tmp_path / "frames.json.zst"
+    for frames in (halves, [skipped, *halves], [halves[0], skipped, halves[1], skipped]):
+        path.write_bytes(b"".join(frames))
+        assert load_step(path).num_operations == load_step(write(tmp_path, VALID)).num_operations
+    for damaged in (b"".join(halves) + b"more", b"".join(halves)[:-5], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match="zstd"):
+            load_step(path)
 
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
