@@ -114,6 +114,7 @@ def simulate(
     levels = _run(state, rules, clock, log)
     return _outcome(
         state,
+        np.array([job.arrival_s for job in jobs.jobs]),
         cluster,
         tick_s,
         placement=placement,
@@ -148,7 +149,9 @@ def _run(state: State, rules: Rules, clock: clocks.Clock, log: Log) -> Ints:
     return np.concatenate(written)
 
 
-def _outcome(state: State, cluster: Cluster, tick_s: float, *, began: float, **described: Any) -> ClusterRun:
+def _outcome(
+    state: State, arrival_s: Floats, cluster: Cluster, tick_s: float, *, began: float, **described: Any
+) -> ClusterRun:
     rows: Records = state.jobs
     computing = rows["iterations"] * (rows["forward"] + rows["backward"])
     busy_s = float((computing * rows["gpus"]).sum()) * tick_s
@@ -159,8 +162,9 @@ def _outcome(state: State, cluster: Cluster, tick_s: float, *, began: float, **d
         for first, num in zip(rows["first_worker"].tolist(), rows["gpus"].tolist(), strict=True)
     ]
     return ClusterRun(
-        arrival_s=rows["arrival"] * tick_s,
-        start_s=rows["started"] * tick_s,
+        arrival_s=arrival_s,
+        # Who starts at once starts when it arrives, which its tick may be just before.
+        start_s=np.where(rows["started"] == rows["arrival"], arrival_s, rows["started"] * tick_s),
         finish_s=rows["finished"] * tick_s,
         gpus=tuple(places),
         queueing_s=(rows["started"] - rows["arrival"]) * tick_s,

@@ -51,6 +51,13 @@ def run(
     return simulate(JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=record)
 
 
+def test_jobs_arrive_when_their_file_says() -> None:
+    arrivals = [0.1, 0.3, 1.2345678901234567, 7.7, 1234.567]
+    ran = run(*(job(f"j{k}", arrival_s=arrival) for k, arrival in enumerate(arrivals)), servers=5)
+    assert ran.arrival_s.tolist() == arrivals
+    assert ran.start_s.tolist() == arrivals, "there is a GPU for each"
+
+
 def test_a_job_alone_takes_its_iterations() -> None:
     alone = run(job("a", iterations=1000, arrival_s=5.0))
     assert alone.finish_s[0] == 3005.0
