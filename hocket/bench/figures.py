@@ -52,12 +52,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One model at one batch size; medians, in seconds a step.
 
-    ``compute_s`` (C): alone; ``busy_s``: while the network is busy; ``network_s`` (N): the all-reduces
-    alone. ``rho`` = N / C busy. ``cycle_s``: the simulator's bound for a step of this ``busy_s`` and N, which
-    knows what waits for what from one step to the next. ``bound_s``: the largest of the three, and ``limit``
-    which one. Where ``rho`` is less than 1 the network is busy during a part of a step only and slows it less
-    than ``busy_s`` has it: ``bound_s`` is then a reference, slightly above the true limit. ``plan``:
-    hocket's, by its policy; ``simulated_s``: the step that the simulator expects of it.
+    ``compute_s`` (C): alone; ``busy_s``: while the network is busy, on the slowest rank; ``lockstep_s``:
+    the same if each step had waited for the rank that was slowest in it, as steps of synchronous training
+    do, which is more where now one rank is disturbed and now another; ``network_s`` (N): the all-reduces
+    alone. ``rho`` = N / C busy. ``cycle_s``: the simulator's bound for a step of this ``busy_s`` and N,
+    which knows what waits for what from one step to the next. ``bound_s``: the largest of the three, and
+    ``limit`` which one. Where ``rho`` is less than 1 the network is busy during a part of a step only and
+    slows it less than ``busy_s`` has it: ``bound_s`` is then a reference, slightly above the true limit.
+    ``plan``: hocket's, by its policy; ``simulated_s``: the step that the simulator expects of it.
     """
 
     model: str
@@ -67,6 +69,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int
     compute_s: float
     busy_s: float
+    lockstep_s: float
     network_s: float
     cycle_s: float
     bound_s: float
@@ -111,6 +114,7 @@ def cell_of(measured: Measured) -> Cell:
         gradient_bytes=measured.gradient_bytes,
         compute_s=typical_s[COMPUTE],
         busy_s=busy_s,
+        lockstep_s=median(measured.lockstep_s),
         network_s=network_s,
         cycle_s=measured.cycle_s,
         bound_s=bound_s,

@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -85,10 +86,14 @@ def _serve(request: Request, folder: Path) -> None:
 
 
 class _Block(NamedTuple):
-    """What a step of a block took, and the share of processor time that other machines had of this one."""
+    """What a step of a block took, and the share of processor time that other machines had of this one.
+
+    ``lockstep_s``: what it would have taken if each had waited for the slowest rank's, as far as they do not.
+    """
 
     step_s: float
     stolen: float
+    lockstep_s: float
 
 
 class _Rank:
@@ -117,7 +122,8 @@ class _Rank:
 
             def busy_s(batch_size: int) -> float:
                 alone = Copy(load(model, batch_size, request.seed))
-                busy = Variant(name=BUSY, run=alone.train, around=partial(traffic, group, request.timeout_s))
+                around = partial(traffic, group, request.timeout_s)
+                busy = Variant(name=BUSY, run=alone.train, around=around, alone=True)
                 return self._timed(busy, _SIZING_STEPS).step_s
 
             network = Variant(name=NETWORK, run=all_reduce(size_bytes, group))
@@ -149,6 +155,7 @@ class _Rank:
             gradient_bytes=gradient_bytes(setup.model),
             steps_s=steps_s,
             stolen={name: [block.stolen for block in timed] for name, timed in blocks.items()},
+            lockstep_s=[block.lockstep_s for block in blocks[BUSY]],
             plan=known[1].policy,
             cycle_s=critical_cycle_s(*known, compute_s=busy_s, network_s=network_s),
             simulated_s=simulated_s(*known),
@@ -162,8 +169,8 @@ class _Rank:
         alone = Copy(setup)
         busy = partial(traffic, group(), request.timeout_s)
         variants = [
-            Variant(name=COMPUTE, run=alone.train),
-            Variant(name=BUSY, run=alone.train, around=busy),
+            Variant(name=COMPUTE, run=alone.train, alone=True),
+            Variant(name=BUSY, run=alone.train, around=busy, alone=True),
             Variant(name=NETWORK, run=all_reduce(gradient_bytes(setup.model), group())),
             *(Variant(name=ddp_name(mb), run=ddp(setup, mb, group())) for mb in BUCKETS_MB),
         ]
@@ -215,19 +222,23 @@ class _Rank:
         with variant.around():
             dist.barrier()
             variant.run(_LEAD_STEPS)
-            stolen_before_s, start_s = stolen_s(), time.perf_counter()
-            variant.run(steps)
-            block_s = time.perf_counter() - start_s
+            stolen_before_s, moments_s = stolen_s(), [time.perf_counter()]
+            for part in [1] * steps if variant.alone else [steps]:
+                variant.run(part)
+                moments_s.append(time.perf_counter())
+            block_s = moments_s[-1] - moments_s[0]
             stolen = (stolen_s() - stolen_before_s) / block_s
             variant.finish()
             # All ranks have ended their blocks before any of them leaves what is around them.
-            slowest_s, stolen, passed_s = self._most(block_s, stolen, time.monotonic() - self._started_s)
+            slowest_s, stolen, passed_s, *parts_s = self._most(
+                *(block_s, stolen, time.monotonic() - self._started_s), *np.diff(moments_s)
+            )
         if passed_s > self._request.timeout_s:
             raise HocketError(
                 f"timing took longer than {self._request.timeout_s:g} s; raise --timeout, or ask for fewer"
                 " models, rhos, steps or blocks"
             )
-        return _Block(slowest_s / steps, stolen)
+        return _Block(slowest_s / steps, stolen, sum(parts_s) / steps)
 
     def _most(self, *values: float) -> list[float]:
         """The largest of each value over all ranks."""

@@ -39,7 +39,8 @@ def cell_heading(cell: Cell) -> str:
     return (
         f"{cell.model}, {cell.gradient_bytes / 1e6:.1f} MB, batch {cell.batch_size}:"
         f" rho {cell.rho:.2f}{asked}\n"
-        f"C {cell.compute_s:.4g} s, C busy {cell.busy_s:.4g} s, N {cell.network_s:.4g} s,"
+        f"C {cell.compute_s:.4g} s, C busy {cell.busy_s:.4g} s ({cell.lockstep_s:.4g} s in lockstep),"
+        f" N {cell.network_s:.4g} s,"
         f" critical cycle {cell.cycle_s:.4g} s; bound {cell.bound_s:.4g} s by {_LIMITS[cell.limit]};"
         f" {cell.plan} simulated {cell.simulated_s:.4g} s"
     )

@@ -44,7 +44,7 @@ class Variant:
 
     ``run``: do so many steps; ``finish``: wait for what they have begun; ``around``: what is the case while
     they run, timed neither at its start nor at its end; ``end``: leave nothing running, once every rank has
-    finished.
+    finished. ``alone``: no step waits for another rank, or goes on into the next one.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Variant:
     finish: Callable[[], None] = lambda: None
     around: Around = nullcontext
     end: Callable[[], None] = lambda: None
+    alone: bool = False
 
 
 class Copy:

@@ -48,6 +48,7 @@ def measured(**changes: object) -> Measured:
         gradient_bytes=38_000_000,
         steps_s=STEPS_S,
         stolen=STOLEN,
+        lockstep_s=[1.3, 1.4, 1.1],
         plan="caramel",
         cycle_s=2.1,
         simulated_s=2.2,
@@ -118,6 +119,7 @@ def test_the_largest_of_three_is_the_bound(changes: dict[str, object], limit: st
     assert (cell.limit, cell.bound_s) == (limit, bound_s)
     assert cell.row(HOCKET).over_bound == pytest.approx(2.5 / bound_s)
     assert (cell.compute_s, cell.network_s, cell.rho) == (1.0, 2.1, 2.1 / cell.busy_s)
+    assert cell.lockstep_s == 1.3
 
 
 def cells() -> list[Cell]:
@@ -140,7 +142,8 @@ def test_a_cell_is_a_table_for_people() -> None:
     first, second = cells()
     assert cell_heading(first).splitlines() == [
         "cnn, 38.0 MB, batch 24: rho 1.91 (asked for 2)",
-        "C 1 s, C busy 1.1 s, N 2.1 s, critical cycle 2.1 s; bound 2.1 s by N; caramel simulated 2.2 s",
+        "C 1 s, C busy 1.1 s (1.3 s in lockstep), N 2.1 s, critical cycle 2.1 s; bound 2.1 s by N;"
+        " caramel simulated 2.2 s",
     ]
     assert cell_heading(second).startswith("gpt, 38.0 MB, batch 24: rho 1.91\n")
     printed = io.StringIO()

@@ -101,6 +101,8 @@ def check(document: dict[str, Any], model: str) -> None:
         assert len(row["rounds_s"]) == 3
         assert 0 < row["step_s"]["low"] <= row["step_s"]["median"] <= row["step_s"]["high"]
         assert (row["speedup"] is None) == (row["variant"] in (COMPUTE, BUSY, NETWORK))
+    # Of steps that all took as long as on the slowest rank; which rank that is may change.
+    assert cell["lockstep_s"] >= cell["busy_s"] * (1 - 2e-6)
     assert cell["bound_s"] == pytest.approx(max(cell["busy_s"], cell["network_s"], cell["cycle_s"]), rel=2e-6)
     assert document["summary"]["least_speedup"] > 0
 
