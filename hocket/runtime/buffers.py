@@ -129,4 +129,5 @@ def _value(place: _Place) -> torch.Tensor:
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
     """``value`` as bytes, of which NaN's are equal to themselves."""
-    return value.detach().reshape(-1).view(torch.uint8)
+    whole = value.detach().resolve_conj().resolve_neg().reshape(-1)
+    return whole.contiguous().view(torch.uint8)  # one of strides is a view of them still

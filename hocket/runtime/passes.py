@@ -38,9 +38,6 @@ class Passes(ABC):
         self._traced = compiled_by_user(model)
         self._synchronising = self._wanted = True
         self._in_step = self._callback_queued = False
-        # A forward pass whose gradients travel has been since the last round: then passes under no_sync
-        # beside it leave that as it is, as with DistributedDataParallel.
-        self._expecting = False
         self._depth = 0
         self._transformed = False
         self._fired: Counter[Parameter] = Counter()
@@ -164,7 +161,6 @@ class Passes(ABC):
     def _forward_ended(self, output: object) -> None:
         """The outermost forward pass has returned ``output``."""
         self.recorder.forward_ended()
-        self._expecting |= self._wanted
         if self._synchronising:
             for tensor in tree_iter(output):
                 # A parameter that is among the outputs would keep the hook of every step.

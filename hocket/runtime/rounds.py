@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, Groups, TransferError
 from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
-from hocket.runtime.held import is_held
+from hocket.runtime.held import is_referenced, shares_memory
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.watch import Watch
@@ -104,7 +103,7 @@ class Rounds:
                     continue
                 bucket.own[index] = p.grad.arrived if isinstance(p.grad, PendingGradient) else p.grad
                 p.grad = stand_in
-                if is_held(bucket.own[index]):
+                if is_referenced(bucket.own, index) or shares_memory(bucket.own[index]):
                     self._held[bucket] = None
         self._sent.clear()
         return unused
@@ -221,10 +220,10 @@ class Rounds:
 
     def _kept(self, bucket: Bucket, index: int) -> torch.Tensor | None:
         """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
-        p, stand_in, own = bucket.parameters[index], bucket.stand_ins[index], bucket.own.pop(index, None)
-        # Its place here, the name in this function, the argument of the question; more is somebody else's.
-        if p.grad is not stand_in and sys.getrefcount(stand_in) <= 3:
+        p, own = bucket.parameters[index], bucket.own.pop(index, None)
+        if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
             return p.grad
+        stand_in = bucket.stand_ins[index]
         # The very tensor that it was, as with DistributedDataParallel, unless it has a history to keep.
         view = bucket.views[index]
         stand_in.arrived = view.clone() if own is None or own.requires_grad else own.copy_(view)

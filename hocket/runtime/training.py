@@ -63,6 +63,10 @@ class Training(Passes):
         self.late_buffers = self.changed_buffers = False
         self.wanted_order: Sequence[Parameter] | None = None
         self._round_open = False
+        # A forward pass whose gradients travel has been since the last round: then passes under no_sync
+        # beside it leave that as it is, as with DistributedDataParallel.
+        self._expecting = False
+        self._last_wanted = True
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         self._values_before: list[torch.Tensor] = []
         # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
@@ -126,7 +130,8 @@ class Training(Passes):
             # Those that still wait were looked at when they began to.
             held = any(type(p) is torch.nn.Parameter and shares_memory(p) for p in bucket.parameters)
             if held:
-                self.rounds.barriers["parameters whose memory the script holds by other names"] = None
+                why = "parameters whose memory the script, or a graph it keeps, holds by other names"
+                self.rounds.barriers[why] = None
             if barrier or blind or held or not bucket.untouched:
                 self.rounds.settle(bucket)
             else:
@@ -173,6 +178,7 @@ class Training(Passes):
             with self.rounds.blamed():
                 self.between_steps()
             self.recorder.resume()
+        self._last_wanted = self._wanted
         self._synchronising = self._wanted or self._expecting
         self.rounds.settle_all(only_backward=True)
         if self.buffers is not None and (self.learning or self.buffers.changing):
@@ -191,10 +197,11 @@ class Training(Passes):
 
     def _forward_ended(self, output: object) -> None:
         super()._forward_ended(output)
-        if self._wanted and self.buffers is not None:
+        self._expecting |= self._wanted and output is not None  # there is none where it raised
+        if self.buffers is not None:
             if self.learning:
                 self._values_before = self.buffers.values()
-            elif not self.late_buffers:
+            elif self._wanted and not self.late_buffers:
                 self.buffers.send()
 
     def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
@@ -261,6 +268,7 @@ class Training(Passes):
 
     def _finish_round(self) -> None:
         self._round_open = self._callback_queued = self._in_step = self._expecting = False
+        self._synchronising = self._last_wanted
         self._fired.clear()
         self.steps += 1
         self.watch.steps = self.steps

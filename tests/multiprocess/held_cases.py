@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from hocket.errors import HocketError
 from tests.multiprocess.odd_cases import STEPS, Layers, Statistics, adam, batch, loop, plain
 from tests.multiprocess.twins import Twins, differing
 
-HELD = "whose memory the script holds by other names"
+HELD = "holds by other names"
 
 
 def gradients_in_one_tensor(rank: int) -> list[str]:
@@ -94,6 +95,78 @@ def a_pass_without_sync_in_between(rank: int) -> list[str]:
     return twins.differences()
 
 
+class Counting(Layers):
+    """With a buffer that each forward pass moves, by what differs from rank to rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("strided", torch.arange(8.0)[::2])
+        self.register_buffer("conjugate", torch.ones(2, dtype=torch.complex64).conj())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.add_(x.detach().abs().mean())
+        return super().forward(x)
+
+
+def buffers_beside_a_pass_without_sync(rank: int) -> list[str]:
+    twins = Twins(Counting, adam)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, no_sync in twins.each():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            with no_sync():
+                other = model(-x).square().mean()
+            (loss + other).backward()
+            optimizer.step()
+            plain(model).conjugate.mul_(1.5)
+    return twins.differences()
+
+
+def a_pass_without_sync_goes_back_later(rank: int) -> list[str]:
+    """Its gradients are this rank's own, and travel with the next ones."""
+    twins = Twins(Layers, adam)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, no_sync in twins.each():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            with no_sync():
+                other = model(-x).square().mean()
+            loss.backward()
+            other.backward()
+            if step % 2:
+                functional.cross_entropy(model(2 * x), y).backward()
+            optimizer.step()
+    return twins.differences()
+
+
+class Choosy(Layers):
+    """Refuses what is too large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = super().forward(x)
+        if x.abs().max() > 50:
+            raise ValueError("too large")
+        return found
+
+
+def a_pass_that_raised(rank: int) -> list[str]:
+    twins = Twins(Choosy, adam)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for model, optimizer, no_sync in twins.each():
+            optimizer.zero_grad()
+            with contextlib.suppress(ValueError):
+                model(100 * x)
+            with no_sync():
+                functional.cross_entropy(model(-x), y).backward()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return twins.differences()
+
+
 def hooks_of_users_on_compiled_steps(rank: int) -> list[str]:
     twins = Twins(Layers, adam, compile=True)
 
@@ -157,7 +230,8 @@ def a_model_of_another_type(_: int) -> list[str]:
 
 CASES = (
     gradients_in_one_tensor, gradients_in_a_list, parameters_in_a_kept_state, ordinary_loops_hold_none,
-    a_pass_without_sync_in_between, hooks_of_users_on_compiled_steps, gradients_kept_over_inference_mode,
+    a_pass_without_sync_in_between, buffers_beside_a_pass_without_sync, a_pass_without_sync_goes_back_later,
+    a_pass_that_raised, hooks_of_users_on_compiled_steps, gradients_kept_over_inference_mode,
     buffers_written_by_their_data, buffers_that_change_shape, a_model_of_another_type,
 )  # fmt: skip
 

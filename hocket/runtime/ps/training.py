@@ -119,7 +119,7 @@ class ServedTraining(Passes):
                 self._in_step = True
                 self.recorder.begin_step()
                 self.recorder.resume()
-            self._synchronising = self._wanted or self._expecting
+            self._synchronising = self._wanted
             if self._learning:
                 self._note_reads()
         self._receive_buffers()
@@ -190,7 +190,7 @@ class ServedTraining(Passes):
         self._fired.clear()
         if self._complete:
             self._reasons[_TWICE] = None
-        self._complete, self._in_step, self._expecting = True, False, False
+        self._complete, self._in_step = True, False
         if self.late:
             self._marks = {p: self._mark(p) for p in self._parameters}
             if self._learning:
