@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +17,13 @@ from tests.multiprocess.twins import Twins, differing
 HELD = "holds by other names"
 
 
+def steps_of(rank: int, twins: Twins) -> Iterator[tuple[int, Any, nn.Module, Any, Any]]:
+    """Each step's number and batch, for both models in turn: with its optimizer, and its no_sync."""
+    for step in range(STEPS):
+        for model, optimizer, no_sync in twins.each():
+            yield step, batch(rank, step), model, optimizer, no_sync
+
+
 def gradients_in_one_tensor(rank: int) -> list[str]:
     """Which is zeroed, looked at and scaled in their stead, also when the step has begun to wait."""
     twins = Twins(Layers, adam)
@@ -26,13 +34,11 @@ def gradients_in_one_tensor(rank: int) -> list[str]:
         pieces = flat.split([p.numel() for p in parameters])
         for p, piece in zip(parameters, pieces, strict=True):
             p.grad = piece.view_as(p)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, _ in twins.each():
-            flat = flats[id(model)].zero_()
-            functional.cross_entropy(model(x), y).backward()
-            flat.mul_(0.1 / flat.norm())
-            optimizer.step()
+    for _step, (x, y), model, optimizer, _ in steps_of(rank, twins):
+        flat = flats[id(model)].zero_()
+        functional.cross_entropy(model(x), y).backward()
+        flat.mul_(0.1 / flat.norm())
+        optimizer.step()
     return twins.differences() + differing("flat", *flats.values(), 0.0)
 
 
@@ -40,27 +46,23 @@ def gradients_in_a_list(rank: int) -> list[str]:
     """Which is made once and zeroed ever after."""
     twins = Twins(Layers, adam)
     lists: dict[int, list[Any]] = {}
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, _ in twins.each():
-            if step:
-                torch._foreach_zero_(lists[id(model)])
-            functional.cross_entropy(model(x), y).backward()
-            if not step:
-                lists[id(model)] = [p.grad for p in model.parameters()]
-            optimizer.step()
+    for step, (x, y), model, optimizer, _ in steps_of(rank, twins):
+        if step:
+            torch._foreach_zero_(lists[id(model)])
+        functional.cross_entropy(model(x), y).backward()
+        if not step:
+            lists[id(model)] = [p.grad for p in model.parameters()]
+        optimizer.step()
     return twins.differences()
 
 
 def ordinary_loops_hold_none(rank: int) -> list[str]:
     twins = Twins(Layers, adam)
     found = loop(rank, twins)
-    for step in range(STEPS):  # zeroed in place
-        x, y = batch(rank, step)
-        for model, optimizer, _ in twins.each():
-            optimizer.zero_grad(set_to_none=False)
-            functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
+    for _step, (x, y), model, optimizer, _ in steps_of(rank, twins):  # zeroed in place
+        optimizer.zero_grad(set_to_none=False)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
     held = [HELD] if HELD in twins.ours.hocket.explain() else []
     return found + twins.differences() + held
 
@@ -82,16 +84,14 @@ def parameters_in_a_kept_state(rank: int) -> list[str]:
 def a_pass_without_sync_in_between(rank: int) -> list[str]:
     """As penalties of perturbed inputs have it: of that pass only the input's gradient is wanted."""
     twins = Twins(Layers, adam)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, no_sync in twins.each():
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), y)
-            with no_sync():
-                moved = torch.zeros_like(x, requires_grad=True)
-                (slope,) = torch.autograd.grad(model(x + moved).square().sum(), moved)
-            (loss + (slope.sign() * x).mean()).backward()
-            optimizer.step()
+    for _step, (x, y), model, optimizer, no_sync in steps_of(rank, twins):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        with no_sync():
+            moved = torch.zeros_like(x, requires_grad=True)
+            (slope,) = torch.autograd.grad(model(x + moved).square().sum(), moved)
+        (loss + (slope.sign() * x).mean()).backward()
+        optimizer.step()
     return twins.differences()
 
 
@@ -111,34 +111,30 @@ class Counting(Layers):
 
 def buffers_beside_a_pass_without_sync(rank: int) -> list[str]:
     twins = Twins(Counting, adam)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, no_sync in twins.each():
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), y)
-            with no_sync():
-                other = model(-x).square().mean()
-            (loss + other).backward()
-            optimizer.step()
-            plain(model).conjugate.mul_(1.5)
+    for _step, (x, y), model, optimizer, no_sync in steps_of(rank, twins):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        with no_sync():
+            other = model(-x).square().mean()
+        (loss + other).backward()
+        optimizer.step()
+        plain(model).conjugate.mul_(1.5)
     return twins.differences()
 
 
 def a_pass_without_sync_goes_back_later(rank: int) -> list[str]:
     """Its gradients are this rank's own, and travel with the next ones."""
     twins = Twins(Layers, adam)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, no_sync in twins.each():
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), y)
-            with no_sync():
-                other = model(-x).square().mean()
-            loss.backward()
-            other.backward()
-            if step % 2:
-                functional.cross_entropy(model(2 * x), y).backward()
-            optimizer.step()
+    for step, (x, y), model, optimizer, no_sync in steps_of(rank, twins):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        with no_sync():
+            other = model(-x).square().mean()
+        loss.backward()
+        other.backward()
+        if step % 2:
+            functional.cross_entropy(model(2 * x), y).backward()
+        optimizer.step()
     return twins.differences()
 
 
@@ -154,16 +150,14 @@ class Choosy(Layers):
 
 def a_pass_that_raised(rank: int) -> list[str]:
     twins = Twins(Choosy, adam)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, no_sync in twins.each():
-            optimizer.zero_grad()
-            with contextlib.suppress(ValueError):
-                model(100 * x)
-            with no_sync():
-                functional.cross_entropy(model(-x), y).backward()
-            functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
+    for _step, (x, y), model, optimizer, no_sync in steps_of(rank, twins):
+        optimizer.zero_grad()
+        with contextlib.suppress(ValueError):
+            model(100 * x)
+        with no_sync():
+            functional.cross_entropy(model(-x), y).backward()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
     return twins.differences()
 
 
@@ -183,14 +177,12 @@ def hooks_of_users_on_compiled_steps(rank: int) -> list[str]:
 
 def gradients_kept_over_inference_mode(rank: int) -> list[str]:
     twins = Twins(Layers, adam)
-    for step in range(STEPS):
-        x, y = batch(rank, step)
-        for model, optimizer, _ in twins.each():
-            optimizer.zero_grad(set_to_none=step % 3 == 0)
-            functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            with torch.inference_mode():
-                model(x)
+    for step, (x, y), model, optimizer, _ in steps_of(rank, twins):
+        optimizer.zero_grad(set_to_none=step % 3 == 0)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.inference_mode():
+            model(x)
     return twins.differences()
 
 
