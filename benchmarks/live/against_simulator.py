@@ -91,7 +91,7 @@ TRIALS = {
     "replayed": Trial(
         rate_bps=250e6,
         gpus_per_server=2,
-        policies=("fifo", "srsf-1", "srsf-3", "ada-srsf", "srpt"),
+        policies=("fifo", "srsf-1", "srsf-2", "ada-srsf", "srpt"),
         job_of=replayed,
         alone=(3e6, 8e6, 14e6, 25e6),
         together=((2, 3e6), (2, 14e6), (3, 8e6), (4, 8e6)),
@@ -162,16 +162,7 @@ class Trials:
 
     def simulated(self, jobs: Sequence[Job], policy: str) -> ClusterRun:
         """What is predicted of them."""
-        cost = self.cost_under(policy)
-        cluster = Cluster(
-            num_servers=SERVERS,
-            gpus_per_server=self.trial.gpus_per_server,
-            startup_s=cost.a_s,
-            per_byte_s=cost.b_s_per_byte,
-            contention_per_byte_s=cost.eta_s_per_byte,
-        )
-        jobs = JobSet(jobs=tuple(jobs), source="jobs")
-        return simulate(jobs, cluster, placement=PLACEMENT, policy=policy, chunk_bytes=self.trial.chunk)
+        return simulated(self.trial, self.cost_under(policy), jobs, policy)
 
     def profiles(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The jobs with what they take alone beside their transfers, as their start and their computing."""
@@ -213,6 +204,19 @@ class Trials:
             averages.append(average(self.simulated(moved, policy)))
         low, high = np.quantile(averages, (0.1, 0.9)).tolist()
         return low, high
+
+
+def simulated(trial: Trial, cost: Cost, jobs: Sequence[Job], policy: str) -> ClusterRun:
+    """The jobs on the trial's cluster, where transfers cost ``cost``."""
+    cluster = Cluster(
+        num_servers=SERVERS,
+        gpus_per_server=trial.gpus_per_server,
+        startup_s=cost.a_s,
+        per_byte_s=cost.b_s_per_byte,
+        contention_per_byte_s=cost.eta_s_per_byte,
+    )
+    found = JobSet(jobs=tuple(jobs), source="jobs")
+    return simulate(found, cluster, placement=PLACEMENT, policy=policy, chunk_bytes=trial.chunk)
 
 
 def average(run: ClusterRun) -> float:

@@ -7,6 +7,7 @@ which process has gone, which has finished its training, and which is behind.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from torch.distributed import DistNetworkError
 _EVERY_S = 1.0
 _SILENT_S = 3.0
 _PATIENCE_S = 5.0
+_GLANCE_S = 0.02
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class Watch:
         self.steps = 0
         # Who made the store may serve it to all: it stays for as long as we do.
         self._served = store
+        self._serves = ranks[rank] == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer
         self._answered = 0
@@ -49,7 +52,7 @@ class Watch:
         # Waiting for others holds a connection: signs have one of their own.
         self._asking: Any = PrefixStore(prefix, store.clone())
         self._count = 0
-        self._finished = False
+        self._finished = self._finishing = False
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._sign()
@@ -57,12 +60,17 @@ class Watch:
         self._thread.start()
 
     def stop(self, finished: bool) -> None:
-        """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
-        self._finished = finished
+        """Leave a last sign; ``finished``: that this rank's training is over and that all is well.
+
+        Who serves the store waits some seconds for those who have not finished.
+        """
+        self._finishing = finished
         self._stopped.set()
         # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well. One
         # that answers late is waited for: a thread that is in torch when the interpreter ends aborts it.
         self._thread.join(timeout=_PATIENCE_S)
+        if self._finished and self._serves:
+            self._see_off()
 
     def blame(self, failure: str) -> str:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""
@@ -132,8 +140,19 @@ class Watch:
         with contextlib.suppress(DistNetworkError):
             while not self._stopped.wait(_EVERY_S):
                 self._take_turn()
-            if self._finished:
+            if self._finishing:
                 self._take_turn()
+                self._finished = True
+                self._sign()  # the very last call: who serves the store goes when it has seen this
+
+    def _see_off(self) -> None:
+        """Torch prints a trace in each process that calls a store which is gone."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            signs = self._read()
+            if signs is None or all(sign.finished for sign in signs):
+                return
+            time.sleep(_GLANCE_S)
 
     def _take_turn(self) -> None:
         """Sign and answer; what else fails is worth no more than this turn: silence would look like death."""

@@ -137,3 +137,14 @@ def many_steps(rank: int, world: int, steps: int) -> list[dict[str, int]]:
                 }
             )
     return found
+
+
+def ending_apart(rank: int, world: int) -> None:
+    """Training is over; rank 1 has something left to do, rank 0, which serves the job's store, has not."""
+    model = Plain()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer, plan="ddp")
+    model(batch(rank, 0)[0]).sum().backward()
+    optimizer.step()
+    if rank == 1:
+        time.sleep(2.5)

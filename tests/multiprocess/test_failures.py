@@ -61,6 +61,12 @@ def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told:
         assert statuses[1] == (0 if how.startswith("return") else -signal.SIGKILL)
 
 
+def test_ranks_that_end_one_after_the_other_say_nothing(tmp_path: Path) -> None:
+    ranks = Ranks(f"{CASES}:ending_apart", 2, {}, tmp_path)
+    assert ranks.wait(60) == [0, 0]
+    assert (ranks.output(0), ranks.output(1)) == ("", "")
+
+
 @pytest.mark.slow
 def test_a_long_training_keeps_its_size() -> None:
     for moments in run(f"{CASES}:many_steps", steps=1000, timeout_s=110):
