@@ -28,11 +28,13 @@ from hocket.graph.names import UniqueNames
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
 from hocket.interop.imported import Imported
 from hocket.interop.kineto_batch import batch_size_of
-from hocket.interop.kineto_file import Trace, read_trace
+from hocket.interop.kineto_events import Trace
+from hocket.interop.kineto_file import read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
 from hocket.interop.kineto_notes import gradient_notes, step_notes
-from hocket.interop.kineto_steps import Step, cut_steps, first_tensor
+from hocket.interop.kineto_steps import Step, cut_steps
+from hocket.interop.kineto_tensors import first_tensor
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 

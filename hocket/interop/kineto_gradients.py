@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 
 from hocket.graph import Phase
 from hocket.graph.names import UniqueNames
-from hocket.interop.kineto_file import ACCUMULATE, NODE_PREFIX, Host, whole
-from hocket.interop.kineto_steps import Step, Tensor, dtype_name, first_tensor, item_bytes, short_name
+from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Host, whole
+from hocket.interop.kineto_steps import Step, short_name
+from hocket.interop.kineto_tensors import Tensor, dtype_name, first_tensor, item_bytes
 
 _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 

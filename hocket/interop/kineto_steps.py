@@ -20,48 +20,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_file import (
-    ACCUMULATE,
-    NODE_PREFIX,
-    OPTIMIZER_PREFIX,
-    STEP_PREFIX,
-    Gpu,
-    Host,
-    Trace,
-    whole,
-)
+from hocket.interop.kineto_collectives import ALL_REDUCE, collective_of, in_hook, message_of
+from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace
 
 _MICRO = 1e-6
-_ALL_REDUCE = "all_reduce"
-_COLLECTIVES = {
-    re.compile(r"all_?reduce", re.IGNORECASE): _ALL_REDUCE,
-    re.compile(r"reduce_?scatter", re.IGNORECASE): "reduce_scatter",
-    re.compile(r"all_?gather", re.IGNORECASE): "all_gather",
-    re.compile(r"all_?to_?all", re.IGNORECASE): "all_to_all",
-    re.compile(r"broadcast", re.IGNORECASE): "broadcast",
-    re.compile(r"reduce", re.IGNORECASE): "reduce",
-    re.compile(r"send|recv", re.IGNORECASE): "send_recv",
-}
-_ITEM_BYTES = {
-    **{"long": 8, "long int": 8, "int64": 8},
-    **{"double": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16},
-    **{"float": 4, "int": 4, "float32": 4, "int32": 4},
-    **{"half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2, "float16": 2, "short": 2, "int16": 2},
-    **{"byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "unsigned char": 1, "signed char": 1},
-    **{"float8_e4m3fn": 1, "float8_e5m2": 1},
-}
-_DTYPES = {
-    **{"float": "float32", "double": "float64", "half": "float16", "c10::half": "float16"},
-    **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64", "long int": "int64"},
-}
-
-
-Tensor = tuple[list[int], str, int]
-"""Extents, type and bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,16 +71,6 @@ class Step:
             tuple((operation.phase, operation.name) for operation in self.operations),
             tuple(reduction.size_bytes for reduction in self.reductions),
         )
-
-
-def item_bytes(dtype: str) -> int | None:
-    """Bytes of an element of a type as a trace names it; None for one that is not known."""
-    return _ITEM_BYTES.get(dtype.lower())
-
-
-def dtype_name(dtype: str) -> str:
-    """The type as PyTorch's tensors name it."""
-    return _DTYPES.get(dtype.lower(), dtype.lower())
 
 
 def short_name(name: str) -> str:
@@ -195,74 +150,13 @@ def _fill(step: Step, ran: Sequence[Gpu]) -> None:
             phase = Phase.UPDATE
         else:
             phase = Phase.FORWARD
-        kind = _collective(gpu)
+        kind = collective_of(gpu)
         # Others of the backward pass are a layer's own, as of batch statistics.
-        if kind == _ALL_REDUCE and phase == Phase.BACKWARD and _in_hook(chain):
-            step.reductions.append(Reduction(gpu, *_message(gpu, chain)))
+        if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain):
+            step.reductions.append(Reduction(gpu, *message_of(gpu, chain)))
         else:
             step.operations.append(Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind))
     step.reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
-
-
-def _in_hook(chain: Sequence[Host]) -> bool:
-    """Whether it was launched where a gradient is complete, as DDP launches its reductions."""
-    return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
-
-
-def _collective(gpu: Gpu) -> str:
-    """The kind of a collective; empty for what is none."""
-    if gpu.args.collective is None and not gpu.name.lower().startswith("nccl"):
-        return ""
-    for text in (str(gpu.args.collective or ""), gpu.name):
-        for pattern, kind in _COLLECTIVES.items():
-            if pattern.search(text):
-                return kind
-    return "collective"
-
-
-def _message(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
-    """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
-    for args in (gpu.args, *(event.args for event in chain)):
-        elements = whole(args.elements)
-        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
-            size = item_bytes(args.dtype)
-            if size is not None:
-                return size * elements, dtype_name(args.dtype)
-    for event in chain:
-        found = first_tensor(event)
-        if found is not None:
-            return found[2], found[1]
-    return None, "float32"
-
-
-def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
-    """Extents, type and bytes of a tensor as a trace describes it; None where that is no tensor's."""
-    size = item_bytes(dtype) if isinstance(dtype, str) else None
-    if size is None or not isinstance(shape, list):
-        return None
-    for extent in shape:
-        known = whole(extent)
-        if known is None or known < 0:
-            return None
-        size *= known
-    return shape, dtype_name(dtype), size
-
-
-def first_tensor(event: Host) -> Tensor | None:
-    """An operator's first argument, if that is a tensor and was recorded."""
-    return tensor_argument(event, 0)
-
-
-def tensor_argument(event: Host, place: int) -> Tensor | None:
-    """An operator's argument at ``place``, if that is a tensor and was recorded."""
-    shapes, types = event.args.shapes, event.args.types
-    if not (isinstance(shapes, list) and isinstance(types, list) and min(len(shapes), len(types)) > place):
-        return None
-    shape = shapes[place]
-    # A list of one tensor, as collectives take it.
-    if isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], list):
-        shape = shape[0]
-    return tensor_of(shape, types[place])
 
 
 def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:

@@ -1,0 +1,51 @@
+"""Collectives in a Kineto trace: which kernels are some, of what kind, and what they move."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Gpu, Host, whole
+from hocket.interop.kineto_tensors import dtype_name, first_tensor, item_bytes
+
+ALL_REDUCE = "all_reduce"
+_COLLECTIVES = {
+    re.compile(r"all_?reduce", re.IGNORECASE): ALL_REDUCE,
+    re.compile(r"reduce_?scatter", re.IGNORECASE): "reduce_scatter",
+    re.compile(r"all_?gather", re.IGNORECASE): "all_gather",
+    re.compile(r"all_?to_?all", re.IGNORECASE): "all_to_all",
+    re.compile(r"broadcast", re.IGNORECASE): "broadcast",
+    re.compile(r"reduce", re.IGNORECASE): "reduce",
+    re.compile(r"send|recv", re.IGNORECASE): "send_recv",
+}
+
+
+def in_hook(chain: Sequence[Host]) -> bool:
+    """Whether it was launched where a gradient is complete, as DDP launches its reductions."""
+    return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
+
+
+def collective_of(gpu: Gpu) -> str:
+    """The kind of a collective; empty for what is none."""
+    if gpu.args.collective is None and not gpu.name.lower().startswith("nccl"):
+        return ""
+    for text in (str(gpu.args.collective or ""), gpu.name):
+        for pattern, kind in _COLLECTIVES.items():
+            if pattern.search(text):
+                return kind
+    return "collective"
+
+
+def message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
+    """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
+    for args in (gpu.args, *(event.args for event in chain)):
+        elements = whole(args.elements)
+        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
+            size = item_bytes(args.dtype)
+            if size is not None:
+                return size * elements, dtype_name(args.dtype)
+    for event in chain:
+        found = first_tensor(event)
+        if found is not None:
+            return found[2], found[1]
+    return None, "float32"
