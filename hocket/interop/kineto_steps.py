@@ -65,10 +65,20 @@ class Step:
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
+    def launched(self) -> list[int]:
+        """Places of the operations in the order of their launch.
+
+        It is the program's: streams run beside one another, and which starts first differs by chance. What
+        one call launched, as that of a CUDA graph does, goes stream by stream.
+        """
+        of = [operation.gpu for operation in self.operations]
+        return sorted(range(len(of)), key=lambda i: (of[i].call.start_us, of[i].stream))
+
     def key(self) -> tuple[object, ...]:
         """What steps that do the same have in common."""
+        in_order = [self.operations[i] for i in self.launched()]
         return (
-            tuple((operation.phase, operation.name) for operation in self.operations),
+            tuple((operation.phase, operation.name) for operation in in_order),
             tuple(reduction.size_bytes for reduction in self.reductions),
         )
 

@@ -1,0 +1,84 @@
+"""Kineto traces of jobs and machines that write the same step in another way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.interop.test_kineto import FORWARD, imported, microseconds
+from tests.unit.interop.traces import Kineto, ddp, execution_trace, with_function_ids
+
+SIDE = 9
+
+
+def side_copy(trace: Kineto, k: int, start: float) -> None:
+    """In step k, a copy on a side stream, beside the ReLU, which starts at 130."""
+    t = 1000.0 * k
+    trace.host("aten::copy_", t + 51, t + 58)
+    trace.launch(t + 52, t + start, t + start + 15, stream=SIDE)
+
+
+def raced() -> Kineto:
+    """The side stream's copy starts before the ReLU in one step and after it in the next."""
+    trace = ddp(steps=2)
+    side_copy(trace, 0, 125)
+    side_copy(trace, 1, 132)
+    return trace
+
+
+def test_steps_whose_streams_race_are_the_same(tmp_path: Path) -> None:
+    graph, notes = imported(tmp_path, raced())
+    assert graph.num_samples == 2
+    assert not any("left out" in note for note in notes)
+    assert list(graph.operation_names[:4]) == [FORWARD[0], "forward/copy_", *FORWARD[1:]]
+    assert microseconds(graph, "forward/copy_") == [10, 0]
+    assert microseconds(graph, "forward/relu") == [10, 20]
+    assert (graph.durations_s.sum(axis=0) * 1e6).tolist() == pytest.approx([555, 800])
+
+
+def test_ranks_whose_streams_race_are_the_same(tmp_path: Path) -> None:
+    ranks = [ddp(0, steps=1), ddp(1, steps=1)]
+    side_copy(ranks[0], 0, 125)
+    side_copy(ranks[1], 0, 132)
+    graph, _ = imported(tmp_path, *ranks)
+    assert microseconds(graph, "forward/copy_") == [10, 0]
+    assert microseconds(graph, "forward/relu") == [10, 20]
+
+
+def test_an_execution_trace_of_the_other_step_keeps_durations_apart(tmp_path: Path) -> None:
+    trace, of_trace = raced(), execution_trace(function_ids=True)
+    with_function_ids(trace, of_trace, since=1000)
+    path = tmp_path / "et.json"
+    path.write_text(json.dumps(of_trace))
+    graph, _ = imported(tmp_path, trace, execution_trace=path)
+    # The structure is the second step's.
+    assert list(graph.operation_names[:3]) == [*FORWARD[:2], "forward/copy_"]
+    assert microseconds(graph, "forward/copy_") == [10, 0]
+    assert microseconds(graph, "forward/relu") == [10, 20]
+
+
+def test_updates_whose_streams_race_keep_their_own_time(tmp_path: Path) -> None:
+    trace = ddp(steps=2)
+    for k, start in enumerate((701, 706)):
+        t = 1000.0 * k
+        trace.host("aten::_foreach_norm", t + 455, t + 465)
+        trace.launch(t + 456, t + start, t + start + 3, stream=SIDE)
+    graph, _ = imported(tmp_path, trace)
+    assert graph.num_samples == 2
+    assert microseconds(graph, "update/_foreach_norm") == [4, 0]
+    assert microseconds(graph, "update/linear/parameter") == [51 * 80 / 128, 55 * 80 / 128]
+
+
+def test_streams_of_one_call_race_too(tmp_path: Path) -> None:
+    """A CUDA graph's kernels have one launch for all."""
+    trace = ddp(steps=2)
+    for k, starts in enumerate(((135, 136), (136, 135))):
+        t = 1000.0 * k
+        trace.launch(t + 55, t + starts[0], t + starts[0] + 1, stream=SIDE, name="a")
+        ids = {"correlation": trace.events[-1]["args"]["correlation"], "stream": SIDE + 1}
+        trace.host("b", t + starts[1], t + starts[1] + 1, SIDE + 1, "kernel", **ids)
+    graph, _ = imported(tmp_path, trace)
+    assert graph.num_samples == 2
+    assert {"forward/a", "forward/b"} < set(graph.operation_names)
