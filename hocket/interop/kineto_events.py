@@ -89,6 +89,16 @@ class Gpu:
 
 
 @dataclass(slots=True, eq=False)
+class Unlaunched:
+    """What ran on a GPU's stream without its call in the file; ``place`` in the file's events."""
+
+    place: int
+    stream: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(slots=True, eq=False)
 class StreamWait:
     """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
 
@@ -104,7 +114,6 @@ class Trace:
 
     ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
     ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
-    ``unlaunched``: (place, start) of GPU operations whose call is not in the file.
     """
 
     source: str
@@ -116,7 +125,7 @@ class Trace:
     gpu: Sequence[Gpu]
     waits: Sequence[Call]
     stream_waits: Sequence[StreamWait]
-    unlaunched: Sequence[tuple[int, float]] = field(default=())
+    unlaunched: Sequence[Unlaunched] = field(default=())
 
     def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
         """Raise FormatError for this file."""

@@ -25,6 +25,7 @@ from hocket.interop.kineto_events import (
     Host,
     StreamWait,
     Trace,
+    Unlaunched,
     whole,
 )
 
@@ -107,7 +108,7 @@ def read_trace(path: str | Path) -> Trace:
             raise FormatError(source, f"traceEvents[{i}].args", rule)
         call = calls.get(correlation)
         if call is None:
-            unlaunched.append((i, start_us))
+            unlaunched.append(Unlaunched(i, stream, start_us, end_us))
         else:
             gpu.append(Gpu(event.name, stream, start_us, end_us, event.args, call))
     return Trace(

@@ -96,34 +96,46 @@ def cut_steps(trace: Trace) -> list[Step]:
     Raises
     ------
     FormatError
-        Naming the file, if nothing ran on a GPU, or an operation within the steps was launched by nobody.
+        Naming the file, if nothing ran on a GPU, or the launch of an operation within the steps is missing.
     """
     if not trace.gpu:
         rule = "holds no GPU operation with its launch; record ProfilerActivity.CPU and CUDA"
         raise FormatError(trace.source, "traceEvents", rule)
     steps = _intervals(trace)
-    for place, start_us in trace.unlaunched:
-        if steps[0].begin_us <= start_us < steps[-1].end_us:
-            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
-            raise FormatError(trace.source, f"traceEvents[{place}].args.correlation", rule)
     begins = [step.begin_us for step in steps]
     launched: list[list[Gpu]] = [[] for _ in steps]
-    before: list[Gpu] = []
+    ends_before = _launched_before_recording(trace, steps)
     for gpu in trace.gpu:
         k = bisect_right(begins, gpu.call.start_us) - 1
         if k < 0:
-            before.append(gpu)
+            ends_before.append(gpu.end_us)
         elif gpu.call.start_us < steps[k].end_us:
             launched[k].append(gpu)
     for event in trace.host:
         k = bisect_right(begins, event.start_us) - 1
         if k >= 0 and event.start_us < steps[k].end_us:
             steps[k].host.append(event)
-    busy_us = max([steps[0].begin_us, *(gpu.end_us for gpu in before)])
+    busy_us = max([steps[0].begin_us, *ends_before])
     for step, ran in zip(steps, launched, strict=True):
         _fill(step, ran)
         busy_us = _time(step, busy_us)
     return [step for step in steps if step.operations]
+
+
+def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[float]:
+    """When what the host had launched before the recording began ended; no other launch may be missing."""
+    first: dict[int, float] = {}
+    for gpu in trace.gpu:
+        first.setdefault(gpu.stream, gpu.start_us)
+    ends = []
+    for late in trace.unlaunched:
+        # A stream runs in the order of launches. Of one without any, what runs before all others counts.
+        if late.start_us < first.get(late.stream, trace.gpu[0].start_us):
+            ends.append(late.end_us)
+        elif steps[0].begin_us <= late.start_us < steps[-1].end_us:
+            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
+            raise FormatError(trace.source, f"traceEvents[{late.place}].args.correlation", rule)
+    return ends
 
 
 def _intervals(trace: Trace) -> list[Step]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.errors import FormatError
 from tests.unit.interop.test_kineto import FORWARD, imported, microseconds
 from tests.unit.interop.traces import Kineto, ddp, execution_trace, with_function_ids
 
@@ -82,3 +83,21 @@ def test_streams_of_one_call_race_too(tmp_path: Path) -> None:
     graph, _ = imported(tmp_path, trace)
     assert graph.num_samples == 2
     assert {"forward/a", "forward/b"} < set(graph.operation_names)
+
+
+def test_what_was_launched_before_the_recording_only_keeps_the_gpu_busy(tmp_path: Path) -> None:
+    trace = ddp()
+    # The second stream runs nothing else: it counts what comes before all that was launched.
+    for stream, start, end in ((7, 5, 25), (SIDE, 1, 3)):
+        trace.host("void late<float>(int)", start, end, stream, "kernel", stream=stream, correlation=9000)
+    graph, _ = imported(tmp_path, trace)
+    assert graph.num_operations == 8
+    assert microseconds(graph, FORWARD[0]) == [105, 375]
+
+
+@pytest.mark.parametrize("stream", [7, SIDE])
+def test_a_launch_that_is_missing_later_is_refused(stream: int, tmp_path: Path) -> None:
+    trace = ddp()
+    trace.host("k", 135, 140, stream, "kernel", stream=stream, correlation=9000)
+    with pytest.raises(FormatError, match="its correlation is that of no call of the runtime"):
+        imported(tmp_path, trace)
