@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Gpu, Host, whole
 from hocket.interop.kineto_tensors import dtype_name, first_tensor, item_bytes
 
+_KERNEL = re.compile(r"(void )?[nr]ccl", re.IGNORECASE)
+_CALLERS = ("nccl:", "c10d::")
 ALL_REDUCE = "all_reduce"
 _COLLECTIVES = {
     re.compile(r"all_?reduce", re.IGNORECASE): ALL_REDUCE,
@@ -25,13 +27,16 @@ def in_hook(chain: Sequence[Host]) -> bool:
     return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
 
 
-def collective_of(gpu: Gpu) -> str:
-    """The kind of a collective; empty for what is none."""
-    if gpu.args.collective is None and not gpu.name.lower().startswith("nccl"):
+def collective_of(gpu: Gpu, chain: Sequence[Host]) -> str:
+    """The kind of a collective, launched within ``chain``; empty for what is none."""
+    if gpu.args.collective is None and not _KERNEL.match(gpu.name):
         return ""
-    for text in (str(gpu.args.collective or ""), gpu.name):
+    said = [gpu.args.collective, *(event.args.collective for event in chain)]
+    around = [event.name for event in chain if event.name.startswith(_CALLERS)]
+    # The kernel last: all of RCCL's have one name.
+    for text in (*said, *around, gpu.name):
         for pattern, kind in _COLLECTIVES.items():
-            if pattern.search(text):
+            if isinstance(text, str) and pattern.search(text):
                 return kind
     return "collective"
 

@@ -172,7 +172,7 @@ def _fill(step: Step, ran: Sequence[Gpu]) -> None:
             phase = Phase.UPDATE
         else:
             phase = Phase.FORWARD
-        kind = collective_of(gpu)
+        kind = collective_of(gpu, chain)
         # Others of the backward pass are a layer's own, as of batch statistics.
         if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain):
             step.reductions.append(Reduction(gpu, *message_of(gpu, chain)))

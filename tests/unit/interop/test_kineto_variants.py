@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hocket.errors import FormatError
 from tests.unit.interop.test_kineto import FORWARD, imported, microseconds
-from tests.unit.interop.traces import Kineto, ddp, execution_trace, with_function_ids
+from tests.unit.interop.traces import COMMUNICATING, ENGINE, Kineto, ddp, execution_trace, with_function_ids
 
 SIDE = 9
 
@@ -101,3 +102,46 @@ def test_a_launch_that_is_missing_later_is_refused(stream: int, tmp_path: Path) 
     trace.host("k", 135, 140, stream, "kernel", stream=stream, correlation=9000)
     with pytest.raises(FormatError, match="its correlation is that of no call of the runtime"):
         imported(tmp_path, trace)
+
+
+def generic(kernel: str, **comms: Any) -> dict[str, Any]:
+    """``ddp`` as RCCL's kernels show it; ``comms``: what ``record_param_comms`` says around them."""
+    trace = ddp()
+    for event in list(trace.events):
+        if event["name"].startswith("nccl"):
+            event["name"] = kernel
+            for key in ("Collective name", "In msg nelems", "dtype"):
+                del event["args"][key]
+        elif event["name"] == "c10d::allreduce_" and comms:
+            event["name"] = "c10d::anything"
+            trace.host("record_param_comms", event["ts"] + 1, event["ts"] + 9, ENGINE, **comms)
+    return trace.document()
+
+
+@pytest.mark.parametrize(
+    "kernel", ["ncclDevKernel_Generic_4(ncclDevComm*)", "void rcclGenericKernel<1, false>(ncclDevComm*)"]
+)
+@pytest.mark.parametrize("comms", [{}, {"Collective name": "allreduce", "dtype": "Float"}])
+def test_collectives_are_known_by_who_launched_them(
+    kernel: str, comms: dict[str, Any], tmp_path: Path
+) -> None:
+    graph, notes = imported(tmp_path, generic(kernel, **comms))
+    assert graph.parameter_bytes.tolist() == [80, 48]
+    assert any("2 all-reduces a step" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("around", "cat", "kind"),
+    [
+        ("nccl:_all_gather_base", "user_annotation", "all_gather"),
+        ("nccl:all_reduce", "user_annotation", "all_reduce"),
+        ("c10d::broadcast_", "cpu_op", "broadcast"),
+        ("mine::broadcast_", "cpu_op", "collective"),
+    ],
+)
+def test_names_around_a_collective_say_its_kind(around: str, cat: str, kind: str, tmp_path: Path) -> None:
+    trace = ddp(steps=1)
+    trace.host(around, 51, 58, cat=cat)
+    trace.launch(52, 60, 90, stream=COMMUNICATING, name="ncclDevKernel_Generic(ncclDevComm*)")
+    graph, _ = imported(tmp_path, trace)
+    assert f"forward/{kind}" in graph.operation_names
