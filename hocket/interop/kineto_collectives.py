@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Gpu, Host, whole
 from hocket.interop.kineto_tensors import dtype_name, first_tensor, item_bytes
 
 _KERNEL = re.compile(r"(void )?[nr]ccl", re.IGNORECASE)
 _CALLERS = ("nccl:", "c10d::")
+_WHOLE_NUMBERS = ("int32", "int64")
 ALL_REDUCE = "all_reduce"
 _COLLECTIVES = {
     re.compile(r"all_?reduce", re.IGNORECASE): ALL_REDUCE,
@@ -20,6 +24,15 @@ _COLLECTIVES = {
     re.compile(r"reduce", re.IGNORECASE): "reduce",
     re.compile(r"send|recv", re.IGNORECASE): "send_recv",
 }
+
+
+@dataclass(slots=True, eq=False)
+class Reduction:
+    """An all-reduce of gradients."""
+
+    gpu: Gpu
+    size_bytes: int | None
+    dtype: str
 
 
 def in_hook(chain: Sequence[Host]) -> bool:
@@ -54,3 +67,18 @@ def message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
         if found is not None:
             return found[2], found[1]
     return None, "float32"
+
+
+def of_gradients(reductions: Sequence[Reduction], host: Sequence[Host]) -> list[Reduction]:
+    """Those of ``reductions`` that exchange gradients, by their launch.
+
+    With ``find_unused_parameters`` the hook that launches DDP's last bucket also reduces a map of the
+    parameters that were used: whole numbers, and no gradient was completed since the reduction before.
+    """
+    completed_us = [event.start_us for event in host if event.name == ACCUMULATE]
+    counts = [bisect_right(completed_us, reduction.gpu.call.start_us) for reduction in reductions]
+    return [
+        reduction
+        for reduction, (before, now) in zip(reductions, pairwise([0, *counts]), strict=True)
+        if now > before or reduction.dtype not in _WHOLE_NUMBERS
+    ]

@@ -15,6 +15,7 @@ wait is what plans change.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,7 +24,14 @@ from itertools import pairwise
 
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_collectives import ALL_REDUCE, collective_of, in_hook, message_of
+from hocket.interop.kineto_collectives import (
+    ALL_REDUCE,
+    Reduction,
+    collective_of,
+    in_hook,
+    message_of,
+    of_gradients,
+)
 from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace
 
 _MICRO = 1e-6
@@ -38,15 +46,6 @@ class Operation:
     name: str
     duration_s: float = 0.0
     collective: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Reduction:
-    """An all-reduce of gradients."""
-
-    gpu: Gpu
-    size_bytes: int | None
-    dtype: str
 
 
 @dataclass(slots=True, eq=False)
@@ -159,26 +158,40 @@ def _intervals(trace: Trace) -> list[Step]:
 def _fill(step: Step, ran: Sequence[Gpu]) -> None:
     """Sort what ran into operations and reductions, each with its phase and name."""
     chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
+    rows = [
+        (gpu, chain, phase, collective_of(gpu, chain))
+        for gpu, chain, phase in zip(ran, chains, _phases(ran, chains), strict=True)
+    ]
+    # Other all-reduces of the backward pass are a layer's own, as of batch statistics.
+    reductions = [
+        Reduction(gpu, *message_of(gpu, chain))
+        for gpu, chain, phase, kind in rows
+        if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain)
+    ]
+    reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+    step.reductions = of_gradients(reductions, step.host)
+    exchanging = {id(reduction.gpu) for reduction in step.reductions}
+    step.operations = [
+        Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind)
+        for gpu, chain, phase, kind in rows
+        if id(gpu) not in exchanging
+    ]
+
+
+def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]:
     nodes = [any(event.name.startswith(NODE_PREFIX) for event in chain) for chain in chains]
     last_us = max(
-        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=None
+        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=math.inf
     )
+    phases = []
     for gpu, chain, in_node in zip(ran, chains, nodes, strict=True):
         if any(event.name.startswith(OPTIMIZER_PREFIX) for event in chain):
-            phase = Phase.UPDATE
+            phases.append(Phase.UPDATE)
         elif in_node:
-            phase = Phase.BACKWARD
-        elif last_us is not None and gpu.call.start_us > last_us:
-            phase = Phase.UPDATE
+            phases.append(Phase.BACKWARD)
         else:
-            phase = Phase.FORWARD
-        kind = collective_of(gpu, chain)
-        # Others of the backward pass are a layer's own, as of batch statistics.
-        if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain):
-            step.reductions.append(Reduction(gpu, *message_of(gpu, chain)))
-        else:
-            step.operations.append(Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind))
-    step.reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+            phases.append(Phase.UPDATE if gpu.call.start_us > last_us else Phase.FORWARD)
+    return phases
 
 
 def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.errors import FormatError
-from tests.unit.interop.test_kineto import FORWARD, imported, microseconds
+from tests.unit.interop.test_kineto import BACKWARD, FORWARD, imported, microseconds, names
 from tests.unit.interop.traces import COMMUNICATING, ENGINE, Kineto, ddp, execution_trace, with_function_ids
 
 SIDE = 9
@@ -145,3 +145,34 @@ def test_names_around_a_collective_say_its_kind(around: str, cat: str, kind: str
     trace.launch(52, 60, 90, stream=COMMUNICATING, name="ncclDevKernel_Generic(ncclDevComm*)")
     graph, _ = imported(tmp_path, trace)
     assert f"forward/{kind}" in graph.operation_names
+
+
+def unused_found(dtype: str, *, shapes: bool) -> Kineto:
+    """``ddp`` with find_unused_parameters: the last hook also reduces a map of what was used."""
+    trace = ddp(steps=1, shapes=shapes)
+    trace.host("c10d::allreduce_", 446, 449.5, ENGINE)
+    trace.launch(
+        447, 700, 703, thread=ENGINE, stream=COMMUNICATING, name="ncclDevKernel_AllReduce_Sum(int)",
+        **{"Collective name": "allreduce", "In msg nelems": 4, "dtype": dtype},
+    )  # fmt: skip
+    return trace
+
+
+@pytest.mark.parametrize("shapes", [True, False])
+def test_ddps_map_of_used_parameters_is_no_gradient(shapes: bool, tmp_path: Path) -> None:
+    graph, notes = imported(tmp_path, unused_found("Int", shapes=shapes))
+    assert graph.parameter_bytes.tolist() == [80, 48]
+    assert graph.parameter_names[0] == ("linear/parameter" if shapes else "bucket1")
+    reduced = graph.operation_names.index("backward/all_reduce")
+    assert microseconds(graph, "backward/all_reduce") == [3]
+    # It follows the backward pass, but completes nothing.
+    assert names(graph, graph.inputs, reduced) == [BACKWARD[2]]
+    assert names(graph, graph.produces, reduced) == []
+    assert names(graph, graph.produces, graph.operation_names.index(BACKWARD[2]))
+    assert any("2 all-reduces a step" in note for note in notes)
+    assert any("1 all_reduce a step: operations that take as long as recorded" in note for note in notes)
+
+
+def test_two_buckets_of_one_hook_are_both_gradients(tmp_path: Path) -> None:
+    _, notes = imported(tmp_path, unused_found("Float", shapes=False))
+    assert any("3 all-reduces a step" in note for note in notes)
