@@ -23,16 +23,19 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     """What an event says of itself, where it does.
 
     Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
-    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
-    collectives: ``collective``, ``elements``, ``dtype``. Of waits of a stream: the last three.
+    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream`` (Intel's:
+    ``queue``), ``copied_bytes``. Of collectives: ``collective``, ``elements``, ``dtype``. Of waits of a
+    stream: the last three.
     """
 
     function_id: int | None = msgspec.field(name="Record function id", default=None)
     sequence: int | None = msgspec.field(name="Sequence number", default=None)
-    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    dims: Any = msgspec.field(name="Input Dims", default=None)
+    dims_of_1_8: Any = msgspec.field(name="Input dims", default=None)
     types: Any = msgspec.field(name="Input type", default=None)
     correlation: Any = None
     stream: Any = None
+    queue: Any = msgspec.field(name="sycl queue", default=None)
     copied_bytes: Any = msgspec.field(name="bytes", default=None)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
@@ -40,6 +43,11 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
     on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
     recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+    @property
+    def shapes(self) -> Any:
+        """Of arguments, as PyTorch 1.8 spelled it or later versions."""
+        return self.dims_of_1_8 if self.dims is None else self.dims
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Kineto traces (``torch.profiler``'s Chrome traces) as events: what ran on the GPU and who launched it.
 
 Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8:
-operators and annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU,
+operators and annotations of the host, calls of the GPU's runtime, kernels, copies and sets on the GPU,
 and, where they were recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to
 its call by ``correlation``; an operator encloses what begins while it runs on its thread.
 """
@@ -30,7 +30,7 @@ from hocket.interop.kineto_events import (
 )
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
-_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"))
+_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
 _HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
 _SYNC = frozenset(("cuda_sync",))
 _READ = _GPU | _RUNTIME | _HOST | _SYNC
@@ -102,7 +102,9 @@ def read_trace(path: str | Path) -> Trace:
     _nest(host, calls.values())
     gpu, unlaunched = [], []
     for i, event, start_us, end_us in on_gpu:
-        stream, correlation = whole(event.args.stream), whole(event.args.correlation)
+        args = event.args
+        stream = whole(args.queue if args.stream is None else args.stream)
+        correlation = whole(args.correlation)
         if stream is None or correlation is None:
             rule = f"'{event.name}' needs stream and correlation, whole numbers"
             raise FormatError(source, f"traceEvents[{i}].args", rule)
@@ -110,7 +112,7 @@ def read_trace(path: str | Path) -> Trace:
         if call is None:
             unlaunched.append(Unlaunched(i, stream, start_us, end_us))
         else:
-            gpu.append(Gpu(event.name, stream, start_us, end_us, event.args, call))
+            gpu.append(Gpu(event.name, stream, start_us, end_us, args, call))
     return Trace(
         source=source,
         rank=file.distributedInfo.rank,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.errors import FormatError
+from hocket.graph.io import step_document
 from tests.unit.interop.test_kineto import BACKWARD, FORWARD, imported, microseconds, names
 from tests.unit.interop.traces import COMMUNICATING, ENGINE, Kineto, ddp, execution_trace, with_function_ids
 
@@ -176,3 +177,16 @@ def test_ddps_map_of_used_parameters_is_no_gradient(shapes: bool, tmp_path: Path
 def test_two_buckets_of_one_hook_are_both_gradients(tmp_path: Path) -> None:
     _, notes = imported(tmp_path, unused_found("Float", shapes=False))
     assert any("3 all-reduces a step" in note for note in notes)
+
+
+def test_other_versions_and_makers_spell_it_otherwise(tmp_path: Path) -> None:
+    document = ddp().document()
+    for event in document["traceEvents"]:
+        if event.get("cat") == "cuda_runtime":
+            event["cat"] = "xpu_runtime"
+        args = event.get("args", {})
+        for usual, other in (("Input Dims", "Input dims"), ("stream", "sycl queue")):
+            if usual in args:
+                args[other] = args.pop(usual)
+    graph, _ = imported(tmp_path, document)
+    assert step_document(graph) == step_document(imported(tmp_path, ddp()).graph)
