@@ -6,9 +6,10 @@ nothing leads from to another collective exchanges gradients: it is a parameter 
 completed by what it depends on and awaited by what depends on it. Other collectives are operations that
 take as long as recorded.
 
-**Phases.** Backward: operators with that name or autograd's, and what follows them. Update: what follows an
-all-reduce of gradients, and after the backward pass what is named like an optimizer, which waits for all of
-them; and what follows these. Forward: the rest.
+**Phases.** Backward: operators with that name, autograd's or that of an input's or a weight's gradient
+(``_IG`` and ``_WG`` of text converters), and what follows them. Update: what follows an all-reduce of
+gradients, and after the backward pass what is named like an optimizer, which waits for all of them; and
+what follows these. Forward: the rest.
 
 **Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU,
 where a step is one sequence to Hocket: where there are GPU operations, the host's take no time and await
@@ -30,7 +31,7 @@ from hocket.interop.chakra_schema import Collective, NodeType, attributes, data_
 from hocket.words import counted
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
-_BACKWARD = re.compile(r"backward|^autograd::", re.IGNORECASE)
+_BACKWARD = re.compile(r"backward|^autograd::|(_[iw]g|(input|weight)_grad)$", re.IGNORECASE)
 _MICRO = 1e-6
 
 
@@ -58,6 +59,24 @@ class _Trace:
         """Whether the node is a collective itself, not the operator around one."""
         return self.nodes[i].type == NodeType.COMM_COLL and "comm_type" in self.known[i]
 
+    def is_all_reduce(self, i: int) -> bool:
+        """Whether it is an all-reduce, by its number in the schema or as text."""
+        if not self.is_collective(i):
+            return False
+        kind = self.known[i]["comm_type"]
+        if isinstance(kind, str):
+            return kind.upper().replace("_", "") == "ALLREDUCE"
+        return bool(kind == Collective.ALL_REDUCE)
+
+    def untimed(self) -> tuple[int, int]:
+        """How many compute nodes, the host's aside, have no duration, and how many there are."""
+        computing = [
+            node.duration_micros
+            for node, on_host in zip(self.nodes, self.host, strict=True)
+            if node.type == NodeType.COMP and not on_host
+        ]
+        return computing.count(0), len(computing)
+
 
 def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
     known = [attributes(node) for node in nodes]
@@ -72,15 +91,15 @@ def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
         depends, order = by_data, topological_order(Csr.from_rows(by_data))
     if order is None:
         raise FormatError(source, "nodes", "the dependencies form a cycle; a step is acyclic")
-    on_gpu = [attributes_.get("is_cpu_op") is False for attributes_ in known]
-    host = [any(on_gpu) and attributes_.get("is_cpu_op") is True for attributes_ in known]
+    # A flag, or a number in its place: 0 is False here.
+    launches = any(attributes_.get("is_cpu_op") == 0 for attributes_ in known)
     return _Trace(
         source=source,
         nodes=nodes,
         known=known,
         depends=depends,
         order=order.tolist(),
-        host=host,
+        host=[launches and attributes_.get("is_cpu_op") == 1 for attributes_ in known],
         controlled=controlled,
     )
 
@@ -88,6 +107,10 @@ def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
 def foreign_step(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepRows, list[str]]:
     """The step of ``nodes``, ``place`` of each id, and what is to be said of it."""
     trace = _trace(str(path), nodes, place)
+    untimed, computing = trace.untimed()
+    if untimed and untimed == computing:
+        rule = f"none of {counted(computing, 'compute node')} has a duration; give a trace that was measured"
+        raise FormatError(trace.source, "nodes", rule)
     gradients = _gradients(trace)
     phases = _phases(trace, gradients)
     names = UniqueNames()
@@ -140,7 +163,7 @@ def _gradients(trace: _Trace) -> dict[int, int]:
         leads_on[i] = any(leads_on[j] or trace.is_collective(j) for j in after)
     found = {}
     for i, node in enumerate(trace.nodes):
-        if not trace.is_collective(i) or trace.known[i]["comm_type"] != Collective.ALL_REDUCE or leads_on[i]:
+        if leads_on[i] or not trace.is_all_reduce(i):
             continue
         size = trace.known[i].get("comm_size")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -173,6 +196,12 @@ def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
         "each is one parameter, since what is in it is not in the file",
         "durations are whole microseconds of one step; batch size 1, since it is not in the file",
     ]
+    untimed, computing = trace.untimed()
+    if untimed:
+        notes.append(
+            f"{untimed} of {counted(computing, 'compute node')} have no duration, or one below a "
+            "microsecond: they take no time"
+        )
     if not trace.controlled:
         notes.append("control dependencies are left out: with them the dependencies form a cycle")
     if others:
