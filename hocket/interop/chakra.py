@@ -1,25 +1,11 @@
 """Chakra execution traces as a step: those that :mod:`hocket.interop.chakra_export` wrote, and other tools'.
 
-Ours read back to an equal graph. Of others, nodes are operations, and what they depend on by data or
-control are their inputs; where both together make a cycle (converters renumber nodes, but not always who
-controls them), data alone. An all-reduce that nothing leads from to another collective exchanges
-gradients: it is a parameter of ``comm_size`` bytes, completed by what it depends on and awaited by what
-depends on it. Other collectives are operations that take as long as recorded.
-
-**Phases.** Backward: operators with that name or autograd's, and what follows them. Update: what follows an
-all-reduce of gradients, and after the backward pass what is named like an optimizer, which waits for all of
-them; and what follows these. Forward: the rest.
-
-**Two clocks.** Traces made from PyTorch hold the operators on the host and what they launch on the GPU,
-where a step is one sequence to Hocket: where there are GPU operations, the host's take no time and await
-no gradient.
+Ours read back to an equal graph; what becomes of others is told in :mod:`hocket.interop.chakra_foreign`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +14,10 @@ import msgspec
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
-from hocket.graph.csr import Csr, topological_order
-from hocket.graph.names import UniqueNames
 from hocket.interop.chakra_export import STEP_ATTRIBUTE
-from hocket.interop.chakra_schema import Collective, NodeType, attributes, read_messages
+from hocket.interop.chakra_foreign import foreign_step
+from hocket.interop.chakra_schema import NodeType, attributes, data_dependencies, read_messages
 from hocket.interop.imported import Imported
-from hocket.words import counted
-
-_OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
-_BACKWARD = re.compile(r"backward|^autograd::", re.IGNORECASE)
-_MICRO = 1e-6
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -102,23 +82,14 @@ def _read(path: str | Path) -> tuple[StepRows, list[str]]:
     head = attributes(metadata).get(STEP_ATTRIBUTE)
     if isinstance(head, str):
         return _ours(decode(head.encode(), _Head, "hocket.step/1", source), nodes, place, source), []
-    return _foreign(Path(path), nodes, place)
-
-
-def _depends(node: Any, place: dict[int, int], source: str) -> list[int]:
-    """Places of a node's data dependencies, each once."""
-    for id_ in node.data_deps:
-        if id_ not in place:
-            rule = f"'{node.name}' depends on {id_}, which is no node's id"
-            raise FormatError(source, f"node {node.id}", rule)
-    return [place[id_] for id_ in dict.fromkeys(node.data_deps)]
+    return foreign_step(Path(path), nodes, place)
 
 
 def _ours(head: _Head, nodes: list[Any], place: dict[int, int], source: str) -> StepRows:
     operations = []
     for node in nodes:
         # Data dependencies on reductions, and control dependencies, are a plan's.
-        before = [nodes[i] for i in _depends(node, place, source)]
+        before = [nodes[i] for i in data_dependencies(node, place, source)]
         if node.type != NodeType.COMP:
             continue
         known = attributes(node)
@@ -136,152 +107,3 @@ def _ours(head: _Head, nodes: list[Any], place: dict[int, int], source: str) -> 
         parameters=head.parameters,
         operations=operations,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Trace:
-    """A trace's nodes with what must come before each, in an order in which they can run.
-
-    ``host``: operators that only launch what runs on the GPU; nodes are named by their places.
-    """
-
-    source: str
-    nodes: list[Any]
-    known: list[dict[str, Any]]
-    depends: list[list[int]]
-    order: list[int]
-    host: list[bool]
-    controlled: bool
-
-    @property
-    def launches(self) -> bool:
-        """Whether there are a host and a GPU."""
-        return any(self.host)
-
-    def is_collective(self, i: int) -> bool:
-        """Whether the node is a collective itself, not the operator around one."""
-        return self.nodes[i].type == NodeType.COMM_COLL and "comm_type" in self.known[i]
-
-
-def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
-    known = [attributes(node) for node in nodes]
-    by_data = [_depends(node, place, source) for node in nodes]
-    by_both = [
-        list(dict.fromkeys((*before, *(place[id_] for id_ in node.ctrl_deps if id_ in place))))
-        for before, node in zip(by_data, nodes, strict=True)
-    ]
-    depends, order = by_both, topological_order(Csr.from_rows(by_both))
-    controlled = order is not None
-    if order is None:
-        depends, order = by_data, topological_order(Csr.from_rows(by_data))
-    if order is None:
-        raise FormatError(source, "nodes", "the dependencies form a cycle; a step is acyclic")
-    on_gpu = [attributes_.get("is_cpu_op") is False for attributes_ in known]
-    host = [any(on_gpu) and attributes_.get("is_cpu_op") is True for attributes_ in known]
-    return _Trace(
-        source=source,
-        nodes=nodes,
-        known=known,
-        depends=depends,
-        order=order.tolist(),
-        host=host,
-        controlled=controlled,
-    )
-
-
-def _foreign(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepRows, list[str]]:
-    trace = _trace(str(path), nodes, place)
-    gradients = _gradients(trace)
-    phases = _phases(trace, gradients)
-    names = UniqueNames()
-    of_node = {i: names.take(node.name or f"node {i}") for i, node in enumerate(nodes) if i not in gradients}
-    of_gradient = {i: f"bucket{k}" for k, i in enumerate(gradients)}
-    operations = []
-    for i, name in of_node.items():
-        # What depends on an all-reduce also follows what completes its gradients.
-        before = [
-            j
-            for k in trace.depends[i]
-            for j in ((k,) if k not in gradients else trace.depends[k])
-            if j in of_node
-        ]
-        awaited = [of_gradient[j] for j in trace.depends[i] if j in gradients and phases[i] == "update"]
-        if phases[i] == "update" and _OPTIMIZER.search(nodes[i].name):
-            awaited = list(of_gradient.values())
-        seconds = 0.0 if trace.host[i] else nodes[i].duration_micros * _MICRO
-        inputs = [of_node[j] for j in dict.fromkeys(before)]
-        operations.append(OperationRow(name, phases[i], seconds, inputs, awaited, []))  # type: ignore[arg-type]
-    row_of = dict(zip(of_node, operations, strict=True))
-    for i, name in of_gradient.items():
-        for j in trace.depends[i]:
-            if j in row_of:
-                row_of[j].produces.append(name)
-    # What reads a parameter is not in the file: the first operation, so that no plan is promised too much.
-    first = next((row_of[i] for i in trace.order if i in row_of and phases[i] == "forward"), None)
-    if first is not None:
-        first.reads.extend(of_gradient.values())
-    rows = StepRows(
-        model=path.name.split(".")[0],
-        batch_size=1,
-        device="cuda" if trace.launches else "unknown",
-        # What is complete last is read first.
-        parameters=[
-            ParameterRow(of_gradient[i], [size], "uint8", size) for i, size in reversed(gradients.items())
-        ],
-        operations=operations,
-    )
-    return rows, _notes(trace, gradients)
-
-
-def _gradients(trace: _Trace) -> dict[int, int]:
-    """The all-reduces of gradients, in the order of the file, and their bytes."""
-    users = Csr.from_rows(trace.depends).transpose(len(trace.nodes))
-    leads_on = [False] * len(trace.nodes)
-    for i in reversed(trace.order):
-        # The host does not wait for what it launched: what it does after that is not what it leads to.
-        after = (j for j in users.row(i).tolist() if not trace.host[j] or trace.host[i])
-        leads_on[i] = any(leads_on[j] or trace.is_collective(j) for j in after)
-    found = {}
-    for i, node in enumerate(trace.nodes):
-        if not trace.is_collective(i) or trace.known[i]["comm_type"] != Collective.ALL_REDUCE or leads_on[i]:
-            continue
-        size = trace.known[i].get("comm_size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            rule = f"comm_size {size!r} is not a number of bytes ('{node.name}')"
-            raise FormatError(trace.source, f"node {node.id}", rule)
-        found[i] = size
-    return found
-
-
-def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
-    phases = ["forward"] * len(trace.nodes)
-    for i in trace.order:
-        name, before = trace.nodes[i].name, trace.depends[i]
-        follows = {phases[j] for j in before}
-        after_reduction = not trace.host[i] and any(j in gradients for j in before)
-        updates = "backward" in follows and _OPTIMIZER.search(name) is not None
-        if after_reduction or updates or "update" in follows:
-            phases[i] = "update"
-        elif _BACKWARD.search(name) or "backward" in follows:
-            phases[i] = "backward"
-    return phases
-
-
-def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
-    edges = sum(map(len, trace.depends))
-    others = sum(trace.is_collective(i) for i in range(len(trace.nodes))) - len(gradients)
-    notes = [
-        f"{counted(len(trace.nodes), 'node')}, {edges} dependencies, "
-        f"{counted(len(gradients), 'all-reduce')} of gradients ({sum(gradients.values()) / 2**20:.2f} MiB): "
-        "each is one parameter, since what is in it is not in the file",
-        "durations are whole microseconds of one step; batch size 1, since it is not in the file",
-    ]
-    if not trace.controlled:
-        notes.append("control dependencies are left out: with them the dependencies form a cycle")
-    if others:
-        notes.append(f"{counted(others, 'other collective')}: operations that take as long as recorded")
-    if trace.launches:
-        notes.append("operators on the host take no time: they run beside the GPU")
-    if not gradients:
-        notes.append("no parameters: no all-reduce in the trace is one of gradients; nothing can be planned")
-    return notes

@@ -127,6 +127,15 @@ def attributes(message: Any) -> dict[str, Any]:
     return found
 
 
+def data_dependencies(node: Any, place: dict[int, int], source: str) -> list[int]:
+    """Places of a node's data dependencies, each once."""
+    for id_ in node.data_deps:
+        if id_ not in place:
+            rule = f"'{node.name}' depends on {id_}, which is no node's id"
+            raise FormatError(source, f"node {node.id}", rule)
+    return [place[id_] for id_ in dict.fromkeys(node.data_deps)]
+
+
 def set_attribute(message: Any, name: str, kind: str, value: Any) -> None:
     """Add an attribute; ``kind`` is a field of AttributeProto, such as ``int64_val`` or ``string_list``."""
     attribute = message.attr.add(name=name)

@@ -27,8 +27,9 @@ import msgspec
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_file import OPTIMIZER_PREFIX, Host, Trace
-from hocket.interop.kineto_steps import Step, Tensor, tensor_of
+from hocket.interop.kineto_events import OPTIMIZER_PREFIX, Host, Trace
+from hocket.interop.kineto_steps import Step
+from hocket.interop.kineto_tensors import Tensor, tensor_of
 
 _TENSOR_FIELDS = 6
 # An ExecutionTrace with which fewer operators agree is of something else.

@@ -1,10 +1,11 @@
 """Kineto traces as a step: what a job that was traced would gain from a plan, or from more machines.
 
 Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
-the GPU ran them; the all-reduces of gradients are taken out, since lowering adds them for a network and a
-plan. What must come before what (``inputs``): the operation before on the same stream, what a recorded
-wait of a stream or of the host says, and, for other collectives, what was launched before and after them.
-With an ExecutionTrace, the dataflow of its tensors takes the place of the order on a stream.
+the GPU ran them in one of the steps; of the others the durations count, by the order of their launch. The
+all-reduces of gradients are taken out, since lowering adds them for a network and a plan. What must come
+before what (``inputs``): the operation before on the same stream, what a recorded wait of a stream or of
+the host says, and, for other collectives, what was launched before and after them. With an ExecutionTrace,
+the dataflow of its tensors takes the place of the order on a stream.
 
 **Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all
 gradients (norms, finiteness) waits for all of them. The time of the other update operations is shared out
@@ -12,7 +13,7 @@ over the parameters by their bytes, because plans update a parameter as soon as 
 
 **Several ranks** are more samples of the same step: column k of the durations is one step of one rank,
 and workers in a simulation draw among them. Their steps are those that all ranks recorded, and their
-operations and all-reduces must agree.
+operations, as launched, and all-reduces must agree.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from hocket.graph.names import UniqueNames
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
 from hocket.interop.imported import Imported
 from hocket.interop.kineto_batch import batch_size_of
-from hocket.interop.kineto_file import Trace, read_trace
+from hocket.interop.kineto_events import Trace
+from hocket.interop.kineto_file import read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
 from hocket.interop.kineto_notes import gradient_notes, step_notes
-from hocket.interop.kineto_steps import Step, cut_steps, first_tensor
+from hocket.interop.kineto_steps import Step, cut_steps
+from hocket.interop.kineto_tensors import first_tensor
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 
@@ -82,7 +85,7 @@ def import_kineto(
             ParameterRow(parameter.name, parameter.shape, parameter.dtype, parameter.size_bytes)
             for parameter in gradients.parameters
         ],
-        operations=_rows(traces[0], structure, samples, gradients, joined),
+        operations=_rows(traces[0], structure, _durations(structure, samples), gradients, joined),
     )
     for trace, own in zip(traces, kept, strict=True):
         notes += step_notes(trace.source, trace.device, [step for step in own if step.label in labels])
@@ -124,11 +127,22 @@ def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
     return kept, notes
 
 
+def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
+    """Of each operation of ``structure`` its seconds in every sample."""
+    durations: list[list[float]] = [[] for _ in structure.operations]
+    places = structure.launched()
+    for sample in samples:
+        for i, j in zip(places, sample.launched(), strict=True):
+            durations[i].append(sample.operations[j].duration_s)
+    return durations
+
+
 def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> None:
     pairs = (
         ("all-reduce", [f"{r.size_bytes} bytes" for r in expected.reductions],
          [f"{r.size_bytes} bytes" for r in found.reductions]),
-        ("operation", [o.name for o in expected.operations], [o.name for o in found.operations]),
+        ("operation", [expected.operations[i].name for i in expected.launched()],
+         [found.operations[i].name for i in found.launched()]),
     )  # fmt: skip
     for what, of_first, of_other in pairs:
         if of_first == of_other:
@@ -144,7 +158,7 @@ def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> No
 
 
 def _rows(
-    trace: Trace, step: Step, samples: Sequence[Step], gradients: Gradients, joined: Joined | None
+    trace: Trace, step: Step, durations: Sequence[list[float]], gradients: Gradients, joined: Joined | None
 ) -> list[OperationRow]:
     names = UniqueNames()
     of_main = {i: names.take(o.name) for i, o in enumerate(step.operations) if o.phase != Phase.UPDATE}
@@ -155,7 +169,7 @@ def _rows(
         OperationRow(
             name,
             step.operations[i].phase.name.lower(),  # type: ignore[arg-type]
-            [sample.operations[i].duration_s for sample in samples],
+            durations[i],
             [of_main[j] for j in sorted(inputs.get(i, ())) if j in of_main],
             [],
             [],
@@ -167,12 +181,12 @@ def _rows(
         for i in parameter.readers:
             row_of[i].reads.append(parameter.name)
         row_of[parameter.producer].produces.append(parameter.name)
-    return [*rows, *_updates(step, samples, gradients, row_of, names)]
+    return [*rows, *_updates(step, durations, gradients, row_of, names)]
 
 
 def _updates(
     step: Step,
-    samples: Sequence[Step],
+    durations: Sequence[list[float]],
     gradients: Gradients,
     row_of: dict[int, OperationRow],
     names: UniqueNames,
@@ -180,8 +194,7 @@ def _updates(
     every = [i for i, operation in enumerate(step.operations) if operation.phase == Phase.UPDATE]
 
     def row(i: int, inputs: list[str], reads: list[str]) -> OperationRow:
-        seconds = [sample.operations[i].duration_s for sample in samples]
-        return OperationRow(names.take(step.operations[i].name), "update", seconds, inputs, reads, [])
+        return OperationRow(names.take(step.operations[i].name), "update", durations[i], inputs, reads, [])
 
     rows: list[OperationRow] = []
     if not gradients.parameters:
@@ -207,7 +220,7 @@ def _updates(
             of_all = [rows[-1].name]
         else:
             shared.append(i)
-    totals = [sum(sample.operations[i].duration_s for i in shared) for sample in samples]
+    totals = [sum(of_sample) for of_sample in zip(*(durations[i] for i in shared), strict=True)]
     total_bytes = sum(parameter.size_bytes for parameter in gradients.parameters)
     for parameter in gradients.parameters if shared else ():
         share = parameter.size_bytes / total_bytes if total_bytes else 1 / len(gradients.parameters)

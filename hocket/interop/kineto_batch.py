@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hocket.graph import Phase
-from hocket.interop.kineto_file import Host, Trace
-from hocket.interop.kineto_steps import Step, Tensor, tensor_argument
+from hocket.interop.kineto_events import Host, Trace
+from hocket.interop.kineto_steps import Step
+from hocket.interop.kineto_tensors import Tensor, tensor_argument
 
 ShapeOf = Callable[[Host], Tensor | None]
 

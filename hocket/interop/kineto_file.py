@@ -1,30 +1,36 @@
 """Kineto traces (``torch.profiler``'s Chrome traces) as events: what ran on the GPU and who launched it.
 
 Read are complete events (``"ph": "X"``) of a few categories, under their names since PyTorch 1.8:
-operators and annotations of the host, calls of the CUDA runtime, kernels, copies and sets on the GPU,
+operators and annotations of the host, calls of the GPU's runtime, kernels, copies and sets on the GPU,
 and, where they were recorded, stream synchronizations. Times are microseconds. A GPU operation is tied to
 its call by ``correlation``; an operator encloses what begins while it runs on its thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
-
-STEP_PREFIX = "ProfilerStep#"
-OPTIMIZER_PREFIX = "Optimizer.step#"
-NODE_PREFIX = "autograd::engine::evaluate_function"
-ACCUMULATE = "torch::autograd::AccumulateGrad"
+from hocket.interop.kineto_events import (
+    OPTIMIZER_PREFIX,
+    STEP_PREFIX,
+    Args,
+    Call,
+    Gpu,
+    Host,
+    StreamWait,
+    Trace,
+    Unlaunched,
+    whole,
+)
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
-_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"))
+_RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
 _HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
 _SYNC = frozenset(("cuda_sync",))
 _READ = _GPU | _RUNTIME | _HOST | _SYNC
@@ -33,29 +39,6 @@ _HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 # What is believed of a time and of a duration: 30,000 and 30 years.
 _LATEST_US = 1e18
 _LONGEST_US = 1e15
-
-
-class Args(msgspec.Struct, frozen=True, gc=False):
-    """What an event says of itself, where it does.
-
-    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
-    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream``, ``copied_bytes``. Of
-    collectives: ``collective``, ``elements``, ``dtype``. Of waits of a stream: the last three.
-    """
-
-    function_id: int | None = msgspec.field(name="Record function id", default=None)
-    sequence: int | None = msgspec.field(name="Sequence number", default=None)
-    shapes: Any = msgspec.field(name="Input Dims", default=None)
-    types: Any = msgspec.field(name="Input type", default=None)
-    correlation: Any = None
-    stream: Any = None
-    copied_bytes: Any = msgspec.field(name="bytes", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-    dtype: Any = None
-    sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
-    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
-    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
@@ -83,87 +66,6 @@ class _File(msgspec.Struct, frozen=True):
     distributedInfo: _Distributed = _Distributed()  # noqa: N815
     deviceProperties: list[_Device] = []  # noqa: N815
     batch_size: Any = None
-
-
-@dataclass(slots=True, eq=False)
-class Host:
-    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
-
-    name: str
-    thread: Any
-    start_us: float
-    end_us: float
-    annotation: bool
-    args: Args
-    parent: Host | None = None
-
-    def chain(self) -> list[Host]:
-        """This one and what encloses it, innermost first."""
-        found, at = [], self
-        while True:
-            found.append(at)
-            if at.parent is None:
-                return found
-            at = at.parent
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A call of the runtime, and the innermost operator in which it was made."""
-
-    name: str
-    thread: Any
-    start_us: float
-    end_us: float
-    correlation: int
-    host: Host | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Gpu:
-    """What ran on a GPU's stream; ``call`` launched it."""
-
-    name: str
-    stream: int
-    start_us: float
-    end_us: float
-    args: Args
-    call: Call
-
-
-@dataclass(slots=True, eq=False)
-class StreamWait:
-    """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
-
-    stream: int
-    call: Call
-    on_stream: int
-    recorded_by: Call
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trace:
-    """One rank's trace; everything in order of its start.
-
-    ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
-    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
-    ``unlaunched``: (place, start) of GPU operations whose call is not in the file.
-    """
-
-    source: str
-    rank: int | None
-    world_size: int | None
-    device: str
-    batch_size: Any
-    host: Sequence[Host]
-    gpu: Sequence[Gpu]
-    waits: Sequence[Call]
-    stream_waits: Sequence[StreamWait]
-    unlaunched: Sequence[tuple[int, float]] = field(default=())
-
-    def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
-        """Raise FormatError for this file."""
-        raise FormatError(self.source, place, rule)
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -200,15 +102,17 @@ def read_trace(path: str | Path) -> Trace:
     _nest(host, calls.values())
     gpu, unlaunched = [], []
     for i, event, start_us, end_us in on_gpu:
-        stream, correlation = whole(event.args.stream), whole(event.args.correlation)
+        args = event.args
+        stream = whole(args.queue if args.stream is None else args.stream)
+        correlation = whole(args.correlation)
         if stream is None or correlation is None:
             rule = f"'{event.name}' needs stream and correlation, whole numbers"
             raise FormatError(source, f"traceEvents[{i}].args", rule)
         call = calls.get(correlation)
         if call is None:
-            unlaunched.append((i, start_us))
+            unlaunched.append(Unlaunched(i, stream, start_us, end_us))
         else:
-            gpu.append(Gpu(event.name, stream, start_us, end_us, event.args, call))
+            gpu.append(Gpu(event.name, stream, start_us, end_us, args, call))
     return Trace(
         source=source,
         rank=file.distributedInfo.rank,
@@ -271,8 +175,3 @@ def _stream_waits(syncs: Iterable[Args], calls: dict[int, Call]) -> list[StreamW
         if sync.sync_kind == "Stream Wait Event" and known:
             found.append(StreamWait(stream, calls[waiting], on_stream, calls[recorded]))  # type: ignore[arg-type,index]
     return found
-
-
-def whole(value: Any) -> int | None:
-    """A whole number that some versions leave out or write as text; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from hocket.graph import Phase
-from hocket.interop.kineto_file import Trace
+from hocket.interop.kineto_events import Trace
 from hocket.interop.kineto_steps import Step
 
 Add = Callable[[int | None, int | None], None]

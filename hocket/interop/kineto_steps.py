@@ -15,53 +15,26 @@ wait is what plans change.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_file import (
-    ACCUMULATE,
-    NODE_PREFIX,
-    OPTIMIZER_PREFIX,
-    STEP_PREFIX,
-    Gpu,
-    Host,
-    Trace,
-    whole,
+from hocket.interop.kineto_collectives import (
+    ALL_REDUCE,
+    Reduction,
+    collective_of,
+    in_hook,
+    message_of,
+    of_gradients,
 )
+from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace
 
 _MICRO = 1e-6
-_ALL_REDUCE = "all_reduce"
-_COLLECTIVES = {
-    re.compile(r"all_?reduce", re.IGNORECASE): _ALL_REDUCE,
-    re.compile(r"reduce_?scatter", re.IGNORECASE): "reduce_scatter",
-    re.compile(r"all_?gather", re.IGNORECASE): "all_gather",
-    re.compile(r"all_?to_?all", re.IGNORECASE): "all_to_all",
-    re.compile(r"broadcast", re.IGNORECASE): "broadcast",
-    re.compile(r"reduce", re.IGNORECASE): "reduce",
-    re.compile(r"send|recv", re.IGNORECASE): "send_recv",
-}
-_ITEM_BYTES = {
-    **{"long": 8, "long int": 8, "int64": 8},
-    **{"double": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16},
-    **{"float": 4, "int": 4, "float32": 4, "int32": 4},
-    **{"half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2, "float16": 2, "short": 2, "int16": 2},
-    **{"byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "unsigned char": 1, "signed char": 1},
-    **{"float8_e4m3fn": 1, "float8_e5m2": 1},
-}
-_DTYPES = {
-    **{"float": "float32", "double": "float64", "half": "float16", "c10::half": "float16"},
-    **{"c10::bfloat16": "bfloat16", "int": "int32", "long": "int64", "long int": "int64"},
-}
-
-
-Tensor = tuple[list[int], str, int]
-"""Extents, type and bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,15 +46,6 @@ class Operation:
     name: str
     duration_s: float = 0.0
     collective: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Reduction:
-    """An all-reduce of gradients."""
-
-    gpu: Gpu
-    size_bytes: int | None
-    dtype: str
 
 
 @dataclass(slots=True, eq=False)
@@ -100,22 +64,22 @@ class Step:
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
+    def launched(self) -> list[int]:
+        """Places of the operations in the order of their launch.
+
+        It is the program's: streams run beside one another, and which starts first differs by chance. What
+        one call launched, as that of a CUDA graph does, goes stream by stream.
+        """
+        of = [operation.gpu for operation in self.operations]
+        return sorted(range(len(of)), key=lambda i: (of[i].call.start_us, of[i].stream))
+
     def key(self) -> tuple[object, ...]:
         """What steps that do the same have in common."""
+        in_order = [self.operations[i] for i in self.launched()]
         return (
-            tuple((operation.phase, operation.name) for operation in self.operations),
+            tuple((operation.phase, operation.name) for operation in in_order),
             tuple(reduction.size_bytes for reduction in self.reductions),
         )
-
-
-def item_bytes(dtype: str) -> int | None:
-    """Bytes of an element of a type as a trace names it; None for one that is not known."""
-    return _ITEM_BYTES.get(dtype.lower())
-
-
-def dtype_name(dtype: str) -> str:
-    """The type as PyTorch's tensors name it."""
-    return _DTYPES.get(dtype.lower(), dtype.lower())
 
 
 def short_name(name: str) -> str:
@@ -131,34 +95,46 @@ def cut_steps(trace: Trace) -> list[Step]:
     Raises
     ------
     FormatError
-        Naming the file, if nothing ran on a GPU, or an operation within the steps was launched by nobody.
+        Naming the file, if nothing ran on a GPU, or the launch of an operation within the steps is missing.
     """
     if not trace.gpu:
         rule = "holds no GPU operation with its launch; record ProfilerActivity.CPU and CUDA"
         raise FormatError(trace.source, "traceEvents", rule)
     steps = _intervals(trace)
-    for place, start_us in trace.unlaunched:
-        if steps[0].begin_us <= start_us < steps[-1].end_us:
-            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
-            raise FormatError(trace.source, f"traceEvents[{place}].args.correlation", rule)
     begins = [step.begin_us for step in steps]
     launched: list[list[Gpu]] = [[] for _ in steps]
-    before: list[Gpu] = []
+    ends_before = _launched_before_recording(trace, steps)
     for gpu in trace.gpu:
         k = bisect_right(begins, gpu.call.start_us) - 1
         if k < 0:
-            before.append(gpu)
+            ends_before.append(gpu.end_us)
         elif gpu.call.start_us < steps[k].end_us:
             launched[k].append(gpu)
     for event in trace.host:
         k = bisect_right(begins, event.start_us) - 1
         if k >= 0 and event.start_us < steps[k].end_us:
             steps[k].host.append(event)
-    busy_us = max([steps[0].begin_us, *(gpu.end_us for gpu in before)])
+    busy_us = max([steps[0].begin_us, *ends_before])
     for step, ran in zip(steps, launched, strict=True):
         _fill(step, ran)
         busy_us = _time(step, busy_us)
     return [step for step in steps if step.operations]
+
+
+def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[float]:
+    """When what the host had launched before the recording began ended; no other launch may be missing."""
+    first: dict[int, float] = {}
+    for gpu in trace.gpu:
+        first.setdefault(gpu.stream, gpu.start_us)
+    ends = []
+    for late in trace.unlaunched:
+        # A stream runs in the order of launches. Of one without any, what runs before all others counts.
+        if late.start_us < first.get(late.stream, trace.gpu[0].start_us):
+            ends.append(late.end_us)
+        elif steps[0].begin_us <= late.start_us < steps[-1].end_us:
+            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
+            raise FormatError(trace.source, f"traceEvents[{late.place}].args.correlation", rule)
+    return ends
 
 
 def _intervals(trace: Trace) -> list[Step]:
@@ -182,87 +158,40 @@ def _intervals(trace: Trace) -> list[Step]:
 def _fill(step: Step, ran: Sequence[Gpu]) -> None:
     """Sort what ran into operations and reductions, each with its phase and name."""
     chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
+    rows = [
+        (gpu, chain, phase, collective_of(gpu, chain))
+        for gpu, chain, phase in zip(ran, chains, _phases(ran, chains), strict=True)
+    ]
+    # Other all-reduces of the backward pass are a layer's own, as of batch statistics.
+    reductions = [
+        Reduction(gpu, *message_of(gpu, chain))
+        for gpu, chain, phase, kind in rows
+        if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain)
+    ]
+    reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+    step.reductions = of_gradients(reductions, step.host)
+    exchanging = {id(reduction.gpu) for reduction in step.reductions}
+    step.operations = [
+        Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind)
+        for gpu, chain, phase, kind in rows
+        if id(gpu) not in exchanging
+    ]
+
+
+def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]:
     nodes = [any(event.name.startswith(NODE_PREFIX) for event in chain) for chain in chains]
     last_us = max(
-        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=None
+        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=math.inf
     )
+    phases = []
     for gpu, chain, in_node in zip(ran, chains, nodes, strict=True):
         if any(event.name.startswith(OPTIMIZER_PREFIX) for event in chain):
-            phase = Phase.UPDATE
+            phases.append(Phase.UPDATE)
         elif in_node:
-            phase = Phase.BACKWARD
-        elif last_us is not None and gpu.call.start_us > last_us:
-            phase = Phase.UPDATE
+            phases.append(Phase.BACKWARD)
         else:
-            phase = Phase.FORWARD
-        kind = _collective(gpu)
-        # Others of the backward pass are a layer's own, as of batch statistics.
-        if kind == _ALL_REDUCE and phase == Phase.BACKWARD and _in_hook(chain):
-            step.reductions.append(Reduction(gpu, *_message(gpu, chain)))
-        else:
-            step.operations.append(Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind))
-    step.reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
-
-
-def _in_hook(chain: Sequence[Host]) -> bool:
-    """Whether it was launched where a gradient is complete, as DDP launches its reductions."""
-    return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
-
-
-def _collective(gpu: Gpu) -> str:
-    """The kind of a collective; empty for what is none."""
-    if gpu.args.collective is None and not gpu.name.lower().startswith("nccl"):
-        return ""
-    for text in (str(gpu.args.collective or ""), gpu.name):
-        for pattern, kind in _COLLECTIVES.items():
-            if pattern.search(text):
-                return kind
-    return "collective"
-
-
-def _message(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
-    """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
-    for args in (gpu.args, *(event.args for event in chain)):
-        elements = whole(args.elements)
-        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
-            size = item_bytes(args.dtype)
-            if size is not None:
-                return size * elements, dtype_name(args.dtype)
-    for event in chain:
-        found = first_tensor(event)
-        if found is not None:
-            return found[2], found[1]
-    return None, "float32"
-
-
-def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
-    """Extents, type and bytes of a tensor as a trace describes it; None where that is no tensor's."""
-    size = item_bytes(dtype) if isinstance(dtype, str) else None
-    if size is None or not isinstance(shape, list):
-        return None
-    for extent in shape:
-        known = whole(extent)
-        if known is None or known < 0:
-            return None
-        size *= known
-    return shape, dtype_name(dtype), size
-
-
-def first_tensor(event: Host) -> Tensor | None:
-    """An operator's first argument, if that is a tensor and was recorded."""
-    return tensor_argument(event, 0)
-
-
-def tensor_argument(event: Host, place: int) -> Tensor | None:
-    """An operator's argument at ``place``, if that is a tensor and was recorded."""
-    shapes, types = event.args.shapes, event.args.types
-    if not (isinstance(shapes, list) and isinstance(types, list) and min(len(shapes), len(types)) > place):
-        return None
-    shape = shapes[place]
-    # A list of one tensor, as collectives take it.
-    if isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], list):
-        shape = shape[0]
-    return tensor_of(shape, types[place])
+            phases.append(Phase.UPDATE if gpu.call.start_us > last_us else Phase.FORWARD)
+    return phases
 
 
 def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:

@@ -197,6 +197,47 @@ def test_a_trace_of_another_tool(tmp_path: Path) -> None:
     assert any("1 other collective:" in note for note in notes)
 
 
+def test_flags_as_numbers_and_kinds_as_text_are_understood(tmp_path: Path) -> None:
+    nodes = foreign()
+    for made in nodes:
+        for attribute in made.attr:
+            if attribute.name == "is_cpu_op":
+                attribute.int64_val = int(attribute.bool_val)
+            elif attribute.name == "comm_type":
+                attribute.string_val = Collective(attribute.int64_val).name
+    usual, _ = back(WHOLE, tmp_path)
+    graph, notes = back(write_messages([GlobalMetadata(), *nodes]), tmp_path)
+    assert step_document(graph) == step_document(usual)
+    assert any("operators on the host take no time" in note for note in notes)
+
+
+def test_compute_nodes_without_durations_are_counted_or_refused(tmp_path: Path) -> None:
+    _, notes = back(WHOLE, tmp_path)
+    assert not any("no duration" in note for note in notes)
+    _, notes = back(damaged(1, duration_micros=0), tmp_path)
+    assert any("1 of 3 compute nodes have no duration" in note for note in notes)
+    nodes = foreign()
+    for made in nodes:
+        # The host's time does not count.
+        made.duration_micros = 50 if made.name.startswith("a") else 0
+    with pytest.raises(FormatError, match=r"^[^\n]*nodes: none of 3 compute nodes has a duration; [^\n]*$"):
+        back(write_messages([GlobalMetadata(), *nodes]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ending", ["BWD_IG", "BWD_WG", "bwd_ig", "bwd_wg", "weight_grad", "input_grad", "backward"]
+)
+def test_gradients_of_text_converters_are_of_the_backward_pass(ending: str, tmp_path: Path) -> None:
+    nodes = [
+        node(0, "COMP_NODE_conv_FWD", NodeType.COMP, micros=10),
+        node(1, "COMP_NODE_big_FWD", NodeType.COMP, micros=10, data_deps=[0]),
+        node(2, f"COMP_NODE_big_{ending}", NodeType.COMP, micros=20, data_deps=[1]),
+        node(3, "COMM_COLL", NodeType.COMM_COLL, comm_type=0, comm_size=8, data_deps=[2]),
+    ]
+    graph, _ = back(write_messages([GlobalMetadata(), *nodes]), tmp_path)
+    assert [Phase(p).name for p in graph.phases] == ["FORWARD", "FORWARD", "BACKWARD"]
+
+
 def test_ranks_are_samples(tmp_path: Path) -> None:
     paths = []
     for rank in range(2):

@@ -19,7 +19,7 @@ from hocket.graph.updates import is_update
 from hocket.interop.execution_trace import _written_arguments
 from hocket.interop.imported import Imported
 from hocket.interop.kineto import import_kineto
-from tests.unit.interop.traces import ACCUMULATE, ENGINE, Kineto, ddp, execution_trace
+from tests.unit.interop.traces import ACCUMULATE, ENGINE, Kineto, ddp, execution_trace, with_function_ids
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not here")
@@ -288,12 +288,7 @@ def test_an_execution_trace_gives_shapes_and_dataflow(
     of_trace = execution_trace(schema=schema, function_ids=function_ids)
     if function_ids:
         # The ids are those of the second step's operators.
-        left = list(of_trace["nodes"])
-        for event in sorted(trace.events, key=lambda event: event["ts"]):
-            found = next((node for node in left if node["name"] == event["name"]), None)
-            if event["ts"] >= 1000 and found is not None:
-                left.remove(found)
-                event["args"]["Record function id"] = of_trace["nodes"].index(found) + 1
+        with_function_ids(trace, of_trace, since=1000)
     path = tmp_path / "et.json.gz"
     path.write_bytes(gzip.compress(json.dumps(of_trace).encode()))
     graph, notes = imported(tmp_path, trace, execution_trace=path)
@@ -373,7 +368,8 @@ def test_a_damaged_kernel_is_refused_in_one_line(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     document = ddp().document()
-    kernel = next(event for event in document["traceEvents"] if event.get("cat") == "kernel")
+    # Not the first one, which may have been launched before the recording.
+    kernel = [event for event in document["traceEvents"] if event.get("cat") == "kernel"][1]
     kernel.update(change)
     with pytest.raises(FormatError) as refused:
         imported(tmp_path, document)

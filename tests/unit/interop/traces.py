@@ -157,3 +157,13 @@ def execution_trace(*, schema: str = "1.0.1", function_ids: bool = False) -> dic
     add("aten::_foreach_add_", [], [], "aten::_foreach_add_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()")
     add("Optimizer.step#SGD.step", [], [])
     return {"schema": schema, "pid": 1, "nodes": nodes}
+
+
+def with_function_ids(trace: Kineto, of_trace: dict[str, Any], *, since: float) -> None:
+    """Give the trace's operators from a time on the ids of their nodes."""
+    left = list(of_trace["nodes"])
+    for event in sorted(trace.events, key=lambda event: event["ts"]):
+        found = next((node for node in left if node["name"] == event["name"]), None)
+        if event["ts"] >= since and found is not None:
+            left.remove(found)
+            event["args"]["Record function id"] = of_trace["nodes"].index(found) + 1

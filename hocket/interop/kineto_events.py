@@ -1,0 +1,145 @@
+"""What a Kineto trace consists of: operators of the host, calls of the runtime, and what ran on the GPU.
+
+Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+
+from hocket.errors import FormatError
+
+STEP_PREFIX = "ProfilerStep#"
+OPTIMIZER_PREFIX = "Optimizer.step#"
+NODE_PREFIX = "autograd::engine::evaluate_function"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """What an event says of itself, where it does.
+
+    Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
+    and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream`` (Intel's:
+    ``queue``), ``copied_bytes``. Of collectives: ``collective``, ``elements``, ``dtype``. Of waits of a
+    stream: the last three.
+    """
+
+    function_id: int | None = msgspec.field(name="Record function id", default=None)
+    sequence: int | None = msgspec.field(name="Sequence number", default=None)
+    dims: Any = msgspec.field(name="Input Dims", default=None)
+    dims_of_1_8: Any = msgspec.field(name="Input dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+    correlation: Any = None
+    stream: Any = None
+    queue: Any = msgspec.field(name="sycl queue", default=None)
+    copied_bytes: Any = msgspec.field(name="bytes", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = None
+    sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
+    on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+
+    @property
+    def shapes(self) -> Any:
+        """Of arguments, as PyTorch 1.8 spelled it or later versions."""
+        return self.dims_of_1_8 if self.dims is None else self.dims
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    annotation: bool
+    args: Args
+    parent: Host | None = None
+
+    def chain(self) -> list[Host]:
+        """This one and what encloses it, innermost first."""
+        found, at = [], self
+        while True:
+            found.append(at)
+            if at.parent is None:
+                return found
+            at = at.parent
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of the runtime, and the innermost operator in which it was made."""
+
+    name: str
+    thread: Any
+    start_us: float
+    end_us: float
+    correlation: int
+    host: Host | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    """What ran on a GPU's stream; ``call`` launched it."""
+
+    name: str
+    stream: int
+    start_us: float
+    end_us: float
+    args: Args
+    call: Call
+
+
+@dataclass(slots=True, eq=False)
+class Unlaunched:
+    """What ran on a GPU's stream without its call in the file; ``place`` in the file's events."""
+
+    place: int
+    stream: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(slots=True, eq=False)
+class StreamWait:
+    """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
+
+    stream: int
+    call: Call
+    on_stream: int
+    recorded_by: Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One rank's trace; everything in order of its start.
+
+    ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
+    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
+    """
+
+    source: str
+    rank: int | None
+    world_size: int | None
+    device: str
+    batch_size: Any
+    host: Sequence[Host]
+    gpu: Sequence[Gpu]
+    waits: Sequence[Call]
+    stream_waits: Sequence[StreamWait]
+    unlaunched: Sequence[Unlaunched] = field(default=())
+
+    def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
+        """Raise FormatError for this file."""
+        raise FormatError(self.source, place, rule)
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that some versions leave out or write as text; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
