@@ -22,7 +22,7 @@ Differs from the papers
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -245,11 +245,13 @@ class Ledger:
 
     def whole(self, label: int) -> list[Contribution] | None:
         """The contributions to round ``label``, once all of them have arrived, committed or not."""
-        members = {w: m for w, m in self._members.items() if m.label == label and not m.committed}
-        complete = [w for w, m in sorted(members.items()) if len(m.arrived) == len(self.versions)]
-        if len(complete) < self._rule.needed:
-            return None
-        return [Contribution(w, members[w].life, label) for w in complete]
+        at_label = {w: m for w, m in self._members.items() if m.label == label}
+        arrived = Counter({Contribution(w, m.life, label): len(m.arrived) for w, m in at_label.items()})
+        for (_, of), waiting in self._waiting.items():
+            if of == label:
+                arrived.update(waiting)  # committed
+        complete = sorted(c for c, parameters in arrived.items() if parameters == len(self.versions))
+        return complete if len(complete) >= self._rule.needed else None
 
     def _drop(self, p: int, contribution: Contribution) -> None:
         self.counts.dropped += 1
