@@ -161,6 +161,8 @@ class Exchange:
         """``peer`` has said something; TransportError where it does not belong here."""
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
+            if peer.gone:  # what it said last may be heard after its tensors have ended
+                raise TransportError("it is gone")
             match message:
                 case messages.Lay():
                     peer.lay(message)

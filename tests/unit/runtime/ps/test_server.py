@@ -15,7 +15,7 @@ import torch
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule
 from hocket.launch.control import Guest, connect
-from hocket.runtime.ps.messages import Lay, Piece
+from hocket.runtime.ps.messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.server import Server, _listening
 from hocket.runtime.ps.spec import TensorSpec
@@ -95,6 +95,38 @@ def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> No
             wait_until(lambda: not server.exchange.peers)
         job.on_workers(work)
     assert job.statuses == [0, 0]
+
+
+def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() -> None:
+    """Its tensors' end may be seen before its last words are heard."""
+    said = [Want(), Commit([], "1.0"), AskNorms("2.0"), AskState(), Bye()]
+
+    def work(worker: int) -> None:
+        (server,) = job.servers
+        exchange = server.exchange
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        if worker == 1:
+            peer = exchange.peers[1]
+            exchange.lost(peer, "its tensors end")
+            for message in said:
+                with pytest.raises(TransportError, match="it is gone"):
+                    exchange.heard(peer, message)
+            assert exchange.finished == set()
+            with exchange.changed:
+                exchange.finished.add(1)  # as far as this test goes
+            model.hocket._training.client.close()
+            return
+        wait_until(lambda: 1 in exchange.finished)
+        optimizer.state_dict()  # is told though nobody hears what the other one asked for
+        step(model, optimizer, *batch(worker, 1))
+        model.hocket.detach()
+
+    with served(Rule(mode="async", workers=2)) as job:
+        job.on_workers(work)
+    assert job.statuses == [0]
 
 
 def test_servers_that_no_worker_comes_back_to_end() -> None:
