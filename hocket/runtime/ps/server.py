@@ -110,9 +110,9 @@ class Server:
                 here = "is here already" if guest.index in exchange.peers else "is one too many"
                 refuse(connection, f"worker {guest.index} {here}")
                 raise TransportError(f"worker {guest.index} {here}")
+            welcome(connection)  # whoever dies before that has never been here
             exchange.seen.add(guest.index)
             exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
-            welcome(connection)
             return peer
 
 
@@ -128,11 +128,17 @@ def main(arguments: list[str]) -> int:
         listener = _listening(split_address(job.address))
     else:
         listener = _listening((host_towards(job.address), 0))
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(_threads())
     store = _served_store(job, arguments[2:]) if index == 0 else None
     status = Server(job, index, listener).run()
     del store
     return status
+
+
+def _threads() -> int:
+    """The first number in OMP_NUM_THREADS, which may give one for each level; what is none is passed over."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, int(first)) if first.isdecimal() else 1
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
