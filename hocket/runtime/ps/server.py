@@ -17,6 +17,7 @@ from hocket.errors import HocketError
 from hocket.launch import Job, job_of_environment
 from hocket.launch.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
 from hocket.launch.job import split_address
+from hocket.launch.joined import Joined
 from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
@@ -27,14 +28,17 @@ _CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 class Server:
-    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers."""
+    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers.
 
-    def __init__(self, job: Job, index: int, listener: socket.socket) -> None:
+    ``joined``: where it is noted who has joined.
+    """
+
+    def __init__(self, job: Job, index: int, listener: socket.socket, joined: Joined | None = None) -> None:
         self.job, self.index = job, index
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
-        self.exchange = Exchange(job, index, self._address)
+        self.exchange = Exchange(job, index, self._address, joined)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
@@ -130,7 +134,7 @@ def main(arguments: list[str]) -> int:
         listener = _listening((host_towards(job.address), 0))
     torch.set_num_threads(_threads())
     store = _served_store(job, arguments[2:]) if index == 0 else None
-    status = Server(job, index, listener).run()
+    status = Server(job, index, listener, Joined.inherited(job)).run()
     del store
     return status
 

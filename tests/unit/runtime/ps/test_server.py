@@ -15,6 +15,7 @@ import torch
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule, control
 from hocket.launch.control import Connection, Guest, connect
+from hocket.launch.joined import Joined
 from hocket.runtime.ps.messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.server import Server, _listening, _threads
@@ -129,6 +130,24 @@ def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() ->
     assert job.statuses == [0]
 
 
+def test_a_launcher_hears_who_has_joined() -> None:
+    def work(worker: int) -> None:
+        assert noted.awaits(worker)
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        assert not noted.awaits(worker)
+        model.hocket.detach()
+
+    with served(Rule(mode="async", workers=2, staleness=1), servers=2) as job:
+        noted = Joined.made(job.job)
+        for server in job.servers:
+            server.exchange._joined = noted
+        job.on_workers(work)
+    noted.close()
+
+
 def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = threading.Event()
 
@@ -156,7 +175,8 @@ def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("told", "threads"), [(None, 1), ("3", 3), ("4,2", 4), (" 2 ", 2), ("", 1), ("all", 1), ("0", 1), ("-2", 1)]
+    ("told", "threads"),
+    [(None, 1), ("3", 3), ("4,2", 4), (" 2 ", 2), ("", 1), ("all", 1), ("0", 1), ("-2", 1)],
 )
 def test_a_server_takes_the_first_number_of_threads(
     told: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
