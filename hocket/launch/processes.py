@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.launch.job import JOB_VARIABLE, Job, split_address
+from hocket.launch.joined import Joined
 
 _POLL_S = 0.05
 _GRACE_S = 10.0  # to end with an error of one's own
@@ -31,18 +32,20 @@ SCRIPT = (str(Path(__file__).with_name("script.py")),)
 
 @dataclass
 class _Process:
-    """``name`` in messages; ``worker``: its number, None for a server."""
+    """``name`` in messages; ``worker``: its number, None for a server; ``awaited``: it failed too early."""
 
     name: str
     popen: subprocess.Popen[bytes]
     worker: int | None = None
     attempt: int = 0
+    awaited: bool = False
 
     @property
     def ended(self) -> str:
         """How it ended, in words."""
         status = self.popen.returncode
-        return f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        return f"{how} before it had joined, and the others wait for it" if self.awaited else how
 
 
 def worker_environment(job: Job, store: str, worker: int, attempt: int = 0) -> dict[str, str]:
@@ -80,7 +83,7 @@ def run_job(
 
     ``told``: variables for the workers. Asynchronous workers that fail are started again, ``restarts`` times
     each, and afterwards the others go on without them; in a synchronous job that has too few left, everybody
-    ends.
+    ends, and so they do where one had not joined yet that others wait for.
     """
     with socket.create_server((split_address(job.address)[0], 0)) as store_listener:
         store = "{}:{}".format(*store_listener.getsockname()[:2])
@@ -104,14 +107,16 @@ class _Run:
         self._servers: list[_Process] = []
         self._workers: list[_Process] = []
         self._given_up = 0
+        self._joined = Joined.made(job)
 
     def start(self, listener: socket.socket, store_listener: socket.socket) -> None:
         inherited = [listener.fileno(), store_listener.fileno()]
         for index in range(self._job.servers):
             fds = inherited if index == 0 else []
             command = [sys.executable, "-P", *SERVER, str(index), *map(str, fds)]
-            environment = server_environment(self._job, self._store)
-            self._servers.append(_Process(f"server {index}", _started(command, environment, fds)))
+            environment, fd = self._joined.inheritance()
+            environment |= server_environment(self._job, self._store)
+            self._servers.append(_Process(f"server {index}", _started(command, environment, [*fds, fd])))
         for worker in range(self._job.rule.workers):
             self._workers.append(self._started(worker, 0))
 
@@ -152,6 +157,7 @@ class _Run:
             for process in [*self._workers, *self._servers]:
                 _signal_group(process, number)
             self._wait(seconds, servers=True)
+        self._joined.close()
 
     def _started(self, worker: int, attempt: int) -> _Process:
         environment = {**self._told, **worker_environment(self._job, self._store, worker, attempt)}
@@ -175,6 +181,9 @@ class _Run:
             return True
         spare = rule.backup if rule.mode == "sync" else rule.workers - 1
         if self._given_up >= spare:
+            return False
+        process.awaited = self._joined.awaits(process.worker)
+        if process.awaited:
             return False
         self._given_up += 1
         process.attempt = -1

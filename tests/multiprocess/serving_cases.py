@@ -94,11 +94,18 @@ def fails() -> None:
     Path(f"steps{WORKER}").write_text(str(step))
 
 
+def unable() -> None:
+    """One worker fails before it joins, and the others' training would last."""
+    if os.environ["UNABLE"] == str(WORKER):
+        raise ImportError("there is no such module")
+    fails()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     try:
-        cases = {"parity": parity, "fails": fails, "exits": fails, "leaves": fails, "paced": paced}
-        result = cases[sys.argv[1]]()
+        failing = {"fails": fails, "exits": fails, "leaves": fails, "unable": unable}
+        result = {"parity": parity, "paced": paced, **failing}[sys.argv[1]]()
     except HocketError as error:
         Path(f"error{WORKER}").write_text(str(error))
         raise

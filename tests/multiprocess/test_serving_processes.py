@@ -168,6 +168,28 @@ def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("worker", "options"), [(0, ("--servers", "2")), (1, ("--staleness", "1"))])
+def test_a_worker_that_fails_before_it_joins_is_not_waited_for(
+    worker: int, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNABLE", str(worker))
+    status, err = ended("unable", *PS, "--workers", "2", "--mode", "async", *options)
+    assert status == 1
+    assert f"hocket: worker {worker} ended with status 1 before it had joined, and the others wait" in err
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_before_it_joins_is_done_without_where_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UNABLE", "1")
+    Path("again").write_text("")  # nobody is going to come again
+    status, err = ended("unable", *PS, "--workers", "2", "--servers", "2", "--mode", "async")
+    assert status == 0, err
+    assert "worker 1 ended with status 1; the others go on" in err
+
+
+@pytest.mark.slow
 def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
     status, err = ended("fails", *PS, "--workers", "2")
     assert status == 1

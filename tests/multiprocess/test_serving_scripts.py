@@ -370,6 +370,31 @@ def test_the_norm_of_gradients_that_are_no_numbers_is_none_either() -> None:
     assert all(p.isnan().all() for p in model.parameters())
 
 
+def test_one_worker_alone_may_look_at_the_norm() -> None:
+    """To log it, while the other one's step is committed already."""
+    stepped = threading.Event()
+    model, expected = made(Layers), made(Layers)
+    functional.cross_entropy(expected(both(0)[0]), both(0)[1]).backward()
+
+    def work(worker: int) -> float:
+        mine = model if worker == 0 else made(Layers)
+        optimizer = OPTIMIZERS["sgd"](mine)
+        job.train(worker, mine, optimizer)
+        x, y = batch(worker, 0)
+        functional.cross_entropy(mine(x), y).backward()
+        if worker == 0:
+            assert stepped.wait(60)
+        norm = float(hocket.clip_grad_norm_(mine, math.inf)) if worker == 0 else 0.0
+        optimizer.step()
+        stepped.set()
+        mine.hocket.detach()
+        return norm
+
+    with served(SYNC2, timeout_s=10.0) as job:
+        norm, _ = job.on_workers(work)
+    assert norm == pytest.approx(float(nn.utils.clip_grad_norm_(expected.parameters(), math.inf)), rel=1e-4)
+
+
 def test_another_model_is_refused() -> None:
     def work(job: Served, worker: int) -> None:
         model = nn.Linear(3, 4 + worker)

@@ -216,3 +216,18 @@ def test_clipping_waits_for_every_gradient_of_the_round() -> None:
     assert ledger.whole(0) is None
     ledger.arrived(1, 0, [0])
     assert ledger.whole(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
+
+
+def test_clipping_on_one_worker_alone_counts_what_others_have_committed() -> None:
+    ledger = Ledger(2, Rule(workers=2))
+    for worker in (0, 1):
+        ledger.join(worker)
+        ledger.want(worker)
+        ledger.begin(worker)
+    ledger.arrived(1, 0, [0])
+    assert ledger.committed(1) == []
+    ledger.arrived(0, 0, [0, 1])
+    assert ledger.whole(0) is None
+    ledger.arrived(1, 0, [1])
+    assert ledger.whole(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
+    assert len(ledger.committed(0)) == 2

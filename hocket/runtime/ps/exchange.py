@@ -11,6 +11,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.launch import Job
+from hocket.launch.joined import Joined
 from hocket.runtime.ps import messages
 from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.ledger import Ledger
@@ -27,10 +28,10 @@ class Exchange:
     """Of server ``index`` of ``job``; ``peers``: the workers that are there, ``finished``: those that were.
 
     ``changed`` guards everything but ``values``, which guard themselves. ``addresses``: where all
-    servers are; ``failure``: why the training ends before its time.
+    servers are; ``failure``: why the training ends before its time; ``joined``: what a launcher is told by.
     """
 
-    def __init__(self, job: Job, index: int, address: str) -> None:
+    def __init__(self, job: Job, index: int, address: str, joined: Joined | None = None) -> None:
         self.job, self.index = job, index
         self.changed = threading.Condition()
         self.told = {index: address}
@@ -45,6 +46,7 @@ class Exchange:
         self._loaded = self._restoring = False
         self._questions: Questions
         self._plan: messages.Planned | None = None
+        self._joined = joined
 
     def fail(self, why: str) -> None:
         """End the training and tell every worker why."""
@@ -131,6 +133,8 @@ class Exchange:
                 self.changed.notify_all()
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
+            if self._joined is not None:
+                self._joined.note(self.index, peer.worker)
             if not peer.gone:
                 self.ledger.go_on(peer.worker, steps)
 
@@ -161,6 +165,8 @@ class Exchange:
         """``peer`` has said something; TransportError where it does not belong here."""
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
+            if peer.gone:  # what it said last may be heard after its tensors have ended
+                raise TransportError("it is gone")
             match message:
                 case messages.Lay():
                     peer.lay(message)

@@ -22,7 +22,7 @@ Differs from the papers
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -58,13 +58,15 @@ class Counts:
 class _Member:
     """``label``: of the step under way, or the last one; ``clock``: steps that are applied as a whole.
 
-    ``arrived``: parameters whose contributions wait for the commit; ``open``: those of the last step that
-    was committed whose updates are still to run.
+    ``late``: it came when others had gone, and ``clock`` began with theirs. ``arrived``: parameters whose
+    contributions wait for the commit; ``open``: those of the last step that was committed whose updates are
+    still to run.
     """
 
     life: int
     label: int
     clock: int
+    late: bool
     wanting: bool = False
     committed: bool = True
     arrived: set[int] = field(default_factory=set)
@@ -96,10 +98,10 @@ class Ledger:
         """``worker`` takes part from now on; which life it is."""
         assert worker not in self._members
         self._lives[worker] += 1
-        clock = self._whole_steps(worker)
-        if self._gone:  # who comes late holds up nobody for what happened without it
+        clock, late = self._whole_steps(worker), bool(self._gone)
+        if late:  # it holds up nobody for what happened without it
             clock = min((m.clock for m in self._members.values()), default=clock)
-        self._members[worker] = _Member(self._lives[worker], self.counted(worker) - 1, clock)
+        self._members[worker] = _Member(self._lives[worker], self.counted(worker) - 1, clock, late)
         self._gone.discard(worker)
         return self._lives[worker]
 
@@ -109,7 +111,10 @@ class Ledger:
 
     def go_on(self, worker: int, steps: int) -> None:
         """``worker``, which has just joined, goes on after so many steps: other servers may have fewer."""
-        self._members[worker].label = steps - 1
+        member = self._members[worker]
+        member.label = steps - 1
+        if not member.late:  # a step that it repeats for other servers counts again
+            member.clock = min(member.clock, steps)
 
     def go_back(self, rounds: int) -> None:
         """Before any step: the synchronous job goes on after so many rounds."""
@@ -240,11 +245,13 @@ class Ledger:
 
     def whole(self, label: int) -> list[Contribution] | None:
         """The contributions to round ``label``, once all of them have arrived, committed or not."""
-        members = {w: m for w, m in self._members.items() if m.label == label and not m.committed}
-        complete = [w for w, m in sorted(members.items()) if len(m.arrived) == len(self.versions)]
-        if len(complete) < self._rule.needed:
-            return None
-        return [Contribution(w, members[w].life, label) for w in complete]
+        at_label = {w: m for w, m in self._members.items() if m.label == label}
+        arrived = Counter({Contribution(w, m.life, label): len(m.arrived) for w, m in at_label.items()})
+        for (_, of), waiting in self._waiting.items():
+            if of == label:
+                arrived.update(waiting)  # committed
+        complete = sorted(c for c, parameters in arrived.items() if parameters == len(self.versions))
+        return complete if len(complete) >= self._rule.needed else None
 
     def _drop(self, p: int, contribution: Contribution) -> None:
         self.counts.dropped += 1

@@ -17,6 +17,7 @@ from hocket.errors import HocketError
 from hocket.launch import Job, job_of_environment
 from hocket.launch.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
 from hocket.launch.job import split_address
+from hocket.launch.joined import Joined
 from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
@@ -27,14 +28,17 @@ _CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 class Server:
-    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers."""
+    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers.
 
-    def __init__(self, job: Job, index: int, listener: socket.socket) -> None:
+    ``joined``: where it is noted who has joined.
+    """
+
+    def __init__(self, job: Job, index: int, listener: socket.socket, joined: Joined | None = None) -> None:
         self.job, self.index = job, index
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
-        self.exchange = Exchange(job, index, self._address)
+        self.exchange = Exchange(job, index, self._address, joined)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
@@ -110,9 +114,9 @@ class Server:
                 here = "is here already" if guest.index in exchange.peers else "is one too many"
                 refuse(connection, f"worker {guest.index} {here}")
                 raise TransportError(f"worker {guest.index} {here}")
+            welcome(connection)  # whoever dies before that has never been here
             exchange.seen.add(guest.index)
             exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
-            welcome(connection)
             return peer
 
 
@@ -128,11 +132,17 @@ def main(arguments: list[str]) -> int:
         listener = _listening(split_address(job.address))
     else:
         listener = _listening((host_towards(job.address), 0))
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(_threads())
     store = _served_store(job, arguments[2:]) if index == 0 else None
-    status = Server(job, index, listener).run()
+    status = Server(job, index, listener, Joined.inherited(job)).run()
     del store
     return status
+
+
+def _threads() -> int:
+    """The first number in OMP_NUM_THREADS, which may give one for each level; what is none is passed over."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, int(first)) if first.isdecimal() else 1
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,11 +21,19 @@ _TOLD = "os.environ['RANK'], os.environ['HOCKET_ATTEMPT']"
 
 
 class Started(_Run):
-    """Processes that have failed as soon as they are started; ``attempts``: of which worker, in order."""
+    """Processes that have failed as soon as they are started; ``attempts``: of which worker, in order.
 
-    def __init__(self, rule: Rule, restarts: int) -> None:
-        job = Job(address="127.0.0.1:1", token="only for this test", rule=rule)
+    ``joined``: (server, worker); unless it is given, all have.
+    """
+
+    def __init__(
+        self, rule: Rule, restarts: int, servers: int = 1, joined: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        job = Job(address="127.0.0.1:1", token="only for this test", rule=rule, servers=servers)
         super().__init__(job, "127.0.0.1:2", ["script.py"], {}, restarts)
+        everybody = itertools.product(range(servers), range(rule.workers))
+        for server, worker in everybody if joined is None else joined:
+            self._joined.note(server, worker)
         self.attempts: list[tuple[int, int]] = []
         self._workers = [self._started(worker, 0) for worker in range(rule.workers)]
 
@@ -52,6 +62,55 @@ def test_a_synchronous_job_goes_on_without_its_backups_alone() -> None:
     assert run.goes_on_without(0)
     assert run.goes_on_without(0)
     assert not run.goes_on_without(1)
+
+
+ASYNC = Rule(mode="async", workers=3)
+BOUNDED = Rule(mode="async", workers=3, staleness=1)
+BACKUP = Rule(workers=3, backup=1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "joined", "worker", "goes_on"),
+    [
+        (ASYNC, [], 1, True),
+        # Without worker 0's values nobody begins.
+        (ASYNC, [], 0, False),
+        (BACKUP, [], 0, False),
+        (BACKUP, [], 1, True),
+        (ASYNC, [(0, 0)], 0, False),
+        (ASYNC, [(0, 0), (1, 0)], 0, True),
+        # Where another one has joined there are values.
+        (ASYNC, [(0, 2), (1, 2)], 0, True),
+        # A bound counts from the start.
+        (BOUNDED, [(0, 0), (1, 0)], 1, False),
+        (BOUNDED, [(0, 0), (1, 0), (0, 1)], 1, False),
+        (BOUNDED, [(0, 1), (1, 1)], 1, True),
+        (BOUNDED, [(0, 1), (1, 1)], 0, False),
+    ],
+)
+def test_who_has_not_joined_is_given_up_only_where_nobody_waits_for_it(
+    rule: Rule, joined: list[tuple[int, int]], worker: int, goes_on: bool
+) -> None:
+    assert Started(rule, 0, 2, joined).goes_on_without(worker) == goes_on
+
+
+def test_a_job_whose_others_would_wait_for_ever_ends_with_a_line_that_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run = Started(ASYNC, 0, 2, [])
+    first = SimpleNamespace(returncode=None, pid=_NOBODY)
+
+    def poll() -> int:
+        first.returncode = 1
+        return 1
+
+    first.poll = poll
+    run._workers[0].popen = cast(Any, first)
+    assert run.watch() == 1
+    said = (
+        "worker 0 ended with status 1 before it had joined, and the others wait for it; everything was ended"
+    )
+    assert f"hocket: {said}\n" in capfd.readouterr().err
 
 
 def test_what_a_failed_worker_has_started_ends_before_its_like_comes() -> None:

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.launch import Job, Rule
-from hocket.launch.control import Guest, connect
-from hocket.runtime.ps.messages import Lay, Piece
+from hocket.launch import Job, Rule, control
+from hocket.launch.control import Connection, Guest, connect
+from hocket.launch.joined import Joined
+from hocket.runtime.ps.messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
 from hocket.runtime.ps.peer import Peer
-from hocket.runtime.ps.server import Server, _listening
+from hocket.runtime.ps.server import Server, _listening, _threads
 from hocket.runtime.ps.spec import TensorSpec
 from hocket.runtime.ps.transport import Header, Kind, TransportError
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
@@ -95,6 +96,95 @@ def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> No
             wait_until(lambda: not server.exchange.peers)
         job.on_workers(work)
     assert job.statuses == [0, 0]
+
+
+def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() -> None:
+    """Its tensors' end may be seen before its last words are heard."""
+    said = [Want(), Commit([], "1.0"), AskNorms("2.0"), AskState(), Bye()]
+
+    def work(worker: int) -> None:
+        (server,) = job.servers
+        exchange = server.exchange
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        if worker == 1:
+            peer = exchange.peers[1]
+            exchange.lost(peer, "its tensors end")
+            for message in said:
+                with pytest.raises(TransportError, match="it is gone"):
+                    exchange.heard(peer, message)
+            assert exchange.finished == set()
+            with exchange.changed:
+                exchange.finished.add(1)  # as far as this test goes
+            model.hocket._training.client.close()
+            return
+        wait_until(lambda: 1 in exchange.finished)
+        optimizer.state_dict()  # is told though nobody hears what the other one asked for
+        step(model, optimizer, *batch(worker, 1))
+        model.hocket.detach()
+
+    with served(Rule(mode="async", workers=2)) as job:
+        job.on_workers(work)
+    assert job.statuses == [0]
+
+
+def test_a_launcher_hears_who_has_joined() -> None:
+    def work(worker: int) -> None:
+        assert noted.awaits(worker)
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        assert not noted.awaits(worker)
+        model.hocket.detach()
+
+    with served(Rule(mode="async", workers=2, staleness=1), servers=2) as job:
+        noted = Joined.made(job.job)
+        for server in job.servers:
+            server.exchange._joined = noted
+        job.on_workers(work)
+    noted.close()
+
+
+def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+
+    def welcome(connection: Connection) -> None:
+        if not lost.is_set():
+            lost.set()
+            raise TransportError("its connection ended")
+        control.welcome(connection)
+
+    def work(worker: int) -> None:
+        with pytest.raises(TransportError, match="its connection"):
+            connect(job.job.address, job.job.token, Guest("worker", worker, ""), 5.0)
+        assert not server.exchange.peers
+        model = made(Layers)
+        optimizer = OPTIMIZERS["sgd"](model)
+        job.train(worker, model, optimizer)
+        step(model, optimizer, *batch(worker, 0))
+        model.hocket.detach()
+
+    monkeypatch.setattr("hocket.runtime.ps.server.welcome", welcome)
+    with served(Rule(mode="async")) as job:
+        (server,) = job.servers
+        job.on_workers(work)
+    assert job.statuses == [0]
+
+
+@pytest.mark.parametrize(
+    ("told", "threads"),
+    [(None, 1), ("3", 3), ("4,2", 4), (" 2 ", 2), ("", 1), ("all", 1), ("0", 1), ("-2", 1)],
+)
+def test_a_server_takes_the_first_number_of_threads(
+    told: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", told)
+    assert _threads() == threads
 
 
 def test_servers_that_no_worker_comes_back_to_end() -> None:
