@@ -124,6 +124,12 @@ class ServedTraining(Passes):
             if self._learning:
                 self._note_reads()
         self._receive_buffers()
+        self._note_moves()
+
+    @torch.no_grad()
+    def _note_moves(self) -> None:
+        here = [p for p in self._parameters if p not in self._stale]
+        self._weights.note_moves(here, self.steps)
 
     def _begin_inference(self) -> None:
         if self.steps:
