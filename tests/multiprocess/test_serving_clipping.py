@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,7 @@ def torchs(model: nn.Module, max_norm: float) -> torch.Tensor:
 
 
 def trained(rule: Rule, loop: Callable[[nn.Module, Any, int, bool], None]) -> list[dict[str, torch.Tensor]]:
-    """Each worker's state dict after ``loop(model, optimizer, worker, whole)``; the last one: in one process."""
+    """Each worker's state dict after ``loop(model, optimizer, worker, whole)``; last, that of one process."""
     models = [made(Layers) for _ in range(rule.workers + 1)]
 
     def work(worker: int) -> dict[str, torch.Tensor]:

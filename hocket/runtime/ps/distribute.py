@@ -39,13 +39,15 @@ def serve(
     planner: ServerPlanner,
     plan: Plan | None = None,
     network: Network | None = None,
+    broadcast_buffers: bool = True,
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` on worker ``worker`` of ``job``; ``model.hocket`` is its handle.
 
     ``plan`` holds from the first step on; without one, ``planner`` is asked. ``network``: what to plan for,
     measured when it is not given. All workers call this; parameters, buffers and the optimizer's state become
-    worker 0's, or, for one that comes again, what the servers have by now.
+    worker 0's, or, for one that comes again, what the servers have by now. With ``broadcast_buffers`` those
+    of worker 0 hold in each step, without they are this worker's own from then on.
 
     Raises
     ------
@@ -82,10 +84,15 @@ def serve(
     if plan is not None:
         # Operations are known only once the step is; the rest of the rules can be checked now.
         check_plan(msgspec.structs.replace(plan, compute_order=None), step)
+        if plan.barrier != job.rule.barrier:
+            raise HocketError(
+                f"plan '{plan.policy}' has barrier '{plan.barrier}', but servers were started with"
+                f" '{job.rule.barrier}'; start them with --barrier {plan.barrier}"
+            )
     client = Client(job, worker, spec, values, moved)
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
-    training = ServedTraining(model, only, parameters, list(buffers), client, recorder)
+    training = ServedTraining(model, only, parameters, list(buffers), client, recorder, broadcast_buffers)
     first = planner.first(step) if plan is None else plan
 
     def known_network() -> Network | None:

@@ -36,9 +36,9 @@ class ServedTraining(Passes):
     """One model's training on this worker.
 
     ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, by name,
-    which are worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer
-    steps and not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a
-    step is committed and the next one is not yet asked for.
+    which are worker 0's in each step if ``broadcast_buffers``. ``steps``: how many were committed. ``late``:
+    why gradients leave when the optimizer steps and not earlier, "" once the first steps have shown no
+    reason. ``between_steps`` is called when a step is committed and the next one is not yet asked for.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class ServedTraining(Passes):
         buffers: Sequence[str],
         client: Client,
         recorder: Recorder,
+        broadcast_buffers: bool,
     ) -> None:
         super().__init__(model, recorder)
         self.optimizer, self.client = optimizer, client
@@ -56,6 +57,7 @@ class ServedTraining(Passes):
         self.late = "the first steps show what the script does"
         self.between_steps: Callable[[], None] = lambda: None
         self._mode = client.job.rule.mode
+        self._broadcast_buffers = broadcast_buffers
         self._buffers = [_place(model, name) for name in buffers]
         self._parameters = list(parameters.values())
         self._index = {p: i for i, p in enumerate(self._parameters)}
@@ -161,7 +163,7 @@ class ServedTraining(Passes):
     @torch.no_grad()
     def _receive_buffers(self) -> None:
         values = self.client.received_state()
-        if values is None:
+        if values is None or not self._broadcast_buffers:
             return
         for buffer, value in zip(self._present_buffers(), values, strict=True):
             if buffer is not None:
