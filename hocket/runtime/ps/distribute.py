@@ -24,6 +24,7 @@ from hocket.runtime.ps.course import Course, PullTimes, ServerPlanner
 from hocket.runtime.ps.handle import ServedHandle
 from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.order import Direction
+from hocket.runtime.ps.packing import overwrite
 from hocket.runtime.ps.shard import State, state_of
 from hocket.runtime.ps.spec import spec_of
 from hocket.runtime.ps.training import ServedTraining
@@ -115,7 +116,7 @@ def serve(
 @torch.no_grad()
 def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in into.items():
-        tensor.copy_(values[name])
+        overwrite(tensor, values[name])
 
 
 def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:

@@ -20,6 +20,7 @@ from hocket.runtime.passes import Parameter, Passes
 from hocket.runtime.ps.client import Client
 from hocket.runtime.ps.clipping import Clipping
 from hocket.runtime.ps.fingerprint import Fingerprint
+from hocket.runtime.ps.packing import overwrite
 from hocket.runtime.ps.spec import settings_of
 from hocket.runtime.ps.weights import Weights
 from hocket.runtime.recorder import Recorder
@@ -167,7 +168,7 @@ class ServedTraining(Passes):
             return
         for buffer, value in zip(self._present_buffers(), values, strict=True):
             if buffer is not None:
-                buffer.copy_(value.view(buffer.shape))
+                overwrite(buffer, value)
 
     def _present_buffers(self) -> list[torch.Tensor | None]:
         """What modules hold as their buffers by now: some put a new tensor in the old one's place.
