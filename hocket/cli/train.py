@@ -7,13 +7,17 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 from hocket.cli import options
 from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan
+    from hocket.planner import Barrier
 
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = (
@@ -141,8 +145,10 @@ def train(
     if policy is not None and plan is not None:
         raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
     wanted = policy if plan is None else plan
+    loaded: Plan | None = None
     if wanted is not None:
-        told["HOCKET_PLAN"] = _checked_plan(wanted, architecture)
+        loaded, by_policy = _resolved(wanted, architecture)
+        told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
     if network_file is not None:
         load_network(network_file)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
@@ -151,7 +157,8 @@ def train(
         check_writable(timeline, *inputs)
         told["HOCKET_TIMELINE"] = str(timeline.absolute())
     if architecture == "ps":
-        _serve(script, told, wanted, given)
+        given["barrier"] = _barrier(barrier, loaded, told.get("HOCKET_PLAN"))
+        _serve(script, told, given)
     if names_file and flags.isdisjoint(_SHARES_INTERPRETER):
         # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
         command = [*(part for option in named for part in option), *SCRIPT, *script]
@@ -161,7 +168,7 @@ def train(
     os.execve(python, [python, "-P", "-m", "torch.distributed.run", *command], {**os.environ, **told})
 
 
-def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: dict[str, Any]) -> NoReturn:
+def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> NoReturn:
     """Train with parameter servers, by the options that were ``given``."""
     from hocket.cli.train_servers import train_with_servers
     from hocket.launch import Rule
@@ -172,7 +179,7 @@ def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: d
     rule = Rule(
         mode=given.get("mode", "sync"),
         workers=given.get("workers", 1),
-        barrier=given.get("barrier", "parameter" if wanted == "p3" else "step"),
+        barrier=given["barrier"],
         staleness=given.get("staleness"),
         backup=given.get("backup", 0),
     )
@@ -192,13 +199,23 @@ def _serve(script: list[str], told: dict[str, str], wanted: str | None, given: d
     raise typer.Exit(status)
 
 
-def _checked_plan(plan: str, architecture: str) -> str:
-    """The absolute path of a plan that can be read, or a policy's name."""
+def _barrier(asked: Barrier | None, plan: Plan | None, policy: str | None) -> Barrier:
+    """What pulls wait for: a policy's own barrier can be replaced, a plan was made for one."""
+    if plan is None:
+        return asked or ("parameter" if policy == "p3" else "step")
+    if asked not in (None, plan.barrier):
+        raise HocketError(
+            f"plan '{plan.policy}' has barrier '{plan.barrier}', not '{asked}'; leave --barrier out"
+        )
+    return plan.barrier
+
+
+def _resolved(plan: str, architecture: str) -> tuple[Plan | None, str]:
+    """The plan of a file, or a policy's name."""
     from hocket.tuner.serving import resolved_server_plan
     from hocket.tuner.training import resolved_plan
 
-    given, policy = resolved_plan(plan) if architecture == "allreduce" else resolved_server_plan(plan)
-    return policy if given is None else str(Path(plan).absolute())
+    return resolved_plan(plan) if architecture == "allreduce" else resolved_server_plan(plan)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:

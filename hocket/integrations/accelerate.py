@@ -37,7 +37,7 @@ def use_hocket(
     network: Network | None = None,
     compile: bool = False,  # noqa: A002
     broadcast_buffers: bool = True,
-    timeout_s: float = 1800.0,
+    timeout_s: float | None = None,
 ) -> Accelerator:
     """Have ``accelerator.prepare`` distribute models with us; returns the same accelerator.
 

@@ -51,7 +51,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= self.backup < self.workers:
             raise HocketError(f"backup {self.backup} of {self.workers} workers leaves none; give less")
         if self.backup and self.barrier == "parameter":
-            raise HocketError("backup workers take a barrier per step; leave out --barrier parameter")
+            raise HocketError(
+                "backup workers take a barrier per step; leave out --barrier parameter, or give a plan that"
+                " has no such barrier"
+            )
 
     @property
     def needed(self) -> int:

@@ -18,7 +18,7 @@ def clip_grad_norm_(
 
     The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
     that clips by norm cannot go on into the next forward pass. With parameter servers gradients are clipped
-    there, and the model keeps its own.
+    there, and the model keeps its own; the step is taken then, since servers give nothing back.
 
     Raises
     ------

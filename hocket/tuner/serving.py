@@ -9,8 +9,8 @@ import msgspec
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.planner import Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
-from hocket.planner import policies_of
 from hocket.tuner.choose import make_plan
 from hocket.tuner.wanted import Wanted, resolved
 
@@ -20,10 +20,14 @@ _BEST = "tac"
 
 @dataclass(frozen=True)
 class ServingPlanner:
-    """Plans by ``policy``, "auto" being TAC; until the profile is there, in the order of the model."""
+    """Plans by ``policy``, "auto" being TAC; until the profile is there, in the order of the model.
+
+    ``barrier``: the one that servers keep, whatever is the policy's own.
+    """
 
     policy: str
     seed: int
+    barrier: Barrier = "step"
 
     @property
     def drawn(self) -> bool:
@@ -33,7 +37,7 @@ class ServingPlanner:
     def first(self, graph: StepGraph) -> Plan:
         """The plan of a policy that needs no profile, else fifo."""
         policy = self.policy if self.policy in _UNPROFILED else "fifo"
-        plan = plan_by_policy(graph, Network(), policy)
+        plan = plan_by_policy(graph, Network(), policy, barrier=self.barrier)
         # Gradients come in about the reverse order of what a model is made of.
         return msgspec.structs.replace(plan, pushes=plan.pushes[::-1])
 
@@ -42,7 +46,8 @@ class ServingPlanner:
         if self.policy in _UNPROFILED:
             return None
         policy = _BEST if self.policy == "auto" else self.policy
-        return make_plan(graph, network, policy, architecture="ps", seed=self.seed).plan
+        made = make_plan(graph, network, policy, architecture="ps", seed=self.seed, barrier=self.barrier)
+        return made.plan
 
 
 def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:

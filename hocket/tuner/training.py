@@ -36,6 +36,10 @@ _PARTITIONS = (0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
 _TRIED = 2
 _ALIKE = 1.02
 _ITERATIONS = 4
+_TIMEOUT_S = 1800.0
+
+_joined: set[tuple[Job, int]] = set()
+"""The jobs that this process has brought a model to, and as which worker."""
 
 
 def distribute(
@@ -47,7 +51,7 @@ def distribute(
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
     broadcast_buffers: bool = True,
-    timeout_s: float = 1800.0,
+    timeout_s: float | None = None,
 ) -> tuple[M, Opt]:
     """Train ``model`` on all ranks of a process group, with the usual loop; returns the same objects.
 
@@ -57,7 +61,7 @@ def distribute(
     environment's HOCKET_PLAN and HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names
     a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its backward pass
     in the plan's order. ``broadcast_buffers``: as DistributedDataParallel's. No wait takes longer than
-    ``timeout_s``.
+    ``timeout_s``, 1800 by default; with parameter servers than the job's timeout either.
 
     ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
 
@@ -76,7 +80,10 @@ def distribute(
         network = load_network(path).network()
     job = job_of_environment()
     if job is not None:
-        _serve(model, optimizer, wanted, network, job, compile=compile, process_group=process_group)
+        if compile or process_group is not None:
+            what = "compile=True" if compile else "a process group"
+            raise HocketError(f"{what} is for training without servers; leave it out, or --architecture ps")
+        _serve(model, optimizer, wanted, network, job, broadcast_buffers, timeout_s)
         return model, optimizer
     given, policy = resolved_plan(wanted)
     runtime.distribute(
@@ -89,7 +96,7 @@ def distribute(
         process_group=process_group,
         compile=compile,
         broadcast_buffers=broadcast_buffers,
-        timeout_s=timeout_s,
+        timeout_s=_TIMEOUT_S if timeout_s is None else timeout_s,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
     return model, optimizer
@@ -101,27 +108,33 @@ def _serve(
     wanted: Wanted,
     network: Network | None,
     job: Job,
-    *,
-    compile: bool,  # noqa: A002
-    process_group: ProcessGroup | None,
+    broadcast_buffers: bool,
+    timeout_s: float | None,
 ) -> None:
-    """Train with the parameter servers of ``job``, which says how long to wait and what is kept alike."""
+    """Train with the parameter servers of ``job``."""
     from hocket.runtime.ps.distribute import serve
 
-    if compile or process_group is not None:
-        what = "compile=True" if compile else "a process group"
-        raise HocketError(f"{what} is for training without servers; leave it out, or --architecture ps")
+    worker = int(os.environ.get("RANK", "0"))
+    if (job, worker) in _joined:
+        # Its servers may have ended, and would be waited for in vain.
+        raise HocketError(
+            f"worker {worker} has brought a model to this job already, and a job trains one; put all of them"
+            " in one module with one optimizer, or train each in a job of its own"
+        )
     given, policy = resolved_server_plan(wanted)
+    limit_s = job.timeout_s if timeout_s is None else min(timeout_s, job.timeout_s)
     serve(
         model,
         optimizer,
-        job=job,
-        worker=int(os.environ.get("RANK", "0")),
-        planner=ServingPlanner(policy, job.seed),
+        job=msgspec.structs.replace(job, timeout_s=limit_s),
+        worker=worker,
+        planner=ServingPlanner(policy, job.seed, job.rule.barrier),
         plan=given,
         network=network,
+        broadcast_buffers=broadcast_buffers,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
+    _joined.add((job, worker))
 
 
 def resolved_plan(wanted: Wanted) -> tuple[Plan | None, str]:

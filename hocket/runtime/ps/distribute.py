@@ -24,6 +24,7 @@ from hocket.runtime.ps.course import Course, PullTimes, ServerPlanner
 from hocket.runtime.ps.handle import ServedHandle
 from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.order import Direction
+from hocket.runtime.ps.packing import overwrite
 from hocket.runtime.ps.shard import State, state_of
 from hocket.runtime.ps.spec import spec_of
 from hocket.runtime.ps.training import ServedTraining
@@ -39,13 +40,15 @@ def serve(
     planner: ServerPlanner,
     plan: Plan | None = None,
     network: Network | None = None,
+    broadcast_buffers: bool = True,
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` on worker ``worker`` of ``job``; ``model.hocket`` is its handle.
 
     ``plan`` holds from the first step on; without one, ``planner`` is asked. ``network``: what to plan for,
     measured when it is not given. All workers call this; parameters, buffers and the optimizer's state become
-    worker 0's, or, for one that comes again, what the servers have by now.
+    worker 0's, or, for one that comes again, what the servers have by now. With ``broadcast_buffers`` those
+    of worker 0 hold in each step, without they are this worker's own from then on.
 
     Raises
     ------
@@ -82,10 +85,15 @@ def serve(
     if plan is not None:
         # Operations are known only once the step is; the rest of the rules can be checked now.
         check_plan(msgspec.structs.replace(plan, compute_order=None), step)
+        if plan.barrier != job.rule.barrier:
+            raise HocketError(
+                f"plan '{plan.policy}' has barrier '{plan.barrier}', but servers were started with"
+                f" '{job.rule.barrier}'; start them with --barrier {plan.barrier}"
+            )
     client = Client(job, worker, spec, values, moved)
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
-    training = ServedTraining(model, only, parameters, list(buffers), client, recorder)
+    training = ServedTraining(model, only, parameters, list(buffers), client, recorder, broadcast_buffers)
     first = planner.first(step) if plan is None else plan
 
     def known_network() -> Network | None:
@@ -108,7 +116,7 @@ def serve(
 @torch.no_grad()
 def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in into.items():
-        tensor.copy_(values[name])
+        overwrite(tensor, values[name])
 
 
 def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:

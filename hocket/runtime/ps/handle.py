@@ -56,7 +56,11 @@ class ServedHandle(TrainingHandle[ServedTraining, Course]):
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
     ) -> torch.Tensor:
         """As :func:`hocket.clip_grad_norm_`, of the mean gradients; asynchronous, of this worker's own."""
-        if self._training.client.job.rule.mode == "sync":
-            return self._training.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
-        parameters = [p for p in self._training.model.parameters() if p.requires_grad]
-        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+        training = self._training
+        if training.client.job.rule.mode == "sync":
+            return training.clip_grad_norm(max_norm, norm_type, error_if_nonfinite)
+        parameters = [p for p in training.model.parameters() if p.requires_grad]
+        clip = torch.nn.utils.clip_grad_norm_
+        return training.clip_own_grad_norm(
+            lambda: clip(parameters, max_norm, norm_type, error_if_nonfinite, foreach), max_norm
+        )

@@ -29,7 +29,8 @@ def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None
     table += b" " * (-(_LENGTH.size + len(table)) % _ALIGNED_BYTES)
     parts = [torch.frombuffer(bytearray(_LENGTH.pack(len(table)) + table), dtype=torch.uint8)]
     for tensor in tensors.values():
-        data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        data = whole.reshape(-1).view(torch.uint8)
         parts += [data, torch.zeros(-len(data) % _ALIGNED_BYTES, dtype=torch.uint8)]
     return torch.cat(parts)
 
@@ -51,6 +52,12 @@ def unpacked(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any
     if end != len(data):
         raise TransportError(f"{len(data) - end} bytes too many behind the tensors")
     return tensors, table.others
+
+
+def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Put ``value`` in ``tensor``; memory that elements share, where it is expanded, is written to once."""
+    once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+    tensor[once].copy_(value.view(tensor.shape)[once])
 
 
 def _table(data: torch.Tensor) -> tuple[Table, int]:

@@ -18,7 +18,9 @@ from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.ending import went_on
 from hocket.runtime.passes import Parameter, Passes
 from hocket.runtime.ps.client import Client
+from hocket.runtime.ps.clipping import Clipping
 from hocket.runtime.ps.fingerprint import Fingerprint
+from hocket.runtime.ps.packing import overwrite
 from hocket.runtime.ps.spec import settings_of
 from hocket.runtime.ps.weights import Weights
 from hocket.runtime.recorder import Recorder
@@ -35,9 +37,9 @@ class ServedTraining(Passes):
     """One model's training on this worker.
 
     ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, by name,
-    which are worker 0's. ``steps``: how many were committed. ``late``: why gradients leave when the optimizer
-    steps and not earlier, "" once the first steps have shown no reason. ``between_steps`` is called when a
-    step is committed and the next one is not yet asked for.
+    which are worker 0's in each step if ``broadcast_buffers``. ``steps``: how many were committed. ``late``:
+    why gradients leave when the optimizer steps and not earlier, "" once the first steps have shown no
+    reason. ``between_steps`` is called when a step is committed and the next one is not yet asked for.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ServedTraining(Passes):
         buffers: Sequence[str],
         client: Client,
         recorder: Recorder,
+        broadcast_buffers: bool,
     ) -> None:
         super().__init__(model, recorder)
         self.optimizer, self.client = optimizer, client
@@ -55,6 +58,7 @@ class ServedTraining(Passes):
         self.late = "the first steps show what the script does"
         self.between_steps: Callable[[], None] = lambda: None
         self._mode = client.job.rule.mode
+        self._broadcast_buffers = broadcast_buffers
         self._buffers = [_place(model, name) for name in buffers]
         self._parameters = list(parameters.values())
         self._index = {p: i for i, p in enumerate(self._parameters)}
@@ -69,7 +73,7 @@ class ServedTraining(Passes):
         self._marks: dict[Parameter, Fingerprint | None] = {}
         # In the first steps, the gradients as the backward pass has left them.
         self._left: dict[Parameter, torch.Tensor] = {}
-        self._scale = 1.0
+        self._clipping = Clipping(client, self._parameters)
         self._hook(self._parameters)
 
     # What others ask for.
@@ -123,6 +127,12 @@ class ServedTraining(Passes):
             if self._learning:
                 self._note_reads()
         self._receive_buffers()
+        self._note_moves()
+
+    @torch.no_grad()
+    def _note_moves(self) -> None:
+        here = [p for p in self._parameters if p not in self._stale]
+        self._weights.note_moves(here, self.steps)
 
     def _begin_inference(self) -> None:
         if self.steps:
@@ -154,11 +164,11 @@ class ServedTraining(Passes):
     @torch.no_grad()
     def _receive_buffers(self) -> None:
         values = self.client.received_state()
-        if values is None:
+        if values is None or not self._broadcast_buffers:
             return
         for buffer, value in zip(self._present_buffers(), values, strict=True):
             if buffer is not None:
-                buffer.copy_(value.view(buffer.shape))
+                overwrite(buffer, value)
 
     def _present_buffers(self) -> list[torch.Tensor | None]:
         """What modules hold as their buffers by now: some put a new tensor in the old one's place.
@@ -179,6 +189,7 @@ class ServedTraining(Passes):
             super()._accumulated(p)
 
     def _gradient_completed(self, p: Parameter) -> None:
+        self._clipping.refuse_another(self._names[p])
         if self._fired[p] > 1:
             self._reasons[_PARTS] = None
         if not self.late:
@@ -192,7 +203,7 @@ class ServedTraining(Passes):
             self._reasons[_TWICE] = None
         self._complete, self._in_step = True, False
         if self.late:
-            self._marks = {p: self._mark(p) for p in self._parameters}
+            self._mark_all()
             if self._learning:
                 self._left = {p: p.grad.detach().clone() for p in self._parameters if p.grad is not None}
         else:
@@ -230,9 +241,10 @@ class ServedTraining(Passes):
         self._leave()
         self.settle_all()  # also what this step did not read: a server has one step of a worker at a time
         self.client.send_state(self._present_buffers())
-        self.client.commit(settings_of(self.optimizer), self._scale)
+        self.client.commit(settings_of(self.optimizer), self._clipping.scale)
         self._pushed.clear()
-        self._complete, self._scale = False, 1.0
+        self._clipping.forget()
+        self._complete = False
         self._learn()
         self.between_steps()
         self.begin()
@@ -244,15 +256,24 @@ class ServedTraining(Passes):
                 "with backup workers servers know only when they update whose gradients count, so there is no"
                 " norm to clip by; clip by value, or train without --backup"
             )
+        if not self._complete:
+            if any(p.grad is not None and p.grad.any() for p in self._parameters):
+                raise HocketError(
+                    "hocket.clip_grad_norm_ without a backward pass since the last step, so nobody has summed"
+                    " up these gradients; clip when the last backward pass of the step is over"
+                )
+            return torch.tensor(0.0)
         self._leave()
-        dtype = functools.reduce(torch.promote_types, {p.dtype for p in self._parameters})
-        norms = torch.tensor(self.client.norms(norm_type), dtype=dtype)
-        norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)
-        if error_if_nonfinite and not norm.isfinite():
-            raise RuntimeError(
-                f"the gradients' norm of order {norm_type} is {norm.item()}, which clips nothing"
-            )
-        self._scale = float(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        return self._clipping.reduced(max_norm, norm_type, error_if_nonfinite)
+
+    def clip_own_grad_norm(self, clip: Callable[[], torch.Tensor], max_norm: float) -> torch.Tensor:
+        """Have ``clip`` change this worker's gradients, and servers those that have left; their norm."""
+        if not (self._complete and self._pushed):
+            return clip()
+        self._leave()
+        norm = clip()
+        self._clipping.left(norm, max_norm)
+        self._mark_all()
         return norm
 
     def _leave(self) -> None:
@@ -266,6 +287,9 @@ class ServedTraining(Passes):
                 )
             self._reasons[_CHANGED] = None
         self._send_all()
+
+    def _mark_all(self) -> None:
+        self._marks = {p: self._mark(p) for p in self._parameters}
 
     def _mark(self, p: Parameter) -> Fingerprint | None:
         return Fingerprint(p.grad, self.steps) if p.grad is not None else None

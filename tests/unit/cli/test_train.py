@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import msgspec
 import pytest
 
 from hocket.cli.train import TORCHRUN_FLAGS
+from hocket.launch import Job
 from hocket.launch.processes import SCRIPT
 from tests.unit.cli.test_commands import CARAMEL, STEP, hocket, in_tmp, refused
 
@@ -18,6 +20,7 @@ __all__ = ["in_tmp"]
 
 
 PS = ["--architecture", "ps"]
+P3, TIC = CARAMEL.replace("caramel", "p3"), STEP.replace("step", "tic.plan")
 
 
 class Started(NamedTuple):
@@ -139,6 +142,9 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         ([*PS, "--mode", "async", "--backup", "1", "train.py"], "backup 1 is for mode 'sync'"),
         ([*PS, "--backup", "2", "--workers", "2", "train.py"], "backup 2 of 2 workers leaves none"),
         ([*PS, "--backup=1", "--workers=2", "--barrier=parameter", "train.py"], "a barrier per step"),
+        ([*PS, "--plan", P3, "--barrier", "step", "train.py"], "has barrier 'parameter', not 'step'; leave"),
+        ([*PS, "--plan", TIC, "--barrier=parameter", "train.py"], "has barrier 'step', not 'parameter'"),
+        ([*PS, "--backup=1", "--workers=2", "--plan", P3, "train.py"], "a plan that has no such barrier"),
         ([*PS, "--workers", "0", "train.py"], "0 workers cannot train"),
         ([*PS, "--servers", "0", "train.py"], "0 servers cannot serve"),
         ([*PS, "--restarts", "1", "train.py"], "--restarts 1 is for mode 'async'"),
@@ -222,3 +228,41 @@ def test_ranks_that_do_not_fit_are_refused(
     for name, value in {"RANK": "1", **variables}.items():
         monkeypatch.setenv(name, value)
     assert message in refused(hocket("train", *PS, "--workers", "2", "train.py"))
+
+
+def job_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Job:
+    """The job of which ``hocket train --architecture ps`` becomes a part."""
+    found: list[str] = []
+
+    def execve(_: str, __: list[str], environment: Mapping[str, str]) -> NoReturn:
+        found.append(environment["HOCKET_JOB"])
+        raise _Replaced
+
+    monkeypatch.setattr(os, "execve", execve)
+    outside = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.7", "HOCKET_TOKEN": "x" * 16}
+    for name, value in outside.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["hocket", "train", *PS, *arguments, "train.py"])
+    from hocket.cli.main import main
+
+    with pytest.raises(_Replaced):
+        main()
+    return msgspec.json.decode(found[0], type=Job)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "barrier"),
+    [
+        ([], "step"),
+        (["--barrier", "parameter"], "parameter"),
+        (["--plan", "p3"], "parameter"),
+        (["--policy", "p3", "--barrier", "step"], "step"),
+        (["--plan", P3], "parameter"),
+        (["--plan", P3, "--barrier", "parameter"], "parameter"),
+        (["--plan", TIC], "step"),
+    ],
+)
+def test_pulls_wait_for_what_the_plan_has_them_wait_for(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], barrier: str
+) -> None:
+    assert job_of(monkeypatch, *arguments).rule.barrier == barrier
