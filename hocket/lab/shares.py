@@ -15,7 +15,7 @@ a link that nobody else uses. So short packets go first (:func:`shaper`).
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
 asynchronous workers drifted apart by 10 ms a step, and shared less and less; with 70 kB, little more than the
-64 KiB that TCP hands over at once, eight of them on two servers still had 14% more of the links than there is.
+64 KiB that TCP hands over at once, eight of them on two servers still went 14% faster than links allow.
 So TCP hands over a quarter of a millisecond of the link, and a burst is half of one.
 """
 
