@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
+from hocket.lab.holders import has_ended, myself
 from hocket.lab.links import Node
 from hocket.lab.ranks import TERMINATE, RankResult, end_processes, run_ranks
 from hocket.stops import uninterrupted
@@ -27,10 +28,11 @@ _SLOWEST_BPS, _FASTEST_BPS = 1e6, 100e9
 class Lab:
     """A cluster of ``nodes`` machines on this one, each on a link of ``rate_bps`` bits per second each way.
 
-    A context manager: up on entering, down on leaving, also when an exception leaves. A link that has been
-    idle lets 70 to 262 kB through at once, then its rate holds; connections share it evenly, up to
-    64 of them without loss, and nothing else delays them. Nodes share this machine's processors and files,
-    and reach nothing but each other.
+    A context manager: up on entering, down on leaving, also when an exception leaves; what a process that was
+    killed within its block left is removed when a lab of that name is next made. A link that has been idle
+    lets half a millisecond of its rate through at once, two segments at least, then its rate holds;
+    connections share it evenly, up to 64 of them without loss, and nothing else delays them. Nodes share this
+    machine's processors and files, and reach nothing but each other.
 
     Raises
     ------
@@ -76,7 +78,7 @@ class Lab:
         return lab
 
     def __enter__(self) -> Lab:
-        self.up()
+        self._make(myself())
         return self
 
     def __exit__(
@@ -94,11 +96,16 @@ class Lab:
         HocketError
             When a lab of this name exists, and when user, tools or kernel cannot make one.
         """
+        self._make(None)
+
+    def _make(self, holder: str | None) -> None:
         links.check_machine()
+        if (earlier := links.holder_of(self.name)) is not None and has_ended(earlier):
+            remove(self.name)
         claimed = False
         try:
             with uninterrupted():
-                links.claim(self.name)
+                links.claim(self.name, holder)
                 claimed = True
             lacks = links.build(self.name, self.nodes, self.rate_bps)
         except BaseException:

@@ -114,11 +114,24 @@ def rate_of(lab: str) -> float | None:
     return None
 
 
-def claim(lab: str) -> None:
+def claim(lab: str, holder: str | None) -> None:
     """Make the switch's namespace, which only one can do; HocketError where it is there already."""
     if lab in existing():
         raise HocketError(f"lab '{lab}' exists already; end it first: hocket lab down --name {lab}")
     _call("ip", "netns", "add", switch_of(lab))
+    if holder is not None:
+        _call("ip", "-n", switch_of(lab), "link", "set", "lo", "alias", holder)
+
+
+def holder_of(lab: str) -> str | None:
+    """What :func:`claim` was told; None where that was nothing, and where there is no such lab."""
+    switch = switch_of(lab)
+    if is_there(switch):
+        with contextlib.suppress(HocketError):  # as in rate_of
+            for link in json.loads(_call("ip", "-n", switch, "-j", "link", "show", "lo") or "[]"):
+                found: str | None = link.get("ifalias")
+                return found
+    return None
 
 
 def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:

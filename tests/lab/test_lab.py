@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hocket.errors import HocketError, UnknownNameError
-from hocket.lab import Lab, labs, links, names, remove
+from hocket.lab import Lab, holders, labs, links, names, remove
 from hocket.lab.shares import shaper
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
@@ -293,17 +294,48 @@ def test_what_a_killed_up_left_is_shown_and_removed(name: str) -> None:
     assert hocket("lab", "down", "--name", name).status == 0
 
 
-def test_what_a_killed_process_left_is_found_and_removed(name: str) -> None:
+@contextmanager
+def holder(name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process within the block of a lab of its own, where it runs programs."""
     code = (
         "import os, sys, time; from hocket.lab import Lab\n"
         f"with Lab(nodes=2, rate_bps=1e9, name={name!r}) as lab:\n"
         "    lab.popen(lab.nodes[0], ['sleep', '60'])\n"
         "    lab.popen(lab.nodes[1], ['sh', '-c', 'echo up; sleep 60']).wait()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "up\n"
-        holder.kill()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        yield process
+        process.kill()
+
+
+def test_what_a_killed_block_left_is_removed_when_its_name_is_used_again(name: str) -> None:
+    with holder(name) as process:
+        with pytest.raises(HocketError, match="exists already"):
+            Lab(nodes=2, rate_bps=1e9, name=name).up()
+        left = processes(Lab.find(name))
+        assert len(left) >= 2
+        process.kill()
+        process.wait()
+        with Lab(nodes=3, rate_bps=250e6, name=name) as lab:
+            found = Lab.find(name)
+            assert (found.nodes, found.rate_bps) == (lab.nodes, 250e6)
+            assert processes(lab) == []
+    assert not any(Path(f"/proc/{pid}/ns/net").exists() for pid in left)
+
+
+def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
+    pid, numbering, started = holders.myself().split()
+    assert not holders.has_ended(f"{pid} {numbering} {started}")
+    assert holders.has_ended(f"{pid} {numbering} {int(started) + 1}")
+    assert not holders.has_ended(f"{pid} pid:[1] {int(started) + 1}")  # another container's
+    assert not holders.has_ended("a user's own words")
+
+
+def test_what_a_killed_process_left_is_found_and_removed(name: str) -> None:
+    with holder(name) as process:
+        process.kill()
         lab = Lab.find(name)
         left = processes(lab)
         assert len(left) >= 2
