@@ -30,5 +30,6 @@ def apart() -> Iterator[None]:
         if (trace := torch._C._get_tracing_state()) is not None:
             _set_trace(None)
             left.callback(_set_trace, trace)
-        left.enter_context(torch._C.DisableTorchFunction())
+        if torch._C._len_torch_function_stack():
+            left.enter_context(torch._C.DisableTorchFunction())
         yield
