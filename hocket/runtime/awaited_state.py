@@ -35,9 +35,17 @@ def watch_state(optimizer: torch.optim.Optimizer, update: Callable[[], None]) ->
         # Pickle refuses its own way of making an object that is of another class.
         return object.__new__, *parts[1:]
 
+    # A class of one instance: whoever calls it, as it is the optimizer's, means the one that the user made.
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is waiting:
+            return plain(*args, **kwargs)
+        made = plain.__new__
+        return made(cls) if made is object.__new__ else made(cls, *args, **kwargs)
+
     members = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, _PLAIN: plain}
-    members |= {"state": property(read, replace), "__reduce_ex__": reduced}
-    watched.__class__ = type(plain.__name__, (plain,), members)
+    members |= {"state": property(read, replace), "__reduce_ex__": reduced, "__new__": new}
+    waiting: Any = type(plain.__name__, (plain,), members)
+    watched.__class__ = waiting
 
     def undo() -> None:
         watched.__class__ = plain

@@ -51,6 +51,9 @@ class Bucket:
     missing: int = 0
     pending: list[Deferred] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
+
     @property
     def untouched(self) -> bool:
         """Whether nobody has dropped or replaced a gradient since it was sent."""

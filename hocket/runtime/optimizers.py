@@ -22,6 +22,9 @@ from hocket.runtime.buckets import Bucket
 
 Group = dict[str, Any]
 
+# On steps of ours; and, on those that were detached, what the instance had before.
+_OURS, _BEFORE = "_hocket", "_hocket_before"
+
 # They update a parameter from that parameter, its gradient, its state and its group's settings alone.
 PARAMETER_WISE = frozenset(
     getattr(torch.optim, name)
@@ -89,6 +92,8 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
     always = _barrier_of(optimizer, before)
 
     def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        if hasattr(step, _BEFORE):  # whoever wrapped this one since calls it still
+            return whole_step() if closure is None else whole_step(closure)
         self._opt_called = True  # type: ignore[attr-defined]  # schedulers made before us look for it
         barrier = always or _barrier_now(self)
         loss = None
@@ -113,6 +118,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
 
     if hasattr(whole_step, "_wrapped_by_lr_sched"):
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    vars(step)[_OURS] = True
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
     state_of = type(optimizer).__getstate__
 
@@ -132,15 +138,22 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
         forget_state()
         for handle in handles:
             handle.remove()
-        del optimizer.step, vars(optimizer)["__getstate__"]
-        if before is not None:
-            optimizer.step = before  # type: ignore[method-assign]
+        vars(optimizer).pop("__getstate__", None)
+        vars(step)[_BEFORE] = before
+        # What others put over it stays, with ours below until they are gone: another model's, a scheduler's.
+        while hasattr(last := vars(optimizer).get("step"), _BEFORE):
+            del optimizer.step
+            if (below := getattr(last, _BEFORE)) is not None:
+                optimizer.step = below  # type: ignore[method-assign]
 
     return detach
 
 
 def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
     """Why no step of this optimizer can be taken apart; empty: it can."""
+    around = inspect.unwrap(getattr(step, "__func__", step))
+    if hasattr(around, _OURS) and not hasattr(around, _BEFORE):
+        return f"another model that trains is updated by the same {type(optimizer).__name__}"
     if step is not None and not hasattr(step, "_wrapped_by_lr_sched"):
         return f"{type(optimizer).__name__}.step was replaced on the instance"
     # Classes wrap their step when they first make an instance; what is inside says whose it is.

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
+from hocket.runtime.apart import apart
 from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
 
@@ -130,12 +130,14 @@ class Passes(ABC):
         self._depth += 1
         if self._depth > 1:
             return  # a model that calls itself
-        self._transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        transform = torch._C._functorch.peek_interpreter_stack()
+        self._transformed = transform is not None or torch.jit.is_tracing()
         if not self._transformed:
             self._forward_begins()
             return
-        # Within torch.func.grad and its like, which is no pass of ours. What it makes are tensors of its own.
-        with temporarily_clear_interpreter_stack():
+        # Within torch.func.grad and its like, or a trace, which is no pass of ours. What it makes are tensors
+        # of its own.
+        with apart():
             self.update_parameters()
 
     def _note_reads(self) -> None:

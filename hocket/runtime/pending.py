@@ -34,7 +34,7 @@ class PendingGradient(torch.Tensor):
         return pending
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"PendingGradient(shape={tuple(self.arrived.shape)}, dtype={self.arrived.dtype})"
+        return repr(_wait(self))
 
     @classmethod
     def __torch_function__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, Groups, TransferError
+from hocket.runtime.apart import apart
 from hocket.runtime.awaited import give_back
 from hocket.runtime.buckets import Bucket, Layout, State
 from hocket.runtime.held import is_referenced, shares_memory
@@ -34,7 +36,7 @@ class Rounds:
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
     something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
-    first. ``thread``: the one that trains.
+    first. ``thread``: the one that trains. ``broken``: why no step may follow; empty: one may.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Rounds:
         self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
         self.barriers: dict[str, None] = {}
         self.unsettled: dict[Bucket, None] = {}
+        self.broken = ""
         self._layout: Layout | None = None
         self._turn: dict[Bucket, int] = {}
         self._names = {p: name for name, p in parameters.items()}
@@ -57,6 +60,12 @@ class Rounds:
         self._sent: set[Bucket] = set()
         self._held: dict[Bucket, None] = {}
         self.thread = threading.get_ident()
+        self._process = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that trains."""
+        return os.getpid() != self._process
 
     def enforce(self, layout: Layout) -> None:
         """Send along ``layout`` from the next round on; everything is settled, here and on all ranks."""
@@ -185,6 +194,11 @@ class Rounds:
             # Read in the middle of its backward pass: it is this rank's own gradient so far. Others may not
             # have come as far, and wait for what we have not sent.
             return
+        if self.forked:
+            raise HocketError(
+                f"'{bucket.names[0]}' was on its way and is read in a process forked from the one that"
+                " trains; call model.hocket.flush() before the fork"
+            )
         if self.thread != threading.get_ident() and torch._C._current_graph_task_id() == -1:
             raise HocketError(
                 f"'{bucket.names[0]}' waits for its update and is read in another thread than the one that"
@@ -195,15 +209,26 @@ class Rounds:
                 if other.pending and other is not bucket and self.channel.arrived(other):
                     self.settle(other)
             self._wait(bucket)
-            if bucket.state is not State.SENT:
-                return  # a signal's handler looked at it meanwhile
-        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext():
+        with apart():
             self._end(bucket)
 
     def _end(self, bucket: Bucket) -> None:
         """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
-        bucket.state = State.IDLE
-        del self.unsettled[bucket]
+        try:
+            # One call, so that a signal's handler that looks at it comes before or behind.
+            if self.unsettled.pop(bucket, bucket) is None:
+                bucket.state = State.IDLE
+                self._hand_out(bucket)
+        except BaseException as error:
+            if bucket not in self.unsettled:
+                failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
+                self.broken = (
+                    f"an update of '{bucket.names[0]}' did not run to its end ({failure}); other ranks have"
+                    " it: start all of them again from a checkpoint"
+                )
+            raise
+
+    def _hand_out(self, bucket: Bucket) -> None:
         for p in bucket.parameters:
             give_back(p)
         held = [self._kept(bucket, index) for index in range(len(bucket.parameters))]

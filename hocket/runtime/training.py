@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from hocket.errors import HocketError
+from hocket.runtime.apart import apart
 from hocket.runtime.awaited import await_update, give_back
 from hocket.runtime.buckets import Bucket, Layout
 from hocket.runtime.buffers import StateBuffers
+from hocket.runtime.forks import prepare_for_forks
 from hocket.runtime.held import shares_memory
 from hocket.runtime.optimizers import Deferred
 from hocket.runtime.passes import Passes
@@ -56,6 +58,7 @@ class Training(Passes):
         self.watch = watch
         self.steps = 0
         self.between_steps: Callable[[], None] = lambda: None
+        self._called = False
         # What the first steps have to show before gradients may leave in the middle of a backward pass.
         self.learning = True
         self.often: set[Parameter] = set()
@@ -75,6 +78,7 @@ class Training(Passes):
         }
         self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
         self._hook(self._anywhere)
+        prepare_for_forks(self)
 
     # What others ask for.
 
@@ -106,6 +110,12 @@ class Training(Passes):
         """Nothing that is on its way is to arrive behind what is going to be loaded."""
         self.update_parameters()
         self._receive_buffers()
+
+    def before_fork(self) -> None:
+        """A child is to find everything that this thread would, without waiting."""
+        ours = self.rounds.thread == threading.get_ident() and not self.rounds.forked
+        if ours and torch._C._current_graph_task_id() == -1:
+            self.before_loading()
 
     def wait_for_gradients(self, why: str) -> None:
         """Have all gradients reduced and in their parameters, for something that needs them all (``why``)."""
@@ -143,6 +153,12 @@ class Training(Passes):
         bucket.pending.append(step)
         for p in bucket.parameters:
             await_update(p, functools.partial(self.rounds.settle, bucket))
+        if bucket not in self.rounds.unsettled and bucket.pending:
+            # A signal's handler settled it since the step began.
+            bucket.pending.clear()
+            for p in bucket.parameters:
+                give_back(p)
+            step.run()
 
     def updated(self, parameters: Iterable[Parameter], started: float) -> None:
         """A step of ``parameters`` ran from ``started`` until now."""
@@ -160,22 +176,27 @@ class Training(Passes):
 
     # The forward pass.
 
+    @property
+    def _trains(self) -> bool:
+        return super()._trains and not self.rounds.forked
+
     def _enter_forward(self, model: torch.nn.Module, arguments: object) -> None:
         self._check_round()
         super()._enter_forward(model, arguments)
 
     def _forward_begins(self) -> None:
-        if not torch.is_grad_enabled():
+        if not self._trains:
             self.rounds.settle_all()
             self._receive_buffers()
             return
+        self._called = True
         self.rounds.thread = threading.get_ident()
         if not self._in_step:
             self._in_step = True
             if self.learning and self.buffers is not None:
                 self.changed_buffers |= self.buffers.changed
             self.recorder.begin_step()
-            with self.rounds.blamed():
+            with self.rounds.blamed(), apart():
                 self.between_steps()
             self.recorder.resume()
         self._last_wanted = self._wanted
@@ -260,6 +281,8 @@ class Training(Passes):
             self._finish_round()
 
     def _check_round(self) -> None:
+        if self.rounds.broken:
+            raise HocketError(self.rounds.broken)
         if self._round_open and torch._C._current_graph_task_id() == -1:
             raise HocketError(
                 "an exception ended the last backward pass after gradients had left; other ranks have them:"
@@ -271,6 +294,12 @@ class Training(Passes):
         self._synchronising = self._last_wanted
         self._fired.clear()
         self.steps += 1
+        if not self._called:
+            # A loop may call parts of the model alone, and be right but for its buffers.
+            why = (
+                "no forward pass is seen: call the model, not its forward or its parts; until then no plan is"
+            )
+            self.rounds.barriers[f"{why} made and buffers are each rank's own"] = None
         self.watch.steps = self.steps
         unused = self.rounds.close()
         if self.buffers is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.multiprocess.held_cases import CASES as HELD_CASES
 from tests.multiprocess.launch import run
+from tests.multiprocess.moment_cases import CASES as MOMENT_CASES
 from tests.multiprocess.odd_cases import CASES as ODD_CASES
 from tests.multiprocess.optimizer_cases import OPTIMIZERS
 from tests.multiprocess.script_cases import CASES as SCRIPT_CASES
@@ -97,6 +98,16 @@ def of_held_cases() -> list[dict[str, list[str]]]:
 @pytest.mark.parametrize("name", [case.__name__ for case in HELD_CASES])
 def test_what_is_held_by_other_names_is_bitwise_the_same(of_held_cases: Any, name: str) -> None:
     assert [found[name] for found in of_held_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_moment_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.moment_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in MOMENT_CASES])
+def test_updates_at_odd_moments_are_bitwise_the_same(of_moment_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_moment_cases] == [[], []]
 
 
 def test_one_process_trains_as_without_us() -> None:
