@@ -1,12 +1,13 @@
 """A rank of a job that trains: python train.py MODEL WIDTH BATCH STEPS, with torchrun's environment.
 
 Small networks on synthetic data, one thread. The gradients of a step leave together when it has computed, in
-one AllReduce that the next step waits for: that is what the simulator takes a job to do. ``linear`` computes
-next to nothing and pauses instead, for a moment: it is there to measure the network with.
+chunks, and the next step waits for all of them: that is what the simulator takes a job to do. ``linear``
+computes next to nothing and pauses instead, for a moment: it is there to measure the network with.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ CLASSES = 10
 VOCABULARY, CONTEXT = 1024, 64
 FEATURES = 1000
 PAUSE_S = 0.02
+CHUNK_BYTES = 0.5e6  # after which a preemptive policy may let another job go first
 LEARNING_STEPS = 8  # of fewer the loss need not fall
 
 
@@ -99,7 +101,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = MODELS[name].build(width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    together = Reduction(parameters=tuple(parameter for parameter, _ in model.named_parameters()))
+    together = Reduction(
+        parameters=tuple(parameter for parameter, _ in model.named_parameters()),
+        chunks=math.ceil(gradient_bytes(name, width) / CHUNK_BYTES),
+    )
     plan = Plan(
         policy="together", model=name, architecture="allreduce", reductions=(together,), compute_order=None
     )
