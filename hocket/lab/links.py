@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import HocketError
-from hocket.lab.shares import introduce, segments_on_the_way, segments_together, shaper
+from hocket.lab.shares import introduce, segments_on_the_way, shaper
 from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
@@ -140,14 +140,14 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
     """
-    switch, segments, together = switch_of(lab), segments_on_the_way(rate_bps), segments_together(rate_bps)
+    switch, segments = switch_of(lab), segments_on_the_way(rate_bps)
     _call("ip", "-batch", "-", script=[f"netns add {node.namespace}" for node in nodes])
     links = [f"link add {_BRIDGE} type bridge"]
     for node in nodes:
         links += [
             f"link add {node.name} type veth"
             f" peer name {node.interface} address {_mac(node)} netns {node.namespace}",
-            f"link set {node.name} gso_max_segs {together} master {_BRIDGE} up",
+            f"link set {node.name} master {_BRIDGE} up",
         ]
     _call("ip", "-n", switch, "-batch", "-", script=links)
     neighbours = [f"neigh add {n.address} lladdr {_mac(n)} dev {INTERFACE} nud permanent" for n in nodes]
@@ -157,8 +157,7 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     routed += f" congctl {CONGESTION_CONTROL}" if has_cubic else ""
     for node in nodes:
         device = node.interface
-        own = ["link set lo up", f"addr add {node.address}/24 dev {device}"]
-        own.append(f"link set {device} gso_max_segs {together} up")
+        own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
     short_first = _knows_short_packets(nodes[0], rate_bps)

@@ -14,9 +14,8 @@ they wait behind what others send the other way: one worker that pulls while thr
 a link that nobody else uses. So short packets go first (:func:`shaper`).
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
-asynchronous workers drifted apart by 10 ms a step, and shared less and less; with 70 kB, little more than the
-64 KiB that TCP hands over at once, eight of them on two servers still went 14% faster than links allow.
-So TCP hands over a quarter of a millisecond of the link, and a burst is half of one.
+asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where
+that is no less than a packet and no more than 256 KiB.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
 _SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
 _UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000"
-_MOST_TOGETHER = 44  # segments that TCP hands over at once: 64 KiB
-_TOGETHER_S = 0.25e-3  # of a link that it may hand over at once, or one segment
-_MOST_BURST_BYTES = 262_144
+_LEAST_BURST_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
+_BURST_S, _MOST_BURST_BYTES = 2e-3, 262_144
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -49,15 +47,9 @@ def segments_on_the_way(rate_bps: float) -> int:
     return max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _LONGEST_S / SEGMENT_BYTES))
 
 
-def segments_together(rate_bps: float) -> int:
-    """How many segments TCP hands over at once at most."""
-    return min(_MOST_TOGETHER, max(1, round(rate_bps / 8 * _TOGETHER_S / FRAME_BYTES)))
-
-
 def burst_bytes(rate_bps: float) -> int:
-    """What a link that was idle lets through at once: room for what TCP hands over while the last is sent."""
-    least = 2 * segments_together(rate_bps) * FRAME_BYTES
-    return max(least, min(_MOST_BURST_BYTES, round(rate_bps / 8 * 2 * _TOGETHER_S)))
+    """What a link that was idle lets through at once."""
+    return min(_MOST_BURST_BYTES, max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S)))
 
 
 def shaper(device: str, rate_bps: float, *, short_first: bool) -> list[str]:
