@@ -47,10 +47,8 @@ PROGRAMS: dict[tuple[str, int, int], float] = {
     ("gpt", 192, 8): 0.094,
 }
 LARGER = (1, 2, 4)  # how often such a batch
-LENGTHS, BETWEEN_S = (
-    (8, 30),
-    (3.0, 8.0),
-)  # iterations, and how long after the last one a trained set's jobs come
+LENGTHS = (8, 30)  # iterations of a trained set's jobs
+BETWEEN_S = (3.0, 8.0)  # how long after the last one each of them comes
 LONGEST_S = 130.0  # of a trained set, with every policy
 Averages = dict[str, float]
 
