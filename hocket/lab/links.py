@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hocket.errors import HocketError
@@ -33,7 +34,8 @@ _KNOWN_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _OWN_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 _UNEVEN = "has no {usual}: its connections use {control}, and may share links unevenly; load tcp_{usual}"
 _COUPLED = (
-    "has no htb or no u32: what travels one way slows down what travels the other; load sch_htb and cls_u32"
+    "has no htb or no u32: connections may share links unevenly, and what travels one way slows down what"
+    " travels the other; load sch_htb and cls_u32"
 )
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
@@ -160,9 +162,10 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
-    short_first = _knows_short_packets(nodes[0], rate_bps)
-    shapers = {n.namespace: shaper(n.interface, rate_bps, short_first=short_first) for n in nodes}
-    shapers[switch] = [line for n in nodes for line in shaper(n.name, rate_bps, short_first=short_first)]
+    classes, peers = _knows_classes(nodes[0], rate_bps), [node.address for node in nodes]
+    shared = partial(shaper, rate_bps=rate_bps, peers=peers, classes=classes)
+    shapers = {node.namespace: shared(node.interface) for node in nodes}
+    shapers[switch] = [line for node in nodes for line in shared(node.name, to_peers=False)]
     for namespace, lines in shapers.items():
         _call("tc", "-n", namespace, "-batch", "-", script=lines)
     lacks = []
@@ -170,7 +173,7 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
         control = _call("ip", "netns", "exec", nodes[0].namespace, "cat", _OWN_CONTROL).strip()
         if control != CONGESTION_CONTROL:
             lacks.append(_UNEVEN.format(usual=CONGESTION_CONTROL, control=control))
-    if not short_first:
+    if not classes:
         lacks.append(_COUPLED)
     _call("ip", "-n", switch, "link", "set", _BRIDGE, "up")
     with uninterrupted():
@@ -178,9 +181,9 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     return lacks
 
 
-def _knows_short_packets(node: Node, rate_bps: float) -> bool:
-    """Whether the kernel can let short packets go first, tried on ``node``, which is left as it was."""
-    tried = shaper(node.interface, rate_bps, short_first=True)
+def _knows_classes(node: Node, rate_bps: float) -> bool:
+    """Whether the kernel can tell packets apart, tried on ``node``, which is left as it was."""
+    tried = shaper(node.interface, rate_bps)
     try:
         _call("tc", "-n", node.namespace, "-batch", "-", script=tried)
     except HocketError:

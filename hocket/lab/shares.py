@@ -3,15 +3,17 @@
 What simulations and predictions take for granted, TCP does not give. In the queue of a link each connection
 has what its congestion window let into it, and that depends on what it did before, for as long as it lives:
 of two workers that push to one server the second got 26% to 44% of the link in one lab, and 62% to 83% in
-another one. So routes bound the window, and let it be as large from the first moment on, also after a pause:
-each connection has the same number of segments on the way, and no more.
+another one. So each peer has a queue of its own (:func:`shaper`), and queues have their turns by bytes
+(deficit round robin, which is what htb does between classes of one priority). And routes bound the window,
+and let it be as large from the first moment on, also after a pause: each connection has the same number of
+segments on the way, and no more, so that also those of one peer share what it has.
 
 The kernel takes that bound from its memory of earlier connections to the same address (``ip tcp_metrics``),
 where a route's bound comes only once one has ended. :func:`introduce` sees to that.
 
 With a bounded window a connection is as fast as its acknowledgements come back. In a queue that all share
 they wait behind what others send the other way: one worker that pulls while three push would have a third of
-a link that nobody else uses. So short packets go first (:func:`shaper`).
+a link that nobody else uses. So short packets go first.
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
 asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where
@@ -24,7 +26,7 @@ import ctypes
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 
@@ -33,8 +35,10 @@ from hocket.errors import HocketError
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
 _SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
-_UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000"
-_LEAST_BURST_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
+_TOGETHER_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
+_UNBOUNDED = f"rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum {_TOGETHER_BYTES}"
+_MOST_PEERS = 32  # with a queue of their own; in labs of more nodes several share one
+_SOURCE_AT, _DESTINATION_AT = 12, 16  # addresses in the header of an IP packet
 _BURST_S, _MOST_BURST_BYTES = 2e-3, 262_144
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
@@ -49,25 +53,34 @@ def segments_on_the_way(rate_bps: float) -> int:
 
 def burst_bytes(rate_bps: float) -> int:
     """What a link that was idle lets through at once."""
-    return min(_MOST_BURST_BYTES, max(_LEAST_BURST_BYTES, round(rate_bps / 8 * _BURST_S)))
+    return min(_MOST_BURST_BYTES, max(_TOGETHER_BYTES, round(rate_bps / 8 * _BURST_S)))
 
 
-def shaper(device: str, rate_bps: float, *, short_first: bool) -> list[str]:
-    """``tc``'s lines that hold what ``device`` sends to ``rate_bps``; of it, short packets first."""
+def shaper(
+    device: str, rate_bps: float, *, peers: Collection[str] = (), to_peers: bool = True, classes: bool = True
+) -> list[str]:
+    """``tc``'s lines that hold what ``device`` sends to ``rate_bps``; of it, short packets first.
+
+    ``peers``: addresses, /24 alike, that share the rest evenly, to which it sends, or from which it forwards.
+    Without ``classes`` there is one queue for all.
+    """
     limit = f"limit {CONNECTIONS * segments_on_the_way(rate_bps) * FRAME_BYTES}"
     shape = f"rate {round(rate_bps)}bit burst {burst_bytes(rate_bps)} {limit}"
     shaped = [f"qdisc add dev {device} root handle 1: tbf {shape}"]
-    if not short_first:
+    if not classes:
         return shaped
-    return [
-        *shaped,
-        f"qdisc add dev {device} parent 1:1 handle 2: htb default 2",
-        f"class add dev {device} parent 2: classid 2:1 htb prio 0 {_UNBOUNDED}",
-        f"class add dev {device} parent 2: classid 2:2 htb prio 1 {_UNBOUNDED}",
-        f"qdisc add dev {device} parent 2:1 bfifo {limit}",
-        f"qdisc add dev {device} parent 2:2 bfifo {limit}",
-        f"filter add dev {device} parent 2: protocol ip u32 {_SHORT} flowid 2:1",
-    ]
+    last_byte = (_DESTINATION_AT if to_peers else _SOURCE_AT) + 3
+    own = sorted({int(peer.rpartition(".")[2]) % _MOST_PEERS for peer in peers})
+    queues = [("2:1", 0, _SHORT), ("2:2", 1, None)]
+    queues += [(f"2:{3 + key:x}", 1, f"match u8 {key:#x} {_MOST_PEERS - 1:#x} at {last_byte}") for key in own]
+    shaped.append(f"qdisc add dev {device} parent 1:1 handle 2: htb default 2")
+    for queue, priority, matched in queues:
+        shaped.append(f"class add dev {device} parent 2: classid {queue} htb prio {priority} {_UNBOUNDED}")
+        shaped.append(f"qdisc add dev {device} parent {queue} bfifo {limit}")
+        if matched is not None:
+            of = f"parent 2: prio {priority + 1} protocol ip u32 {matched}"
+            shaped.append(f"filter add dev {device} {of} flowid {queue}")
+    return shaped
 
 
 def introduce(places: Sequence[tuple[str, str]]) -> None:

@@ -137,11 +137,11 @@ def test_another_congestion_control_is_named(
         assert said.count("\n") == 1
 
 
-def test_a_kernel_that_cannot_let_short_packets_go_first_is_named(
+def test_a_kernel_that_cannot_tell_packets_apart_is_named(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def without_u32(*arguments: Any, short_first: bool) -> list[str]:
-        lines = shaper(*arguments, short_first=short_first)
+    def without_u32(*arguments: Any, **options: Any) -> list[str]:
+        lines = shaper(*arguments, **options)
         return [line.replace("u32", "u33") for line in lines]
 
     monkeypatch.setattr(links, "shaper", without_u32)

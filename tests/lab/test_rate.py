@@ -15,16 +15,18 @@ pytestmark = pytest.mark.slow
 RATE_BPS = 100e6
 SIZE_BYTES = 4_000_000
 
-# Each pair is a sender and a receiver; receivers print how long all that they get takes, from its first byte.
+# Each pair is a sender and a receiver; receivers print when all that they get begins and
+# ends, and when the last from each address does.
 TRANSFER = """
 import json, os, socket, sys, threading, time
 pairs, size, rank = json.loads(sys.argv[1]), int(sys.argv[2]), int(os.environ["RANK"])
-times = []
+times, ends = [], {}
 def receive(connection):
     left = size
     while left:
         left -= len(connection.recv(min(left, 1 << 18)))
         times.append(time.monotonic())
+    ends[connection.getpeername()[0]] = times[-1]
     connection.sendall(b"!")
 def connected(receiver):
     while True:
@@ -53,7 +55,7 @@ for thread in work:
 for thread in work:
     thread.join()
 if times:
-    print(json.dumps([times[0], times[-1]]))
+    print(json.dumps([times[0], times[-1], ends]))
 """
 
 
@@ -70,7 +72,7 @@ def test_the_rate_is_the_rate(name: str, pairs: list[tuple[int, int]], tmp_path:
     assert [rank.stderr for rank in ranks] == ["", "", ""]
     # One machine, one clock.
     times = [json.loads(rank.stdout) for rank in ranks if rank.stdout]
-    duration_s = max(end for _, end in times) - min(begin for begin, _ in times)
+    duration_s = max(end for _, end, _ in times) - min(begin for begin, _, _ in times)
     # Above the rate is only what a link that was idle lets through at once: 70 kB of 4 MB.
     assert 0.7 < len(pairs) * SIZE_BYTES * 8 / duration_s / RATE_BPS < 1.05
 
@@ -84,5 +86,24 @@ def test_what_travels_one_way_does_not_slow_down_what_travels_the_other(name: st
         )
     assert [rank.stderr for rank in ranks] == [""] * 5
     for receiver, transfers in ((0, 3), (4, 1)):
-        first_s, last_s = json.loads(ranks[receiver].stdout)
+        first_s, last_s, _ = json.loads(ranks[receiver].stdout)
         assert 0.7 < transfers * SIZE_BYTES * 8 / (last_s - first_s) / RATE_BPS < 1.05
+
+
+@pytest.mark.parametrize("ahead", [(1, 2), (2, 1)], ids=["three and one", "one and three"])
+def test_peers_share_a_link_evenly_however_many_connections_each_has(
+    name: str, ahead: tuple[int, int]
+) -> None:
+    """While one sends once, the other, three times at once, sends as much; the rest has the link alone."""
+    many, single = ahead
+    pairs = [(many, 0)] * 3 + [(single, 0)]
+    with Lab(nodes=3, rate_bps=RATE_BPS, name=name) as lab:
+        ranks = lab.run_all(
+            [sys.executable, "-IS", "-c", TRANSFER, json.dumps(pairs), str(SIZE_BYTES)], timeout_s=60.0
+        )
+    assert [rank.stderr for rank in ranks] == [""] * 3
+    first_s, last_s, ends = json.loads(ranks[0].stdout)
+    alone = ends[f"10.77.0.{single + 1}"]
+    assert ends[f"10.77.0.{many + 1}"] == last_s
+    # Four connections that share evenly would all end at the end.
+    assert 0.4 < (alone - first_s) / (last_s - first_s) < 0.6
