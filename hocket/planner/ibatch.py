@@ -33,8 +33,7 @@ from hocket.planner.layers import backward_layers, forward_layers
 Chooser = Callable[[Seconds, Seconds, float], list[int]]
 """(transfer_s, compute_s, startup_s) to batches: the last layer of each, counted from 1, ascending."""
 
-_MOST_FREE_LAYERS = 600  # without startups the program prunes nothing and takes cubic time
-_NEVER = np.iinfo(np.int64).max
+_MOST_FREE_LAYERS = 5_000  # without startups the program prunes nothing
 
 
 class Ticks(NamedTuple):
@@ -72,8 +71,7 @@ def optimal_batches(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup
     if chain.startup == 0 and num_layers > _MOST_FREE_LAYERS:
         # Nothing ends sooner than every layer by itself; the fewest batches that end as soon take too long.
         return list(range(1, num_layers + 1))
-    ends: list[int] = _optimal(chain.transfer, chain.compute, chain.startup).tolist()
-    return ends
+    return _optimal(chain)
 
 
 def batches_end(
@@ -127,37 +125,60 @@ def _joined(layers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[list[i
     return [[i for layer in layers[a:b] for i in layer] for a, b in pairwise([0, *ends])]
 
 
-@kernel
-def _optimal(transfer, compute, startup):
-    """Return the last layer of each batch; ``transfer``, ``compute`` (L + 1,): sums in ticks.
+def _optimal(chain: Ticks) -> list[int]:
+    """The last layer of each batch.
 
-    E(k, j) is the least end of layers 1 to j in k batches. Transfer k ends at k * startup + transfer[j]
-    wherever the batches before it are cut, and no end falls as E(k - 1, i) grows: the least one suffices.
+    F(k, j) is the least end of layers 1 to j in at most k batches, the last of which arrives as a k-th does.
     """
-    num_layers = len(transfer) - 1
-    cut = np.zeros((num_layers + 1, num_layers + 1), dtype=np.int32)  # the i of E(k, j)
-    shorter = np.zeros(num_layers + 1, dtype=np.int64)  # E(k - 1, i); read for i >= k - 1 alone
-    num_batches, best = 0, _NEVER
-    for k in range(1, num_layers + 1):
-        # No more batches when their startups, all bytes and the last layer take what the best takes.
-        last_layer = compute[num_layers] - compute[num_layers - 1]
-        if k * startup + transfer[num_layers] + last_layer >= best:
+    num_layers = len(chain.transfer) - 1
+    if num_layers == 0:
+        return []
+    ends = chain.startup + chain.transfer + chain.compute
+    best, fewest, cuts = int(ends[-1]), 1, [np.zeros(num_layers + 1, dtype=np.int32)]
+    # No more batches when their startups, all bytes and the last layer take what the best takes.
+    last_layer = int(chain.transfer[-1] + chain.compute[-1] - chain.compute[-2])
+    for k in range(2, num_layers + 1):
+        if k * chain.startup + last_layer >= best:
             break
-        ends = np.full(num_layers + 1, _NEVER, dtype=np.int64)
-        for j in range(k, num_layers + 1):
-            arrived = k * startup + transfer[j]
-            # One batch covers all of 1 to j; later ones leave a layer for each batch before.
-            for i in range(k - 1, j if k > 1 else 1):
-                end = max(shorter[i], arrived) + compute[j] - compute[i]
-                if end < ends[j]:
-                    ends[j] = end
-                    cut[k, j] = i
-        if ends[num_layers] < best:
-            num_batches, best = k, ends[num_layers]
-        shorter = ends
-    chosen = np.empty(num_batches, dtype=np.int64)
-    last = num_layers
-    for k in range(num_batches, 0, -1):
-        chosen[k - 1] = last
-        last = cut[k, last]
-    return chosen
+        ends, cut = _one_more(ends, k * chain.startup + chain.transfer, chain.compute)
+        cuts.append(cut)
+        if ends[-1] < best:
+            best, fewest = int(ends[-1]), k
+    chosen = [num_layers]
+    for cut in cuts[fewest - 1 : 0 : -1]:
+        chosen.append(int(cut[chosen[-1]]))
+    return chosen[::-1]
+
+
+@kernel
+def _one_more(before, arrived, compute):
+    """Return F(k, j) and the i after which its last batch begins, from ``before``, F(k - 1, i).
+
+    All are (L + 1,); ``arrived``: when k batches of j layers have been moved. The end is
+    max(before[i], arrived[j]) + compute[j] - compute[i]. Neither ``before`` nor ``arrived`` ever falls. So of
+    the i whose layers are done by then the last counts, or the first with as much computed; of the others the
+    one whose before[i] - compute[i] is least: the head of a queue, in which these only rise.
+    """
+    num_layers = len(before) - 1
+    ends, cut = before.copy(), np.zeros(num_layers + 1, dtype=np.int32)
+    queue, head, tail = np.empty(num_layers + 1, dtype=np.int64), 0, 0
+    done = first = 0
+    for j in range(2, num_layers + 1):
+        new = before[j - 1] - compute[j - 1]
+        while tail > head and before[queue[tail - 1]] - compute[queue[tail - 1]] > new:
+            tail -= 1
+        queue[tail] = j - 1
+        tail += 1
+        while done < j - 1 and before[done + 1] <= arrived[j]:
+            done += 1
+            if done == 1 or compute[done] > compute[done - 1]:
+                first = done
+        while tail > head and queue[head] <= done:
+            head += 1
+        if done and arrived[j] + compute[j] - compute[done] < ends[j]:
+            ends[j] = arrived[j] + compute[j] - compute[done]
+            cut[j] = first
+        if tail > head and before[queue[head]] - compute[queue[head]] + compute[j] < ends[j]:
+            ends[j] = before[queue[head]] - compute[queue[head]] + compute[j]
+            cut[j] = queue[head]
+    return ends, cut
