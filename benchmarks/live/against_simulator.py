@@ -2,8 +2,8 @@
 
     python benchmarks/live/against_simulator.py OUT.json [--jobs trained] [--policies srpt,fifo] [--rounds 2]
 
-First the cost of a transfer is measured (contention.py): Eq. 5's a, b and eta. Then each job runs alone,
-twice, its profile: what three iterations take beside their transfers says how long its processes take to
+First the cost of a transfer is measured (contention.py): Eq. 5's a, b and eta. Then each job runs twice on
+two nodes, its profile: what three iterations take beside their transfers says how long its processes take to
 start and to end (the median over jobs, as their programs start alike: an iteration's part is a small
 difference otherwise), and what all of its iterations take beside that is computing to the simulator,
 questions at the gate among it. At last all of them run together on four nodes, under each policy in turns,
@@ -12,13 +12,16 @@ to three times, where other virtual machines had more than a twentieth of the pr
 
 ``replayed`` are ten jobs that sleep for their computing, two slots a node. ``trained`` are seven that train
 small networks and three that are replayed, one slot a node: at most four ranks compute at a time, and the
-network, which is slow beside them, leaves the two cores idle for most of it. Needs root, as labs do.
+network, which is slow beside them, leaves the two cores idle for most of it. But starting one takes both for
+seconds, and what else trains waits. The simulator's nodes have processors of their own, the lab's share two;
+so such a job's profile is taken while another one trains on the other two nodes. Needs root, as labs do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -46,6 +49,8 @@ DRAWS, OFF = 200, 0.02  # simulations in which each job's times are so much off,
 LEAST_S = 1e-3
 TRIES, MOST_STOLEN = 3, 0.05
 FEW = 3  # iterations, of which the first are as slow as they are: connections are new, a plan is taken
+LEAD_S = 10.0  # after which who trains beside a profiled job has started
+BESIDE_S, BESIDE_OF = 9.0, 1.2  # for how long it goes on: so long, and the job's transfers so often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class Trial:
     """A job set and where it runs; ``alone``, ``together``: what the network is measured with.
 
     ``chunk_bytes``: where policies that can stop transfers do; None where a transfer goes as a whole.
+    ``busy``: whether a job's profile is taken while another job trains.
     """
 
     rate_bps: float
@@ -62,6 +68,7 @@ class Trial:
     alone: tuple[float, ...]
     together: tuple[tuple[int, float], ...]
     chunk_bytes: float | None = None
+    busy: bool = False
 
     @property
     def chunk(self) -> float:
@@ -82,8 +89,8 @@ def command_of(program: Sequence[Any], iterations: int) -> list[str]:
     return [sys.executable, str(HERE / "train.py"), *map(str, program), str(iterations)]
 
 
-def shortened(row: dict[str, Any], iterations: int) -> dict[str, Any]:
-    """The job with fewer iterations."""
+def repeated(row: dict[str, Any], iterations: int) -> dict[str, Any]:
+    """The job with another number of iterations."""
     program = {"command": [*row["command"][:-1], str(iterations)]} if "command" in row else {}
     return row | {"iterations": iterations} | program
 
@@ -106,6 +113,7 @@ TRIALS = {
         alone=(2e6, 4e6, 7.5e6),
         together=((2, 3e6), (2, 6e6), (3, 4e6)),
         chunk_bytes=CHUNK_BYTES,
+        busy=True,
     ),
 }
 
@@ -167,8 +175,9 @@ class Trials:
         return simulated(self.trial, self.cost_under(policy), jobs, policy)
 
     def profiles(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The jobs with what they take alone beside their transfers, as their start and their computing."""
-        alone = [(self.beside(shortened(row, FEW)), self.beside(row)) for row in rows]
+        """The jobs with what they take beside their transfers, as their start and their computing."""
+        busy = next((row for row in rows if "command" in row), None) if self.trial.busy else None
+        alone = [(self.beside(repeated(row, FEW), busy), self.beside(row, busy)) for row in rows]
         starts: dict[bool, list[float]] = {True: [], False: []}
         for row, (few_s, all_s) in zip(rows, alone, strict=True):
             longer_s = (all_s - few_s) / (row["iterations"] - FEW)
@@ -180,14 +189,24 @@ class Trials:
             forward_s = max(LEAST_S, row["forward_s"] + longer_s)
             found.append(row | {"startup_s": startup_s["command" in row], "forward_s": forward_s})
             start_s = found[-1]["startup_s"]
-            print(f"{row['id']} alone: {start_s:.2f} s, {longer_s:+.4f} s an iteration", file=sys.stderr)
+            print(f"{row['id']}: {start_s:.2f} s, {longer_s:+.4f} s an iteration", file=sys.stderr)
         return found
 
-    def beside(self, row: dict[str, Any]) -> float:
-        """How much longer a job takes alone than its computing, as far as it is known, and its transfers."""
-        alone, policy = row | {"arrival_s": 0.0}, self.trial.policies[0]
+    def beside(self, row: dict[str, Any], busy: dict[str, Any] | None) -> float:
+        """How much longer a job takes than its computing, as far as it is known, and its transfers.
+
+        It has two nodes for itself; ``busy``: a job that trains on the other two meanwhile, if any.
+        """
+        policy, alone = self.trial.policies[0], row | {"arrival_s": 0.0}
         expected_s = average(self.simulated([msgspec.convert(alone, Job)], policy))
-        return float(self.live([alone], policy)["average_jct_s"]) - expected_s
+        run = [alone]
+        if busy is not None:
+            long_s = LEAD_S + BESIDE_S + BESIDE_OF * expected_s
+            iterations = math.ceil(long_s / (busy["size_bytes"] * self.cost.b_s_per_byte))
+            companion = repeated(busy, iterations) | {"id": "companion", "arrival_s": 0.0}
+            run = [row | {"arrival_s": LEAD_S}, companion]
+        found = self.live(run, policy)
+        return float(next(job["jct_s"] for job in found["jobs"] if job["id"] == row["id"])) - expected_s
 
     def between(self, jobs: Sequence[Job], policy: str) -> tuple[float, float]:
         """Where four of five predictions are if each job's computing and bytes are a little off."""
