@@ -14,7 +14,9 @@ to three times, where other virtual machines had more than a twentieth of the pr
 small networks and three that are replayed, one slot a node: at most four ranks compute at a time, and the
 network, which is slow beside them, leaves the two cores idle for most of it. But starting one takes both for
 seconds, and what else trains waits. The simulator's nodes have processors of their own, the lab's share two;
-so such a job's profile is taken while another one trains on the other two nodes. Needs root, as labs do.
+so such a job's profile is taken while another one trains on the other two nodes. Ranks that sleep gain from a
+real-time priority, ranks that compute must not have one: who wakes to send would wait for their turns to end.
+Needs root, as labs do.
 """
 
 from __future__ import annotations
