@@ -179,14 +179,14 @@ class Trials:
     def profiles(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The jobs with what they take beside their transfers, as their start and their computing."""
         busy = next((row for row in rows if "command" in row), None) if self.trial.busy else None
-        alone = [(self.beside(repeated(row, FEW), busy), self.beside(row, busy)) for row in rows]
+        taken = [(self.beside(repeated(row, FEW), busy), self.beside(row, busy)) for row in rows]
         starts: dict[bool, list[float]] = {True: [], False: []}
-        for row, (few_s, all_s) in zip(rows, alone, strict=True):
+        for row, (few_s, all_s) in zip(rows, taken, strict=True):
             longer_s = (all_s - few_s) / (row["iterations"] - FEW)
             starts["command" in row].append(few_s - FEW * longer_s)
         startup_s = {trains: max(0.0, statistics.median(each)) for trains, each in starts.items() if each}
         found = []
-        for row, (_, all_s) in zip(rows, alone, strict=True):
+        for row, (_, all_s) in zip(rows, taken, strict=True):
             longer_s = (all_s - startup_s["command" in row]) / row["iterations"]
             forward_s = max(LEAST_S, row["forward_s"] + longer_s)
             found.append(row | {"startup_s": startup_s["command" in row], "forward_s": forward_s})
