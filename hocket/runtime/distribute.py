@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 
@@ -102,12 +103,15 @@ def distribute(
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if rank == 0 else None
-    ended = weakref.finalize(model, _end, rounds.channel, watch, f"{type(model).__name__}, measured", path)
+    title, used = f"{type(model).__name__}, measured", (control, *others)
+    ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
     vars(model)["hocket"] = Handle(training, choice, undo)
 
 
-def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) -> None:
+def _end(
+    channel: Channel, watch: Watch, groups: Sequence[Group], title: str, timeline_path: str | None
+) -> None:
     channel.stop()
     watch.reply_at_end()
     try:
@@ -116,3 +120,6 @@ def _end(channel: Channel, watch: Watch, title: str, timeline_path: str | None) 
     finally:
         # Signs that go on would be those of a rank that trains.
         watch.stop(finished=channel.error is None and not script_failed())
+        if channel.quiet:  # else a group may be in what others never join
+            for group in groups:
+                group.close()

@@ -54,6 +54,13 @@ class Group:
         """Return when all ranks are here."""
         self._gloo.barrier().wait()
 
+    def close(self) -> None:
+        """End its threads, once what is under way has ended; it is not used again.
+
+        One that gives back a tensor while the interpreter ends aborts the process.
+        """
+        del self._gloo
+
 
 def named(process_group: dist.ProcessGroup | None) -> str:
     """A name that all ranks of ``process_group``, the default one for None, get, and nobody else ever."""

@@ -113,6 +113,43 @@ def test_a_rank_that_leaves_with_a_status_is_gone_to_the_others() -> None:
     assert Path("error").read_text().startswith("training stopped: rank 1 is gone")
 
 
+QUIET = """
+import atexit, os
+from pathlib import Path
+
+def gloos_threads():
+    names = [Path(f"/proc/self/task/{thread}/comm").read_text() for thread in os.listdir("/proc/self/task")]
+    return names.count("pt_gloo_runloop\\n")  # torch's name for those that hold tensors
+
+def left():
+    Path(f"threads{os.environ['RANK']}").write_text(f"{of_the_script} {distributed} {gloos_threads()}")
+
+atexit.register(left)  # before all others, so it is run after them
+import torch
+import torch.distributed as dist
+import hocket
+
+dist.init_process_group("gloo")
+of_the_script = gloos_threads()
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+hocket.distribute(model, optimizer, plan="ddp")
+distributed = gloos_threads()
+for step in range(4):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_no_thread_of_gloo_is_left_to_abort_an_interpreter_that_ends() -> None:
+    status, err = ended(train(QUIET))
+    assert status == 0, err
+    for rank in range(2):
+        of_the_script, distributed, left = map(int, Path(f"threads{rank}").read_text().split())
+        assert 0 < of_the_script < distributed
+        assert left == of_the_script
+
+
 def test_a_signal_ends_everybody() -> None:
     process = train(WAIT)
     try:
