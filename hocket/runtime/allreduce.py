@@ -65,7 +65,7 @@ class _Lane:
 
 
 class Channel:
-    """Reduces what is filled; ``quiet``: it was stopped, and nothing of it is on any group any more.
+    """Reduces what is filled.
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
     end; where the plan does not list the order, one more chooses, or hears what was chosen. ``sent`` is
@@ -86,14 +86,13 @@ class Channel:
         # Places in the order: those that are filled and wait, with their round; those that rank 0 waits for.
         self._filled: dict[int, int] = {}
         self._wanted: frozenset[int] = frozenset()
-        self._stopping = False
-        self.quiet = False
+        self._stopping = self._stuck = False
         self.error: BaseException | None = None
 
     def start(self, layout: Layout) -> None:
         """Send along ``layout``, over and over, until :meth:`stop`."""
         assert not self._threads
-        self._stopping = self.quiet = False
+        self._stopping = False
         self._toll.lay(layout)
         self._order, self._listed = layout.transfers, layout.plan.issue != "ready"
         self._places = {}
@@ -126,8 +125,13 @@ class Channel:
         for thread in self._threads:
             # Where a backward pass ended halfway, one may wait for a choice that never comes.
             thread.join(timeout=_PATIENCE_S if thread.name == "hocket-choices" else self._timeout_s)
-        self.quiet = self.error is None and not any(thread.is_alive() for thread in self._threads)
+        self._stuck |= any(thread.is_alive() for thread in self._threads)
         self._threads = []
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a channel that was stopped has nothing on any group any more."""
+        return self.error is None and not self._stuck
 
     def send(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""
