@@ -30,9 +30,10 @@ class Lab:
 
     A context manager: up on entering, down on leaving, also when an exception leaves; what a process that was
     killed within its block left is removed when a lab of that name is next made. A link that has been idle
-    lets 70 to 262 kB through at once, then its rate holds; those at its other end share it evenly (up to 32,
-    then some share a part), each its part between its connections, up to 64 without loss, and nothing else
-    delays them. Nodes share this machine's processors and files, and reach nothing but each other.
+    lets half a millisecond of its rate through at once (from 3 to 262 kB), then its rate holds; those at its
+    other end share it evenly (up to 32, then some share a part), each its part between its connections, up to
+    64 without loss, and nothing else delays them. Nodes share this machine's processors and files, and reach
+    nothing but each other.
 
     Raises
     ------

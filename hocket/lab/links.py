@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from hocket.errors import HocketError
-from hocket.lab.shares import introduce, segments_on_the_way, shaper
+from hocket.lab.shares import introduce, segments_on_the_way, segments_together, shaper
 from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
@@ -159,7 +159,8 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     routed += f" congctl {CONGESTION_CONTROL}" if has_cubic else ""
     for node in nodes:
         device = node.interface
-        own = ["link set lo up", f"addr add {node.address}/24 dev {device}", f"link set {device} up"]
+        own = ["link set lo up", f"addr add {node.address}/24 dev {device}"]
+        own.append(f"link set {device} up gso_max_segs {segments_together(rate_bps)}")
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
     classes, peers = _knows_classes(nodes[0], rate_bps), [node.address for node in nodes]

@@ -16,8 +16,8 @@ they wait behind what others send the other way: one worker that pulls while thr
 a link that nobody else uses. So short packets go first.
 
 And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
-asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are 2 ms, where
-that is no less than a packet and no more than 256 KiB.
+asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are half a
+millisecond, where that is no more than 256 KiB, and TCP hands over half of that at once, not 64 KiB.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from hocket.errors import HocketError
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514  # of data, and with its headers
 CONNECTIONS = 64  # that a link's queue has room for
 _SHORT = "match u16 0x0000 0xff00 at 2"  # an IP packet of at most 255 bytes: its length is at byte 2
-_TOGETHER_BYTES = 70_000  # what TCP hands over at once: 64 KiB and the headers of its segments
-_UNBOUNDED = f"rate 10gbit ceil 100gbit burst 1mb cburst 1mb quantum {_TOGETHER_BYTES}"
+_UNBOUNDED = "rate 10gbit ceil 100gbit burst 1mb cburst 1mb"
 _MOST_PEERS = 32  # with a queue of their own; in labs of more nodes several share one
 _SOURCE_AT, _DESTINATION_AT = 12, 16  # addresses in the header of an IP packet
-_BURST_S, _MOST_BURST_BYTES = 2e-3, 262_144
+_TOGETHER_S, _FEWEST_TOGETHER, _MOST_TOGETHER = 0.25e-3, 2, 44  # in segments; TCP's own are of 64 KiB
+_BURST_S, _MOST_BURST_BYTES = 0.5e-3, 262_144
 _FEWEST_SEGMENTS = 64  # of a connection on the way,
 _LONGEST_S = 1e-3  # or those of so long at the lab's rate, if these are more
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -51,9 +51,15 @@ def segments_on_the_way(rate_bps: float) -> int:
     return max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _LONGEST_S / SEGMENT_BYTES))
 
 
+def segments_together(rate_bps: float) -> int:
+    """How many segments TCP hands over at once at most, as one packet to all queues on the way."""
+    return min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, round(rate_bps / 8 * _TOGETHER_S / SEGMENT_BYTES)))
+
+
 def burst_bytes(rate_bps: float) -> int:
     """What a link that was idle lets through at once."""
-    return min(_MOST_BURST_BYTES, max(_TOGETHER_BYTES, round(rate_bps / 8 * _BURST_S)))
+    together = segments_together(rate_bps) * FRAME_BYTES
+    return min(_MOST_BURST_BYTES, max(together, round(rate_bps / 8 * _BURST_S)))
 
 
 def shaper(
@@ -71,11 +77,12 @@ def shaper(
         return shaped
     last_byte = (_DESTINATION_AT if to_peers else _SOURCE_AT) + 3
     own = sorted({int(peer.rpartition(".")[2]) % _MOST_PEERS for peer in peers})
+    shared = f"{_UNBOUNDED} quantum {segments_together(rate_bps) * FRAME_BYTES}"
     queues = [("2:1", 0, _SHORT), ("2:2", 1, None)]
     queues += [(f"2:{3 + key:x}", 1, f"match u8 {key:#x} {_MOST_PEERS - 1:#x} at {last_byte}") for key in own]
     shaped.append(f"qdisc add dev {device} parent 1:1 handle 2: htb default 2")
     for queue, priority, matched in queues:
-        shaped.append(f"class add dev {device} parent 2: classid {queue} htb prio {priority} {_UNBOUNDED}")
+        shaped.append(f"class add dev {device} parent 2: classid {queue} htb prio {priority} {shared}")
         shaped.append(f"qdisc add dev {device} parent {queue} bfifo {limit}")
         if matched is not None:
             of = f"parent 2: prio {priority + 1} protocol ip u32 {matched}"

@@ -73,7 +73,8 @@ def test_the_rate_is_the_rate(name: str, pairs: list[tuple[int, int]], tmp_path:
     # One machine, one clock.
     times = [json.loads(rank.stdout) for rank in ranks if rank.stdout]
     duration_s = max(end for _, end, _ in times) - min(begin for begin, _, _ in times)
-    # Above the rate is only what a link that was idle lets through at once: 70 kB of 4 MB.
+    # Above the rate is only what a link that was idle lets through at once: half a millisecond of a third of
+    # a second.
     assert 0.7 < len(pairs) * SIZE_BYTES * 8 / duration_s / RATE_BPS < 1.05
 
 
@@ -107,3 +108,37 @@ def test_peers_share_a_link_evenly_however_many_connections_each_has(
     assert ends[f"10.77.0.{many + 1}"] == last_s
     # Four connections that share evenly would all end at the end.
     assert 0.4 < (alone - first_s) / (last_s - first_s) < 0.6
+
+
+AT_ONCE = """
+import os, socket, sys, time
+size = int(sys.argv[1])
+if os.environ["RANK"] == "0":
+    with socket.create_server(("", 4711)) as server:
+        server.settimeout(20)
+        connection = server.accept()[0]
+    while size:
+        size -= len(connection.recv(size))
+    print(time.monotonic())
+    connection.sendall(b"!")
+else:
+    for _ in range(400):
+        try:
+            connection = socket.create_connection(("10.77.0.1", 4711), timeout=20)
+            break
+        except OSError:
+            time.sleep(0.05)
+    time.sleep(0.2)
+    print(time.monotonic())
+    connection.sendall(bytes(size))
+    connection.recv(1)
+"""
+
+
+def test_a_link_that_was_idle_lets_little_through_at_once(name: str) -> None:
+    size = 60_000  # TCP would hand it over as one packet
+    with Lab(nodes=2, rate_bps=RATE_BPS, name=name) as lab:
+        ranks = lab.run_all([sys.executable, "-IS", "-c", AT_ONCE, str(size)], timeout_s=60.0)
+    assert [rank.stderr for rank in ranks] == ["", ""]
+    end_s, begin_s = (float(rank.stdout) for rank in ranks)
+    assert end_s - begin_s > 0.8 * size * 8 / RATE_BPS
