@@ -166,10 +166,10 @@ def _figure_12(found: Measured) -> Figure:
 def _rates(rows: Sequence[Row]) -> tuple[Series, ...]:
     x = tuple(float(row.workers) for row in rows)
     return (
-        Series(name="replayed", x=x, y=tuple(row.measured for row in rows), kind="points"),
         Series(name="Hocket", x=x, y=tuple(row.predicted for row in rows)),
         Series(name="Lin et al.", x=x, y=tuple(row.lin for row in rows)),
         Series(name="Cynthia", x=x, y=tuple(row.cynthia for row in rows)),
+        Series(name="replayed", x=x, y=tuple(row.measured for row in rows), kind="points"),
     )
 
 
