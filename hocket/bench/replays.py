@@ -188,6 +188,7 @@ def predicted(
         workers=[asked.workers],
         servers=[asked.servers] if asked.servers else None,
         mode=asked.mode,
+        updates="commit" if asked.mode == "async" else "arrival",
         window_bytes=own_window,
         steps=num_steps,
         skip=skip,

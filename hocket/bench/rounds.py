@@ -65,6 +65,7 @@ def rate_of_rounds(
         graph=graph,
         network=network,
         mode="async",
+        updates="commit",
         window_bytes=window_bytes,
         steps=num_steps,
         skip=skip,

@@ -7,6 +7,9 @@ for nothing any more joins its lane's queue. In synchronous training update oper
 once for all workers, on a lane for each server. Where a server does nodes *in turn*, it does those of one
 worker while its next one is ready, then those of the worker that waits longest. How streams share links is in
 :mod:`hocket.predictor._links`.
+
+Where servers are *apart*, each of them begins a worker's next step by itself, once it has done its part of
+the last one and the worker its own: two steps of a worker are then under way, an even and an odd one.
 """
 
 from __future__ import annotations
@@ -60,6 +63,7 @@ def run(
     global_ptr, global_idx, global_waits = program.global_ptr, program.global_idx, program.global_waits.copy()
     first_waits, first_global_waits = program.waits, program.global_waits
     num_timed, num_servers, in_turn = program.num_timed, program.num_servers, program.in_turn
+    apart, server_of = program.apart, program.server
     alike, worker_bps, server_bps = links.alike, links.worker_bps, links.server_bps
     route, capacity_bps = links.route, links.capacity_bps
     log_from_s, log_to_s = log.from_s, log.to_s
@@ -110,18 +114,33 @@ def run(
     came_or_went = False
     ending, num_ending = np.empty(num_lanes, np.int64), 0
 
-    waits = np.empty(num_workers * num_nodes, np.int32)
-    left, sample = np.zeros(num_workers, np.int64), np.zeros(num_workers, np.int64)
+    # Of even and odd steps.
+    waits = np.empty(2 * num_workers * num_nodes, np.int32)
+    left, sample = np.zeros((2, num_workers), np.int64), np.zeros((2, num_workers), np.int64)
     begun = np.zeros(num_workers, np.int64)  # how many steps each worker has begun
+    # How many of a worker's steps each server that is apart has begun; what they and it have left to do.
+    served = np.zeros((num_workers, num_servers), np.int64)
+    left_there, left_here = np.zeros((num_workers, num_servers), np.int64), np.zeros(num_workers, np.int64)
+    parts, num_own = np.zeros(num_servers, np.int64), 0
+    for node in range(num_nodes):
+        if server_of[node] >= 0:
+            parts[server_of[node]] += 1
+        else:
+            num_own += 1
+    begins_each = num_servers if apart else 1
     order = np.empty(program.num_batches, np.int64)
-    begins, num_begins = np.empty(num_workers, np.int64), 0  # whose next step begins now
+    begins, num_begins = (
+        np.empty(num_workers * begins_each, np.int64),
+        0,
+    )  # whose next step begins now, and where
     for w in range(num_workers - 1, -1, -1):
         if start_s[w] > 0.0:
             in_hand[w * lanes_each] = _NOT_BEGUN
             set_time(tree, w * lanes_each, start_s[w])
         else:
-            begins[num_begins] = w
-            num_begins += 1
+            for s in range(begins_each - 1, -1, -1):
+                begins[num_begins] = w * begins_each + s
+                num_begins += 1
     ended, ended_worker, num_ended = np.empty(num_lanes, np.int64), np.empty(num_lanes, np.int64), 0
     arrivals = completed = logged = 0
     # Synchronous: for which step each worker computes, whether it rests, and what the present step waits for.
@@ -156,23 +175,44 @@ def run(
             ready_first = ready_last = 0  # local ones
             if beginning:
                 num_begins -= 1
-                w = begins[num_begins]
-                for node in range(num_nodes):
-                    waits[w * num_nodes + node] = first_waits[node]
+                w, s = begins[num_begins] // begins_each, begins[num_begins] % begins_each
+                served[w, s] += 1
+                own_begins = begun[w] < served[w, s]
+                if own_begins:
+                    begun[w] = served[w, s]
+                odd = served[w, s] & 1
+                base = (odd * num_workers + w) * num_nodes
+                if own_begins:
+                    for node in range(num_nodes):
+                        waits[base + node] = first_waits[node]
+                        if apart and node >= num_timed and batch[node - num_timed] < 0:
+                            waits[base + node] += 1  # for its server to begin
+                    left[odd, w], left_here[w], label[w], rests[w] = num_nodes, num_own, completed, False
+                    sample[odd, w] = drawn(seed, w, begun[w] - 1) % len(durations)
+                left_there[w, s] = parts[s]
                 for stream in range(num_nodes - num_timed):
-                    rest_bits[w, stream], had_turn[w, stream] = bits[stream], False
-                left[w], label[w], rests[w] = num_nodes, completed, False
-                sample[w] = drawn(seed, w, begun[w]) % len(durations)
+                    if not apart or server_of[num_timed + stream] == s:
+                        rest_bits[w, stream], had_turn[w, stream] = bits[stream], False
+                        if apart and batch[stream] < 0:
+                            node = num_timed + stream
+                            waits[base + node] -= 1
+                            if waits[base + node] == 0:
+                                key = arrivals if first_come else rank[node]
+                                arrivals += 1 if first_come else 0
+                                lane = w * lanes_each + lane_of[node]
+                                enqueue(key << 24 | node, lane, queue, head, tail, touched, num_touched)
                 if shuffled:
-                    draw_order(seed, w, begun[w], order)
-                begun[w] += 1
+                    draw_order(seed, w, served[w, s] - 1, order)
                 ready_last = len(initial)
             else:
                 w, node = ended_worker[at_ended], ended[at_ended]
                 at_ended += 1
                 if w >= 0:
                     ready_first, ready_last = next_ptr[node], next_ptr[node + 1]
-                    left[w] -= 1
+                    s = server_of[node] if apart else 0
+                    odd = (begun[w] if s < 0 else served[w, s]) & 1
+                    base = (odd * num_workers + w) * num_nodes
+                    left[odd, w] -= 1
                     if synchronous and label[w] == completed:
                         arrived[node] += 1
                         if arrived[node] == needed:
@@ -185,9 +225,11 @@ def run(
             for e in range(ready_first, ready_last):
                 node = initial[e] if beginning else next_idx[e]
                 if not beginning:
-                    waits[w * num_nodes + node] -= 1
-                    if waits[w * num_nodes + node] > 0:
+                    waits[base + node] -= 1
+                    if waits[base + node] > 0:
                         continue
+                elif apart and server_of[node] != s and not (own_begins and server_of[node] < 0):
+                    continue
                 key = rank[node]
                 if node >= num_timed:
                     if shuffled and batch[node - num_timed] >= 0:
@@ -207,14 +249,26 @@ def run(
                     lane = first_global_lane + global_server[node]
                     enqueue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
             step_over = False
-            if w >= 0 and left[w] == 0:
+            if w >= 0 and apart and not beginning:
+                # Who ended the last node here: all servers that are done begin, or the one that had it.
+                if s < 0:
+                    left_here[w] -= 1
+                else:
+                    left_there[w, s] -= 1
+                for each in range(num_servers):
+                    done = left_there[w, each] == 0 and (s < 0 or each == s)
+                    if done and (left_here[w] == 0 if served[w, each] == begun[w] else s >= 0):
+                        begins[num_begins] = w * num_servers + each
+                        num_begins += 1
+            if w >= 0 and left[odd, w] == 0:
                 if synchronous and label[w] == completed:
                     rests[w] = True
                     num_finished += 1
                 else:
                     # Asynchronous, or its gradients came too late and it joins the present step.
-                    begins[num_begins] = w
-                    num_begins += 1
+                    if not apart:
+                        begins[num_begins] = w
+                        num_begins += 1
                     step_over = not synchronous
             if synchronous:
                 step_over = num_finished >= needed and to_arrive <= 0 and global_left == 0
@@ -253,7 +307,9 @@ def run(
             w, c = worker_of_lane[lane], channel_of_lane[lane]
             if c < 0:
                 factor = slowness[w] if lane == w * lanes_each else 1.0
-                set_time(tree, lane, now + factor * durations[sample[w], node])
+                s = server_of[node] if apart else 0
+                odd = (begun[w] if s < 0 else served[w, s]) & 1
+                set_time(tree, lane, now + factor * durations[sample[odd, w], node])
                 continue
             way, stream = np.int64(c >= num_pairs), node - num_timed
             chunk_bits[c] = rest_bits[w, stream]
@@ -338,8 +394,9 @@ def run(
             num_touched[0] += 1
             w = worker_of_lane[lane]
             if node == _NOT_BEGUN:
-                begins[num_begins] = w
-                num_begins += 1
+                for s in range(begins_each - 1, -1, -1):
+                    begins[num_begins] = w * begins_each + s
+                    num_begins += 1
                 continue
             if (
                 w >= 0

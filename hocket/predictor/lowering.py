@@ -10,7 +10,9 @@ Differs from the paper
 * Transfers are those of a plan: several parameters may travel in one message, one for each server.
 * With several servers each worker has two streams and a processor of its own at every one of them.
 * Updates may wait for their worker's commit, as those of Hocket's own servers do: for the end of its
-  operations, with every pull there; asynchronous ones then share one processor a server.
+  operations, with every pull there; asynchronous ones then share one processor a server. And a server that
+  has run all of its own updates of a worker's step begins to send for the next one, whatever others have left
+  to do; in the paper a step begins everywhere at once.
 """
 
 from __future__ import annotations
@@ -120,10 +122,12 @@ def lower_worker_step(
     program = Program(
         num_servers=network.num_servers,
         num_timed=nodes.pull,
+        apart=commits and not synchronous and network.num_servers > 1,
         next_ptr=next_ptr,
         next_idx=next_idx,
         waits=waits,
         lane=lane,
+        server=nodes.servers(),
         rank=rank,
         bits=np.concatenate([nodes.pulls.bits, nodes.pushes.bits]),
         batch=np.concatenate([nodes.pulls.batch, np.full(len(nodes.pushes.server), -1)]),

@@ -184,6 +184,17 @@ class Nodes:
         rank[self.push :] = np.arange(len(self.pushes.server))
         return lane, rank
 
+    def servers(self) -> Indices:
+        """Whose part of the step each local node is, (L,): a server's, or the worker's own, -1."""
+        server = np.full(self.num_nodes, -1, np.int64)
+        server[self.pull : self.push], server[self.push :] = self.pulls.server, self.pushes.server
+        if self.parses:
+            server[self.parse_pull : self.update] = self.pulls.server
+            server[self.parse_push : self.pull] = self.pushes.server
+        if not self.synchronous:
+            server[self.update : self.parse_push] = self.update_server
+        return server
+
     def durations_s(self) -> tuple[Floats, Floats]:
         """Seconds of local nodes that take time (samples, T), and of global ones (samples, G)."""
         samples, own = self.graph.num_samples, ~self.on_server

@@ -19,10 +19,12 @@ class Program(NamedTuple):
 
     num_servers: int  # M
     num_timed: int  # T
+    apart: bool  # whether each server begins a worker's next step by itself, its pulls and what follows
     next_ptr: Ints  # (L + 1,) cuts next_idx: the nodes of the same worker that wait for each node
     next_idx: Ints
     waits: Ints  # (L,) how many nodes each one waits for
     lane: Ints  # (L,)
+    server: Ints  # (L,) whose part of the step each is; -1: the worker's own
     rank: Ints  # (L,) which ready node a lane takes first, the least
     bits: Floats  # (L - T,)
     batch: Ints  # (L - T,) of a pull: which batch it is a part of; -1 for a push

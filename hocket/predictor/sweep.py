@@ -59,7 +59,7 @@ def predict(
         fifo by default, ddp with AllReduce; a plan is used as it is for every number of workers.
     updates : when servers begin a worker's updates: "arrival" of each gradient, and on a processor for each
         worker if asynchronous (the paper); "commit": when its operations are over, and one worker's after
-        another's, as Hocket's own servers do.
+        another's, as Hocket's own servers do; each then begins a worker's next asynchronous step by itself.
     window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
         plan's order. None: the network's; if that has none, 28 MB in asynchronous training, else 0.
         AllReduce has no streams.

@@ -5,7 +5,7 @@ everything; nothing is joined. Rates are max-min fair, by raising all of them to
 
 Differs from the paper's listing as the package does: a worker that begins a step is active on its downlink
 again, a resource's next chunk starts when that worker's previous chunk on it ends, and a processor takes the
-first ready operation in the file.
+first ready operation in the file. With commits each server begins a worker's next step by itself.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Job:
 
     def __init__(self, graph: StepGraph, plan: Plan, network: Network, commits: bool = False) -> None:
         self.graph, self.plan, self.network, self.commits = graph, plan, network, commits
+        self.servers = range(network.num_servers)
         names = list(graph.parameter_names)
         sizes = graph.parameter_bytes.tolist()
         home = dict(zip(names, assign(sizes, network.num_servers), strict=True))
@@ -138,6 +139,12 @@ class Job:
             for op in server:
                 self.waiting_for[op].add("commit")
 
+    def server(self, task: Any) -> Any:
+        """The server that a transfer, a parsing or an update belongs to; None: it is the worker's."""
+        if task in self.updates:
+            return self.server_of[task]
+        return task[-1] if isinstance(task, tuple) else None
+
     def seconds(self, task: Any, sample: int) -> float:
         if task in self.work:
             return self.work[task]
@@ -168,8 +175,11 @@ def predict(
     now = 0.0
     queues: dict[Any, list[Any]] = {}  # (worker, resource) -> tasks, in the order of their keys
     running: dict[Any, dict[str, Any]] = {}  # (worker, resource) -> chunk
-    waiting: list[dict[Any, set[Any]]] = [{} for _ in workers]
-    label, begun, sample, clock = [0] * num_workers, [0] * num_workers, [0] * num_workers, 0
+    waiting: list[dict[Any, set[Any]]] = [{} for _ in workers]  # (step, task) -> tasks
+    ended: list[set[Any]] = [set() for _ in workers]  # (step, task)
+    label, clock = [0] * num_workers, 0
+    # Of each worker: the step that its own tasks are in, and those of each server.
+    own, at_server = [-1] * num_workers, [dict.fromkeys(job.servers, -1) for _ in workers]
     turned: list[set[Any]] = [set() for _ in workers]
     chunk_rest: dict[Any, float] = {}  # what a second turn has to send
     ends: list[float] = []
@@ -182,6 +192,10 @@ def predict(
     finished = 0
     server_sample = 0
     local = [t for t in job.resource if not (needed and t in job.updates)]
+    apart = job.commits and not needed
+    tasks_of: dict[Any, list[Any]] = {}
+    for task in local:
+        tasks_of.setdefault(job.server(task) if apart else None, []).append(task)
 
     def key(task: Any) -> Any:
         nonlocal clock
@@ -193,16 +207,31 @@ def predict(
         queue.append((key(task), clock, task))
         queue.sort()
 
-    def begin(w: int) -> None:
-        waiting[w] = {t: set(job.waiting_for[t]) for t in local}
-        turned[w] = set()
-        label[w] = len(ends)
-        sample[w] = draw(w, begun[w])
-        begun[w] += 1
-        idle.discard(w)
-        for task in local:
-            if not waiting[w][task]:
+    def step_of(w: int, task: Any) -> int:
+        s = job.server(task) if apart else None
+        return own[w] if s is None else at_server[w][s]
+
+    def open_tasks(w: int, k: int, group: Any) -> None:
+        for task in tasks_of.get(group, []):
+            turned[w].discard(task)
+            waiting[w][k, task] = {t for t in job.waiting_for[task] if (k, t) not in ended[w]}
+            if not waiting[w][k, task]:
                 add(w, task)
+
+    def begin(w: int, group: Any = None) -> None:
+        k = own[w] + 1
+        if group is not None:
+            k = at_server[w][group] = at_server[w][group] + 1
+        if own[w] < k:
+            own[w] = k
+            label[w] = len(ends)
+            idle.discard(w)
+            open_tasks(w, k, None)
+        if group is not None:
+            open_tasks(w, k, group)
+
+    def all_over(w: int, k: int, group: Any) -> bool:
+        return all((k, task) in ended[w] for task in tasks_of.get(group, []))
 
     def in_turn(task: Any) -> bool:
         return job.commits and not needed and task in job.updates
@@ -224,7 +253,8 @@ def predict(
         if start_s[w]:
             running[w, "start"] = {"task": None, "ends": start_s[w]}
         else:
-            begin(w)
+            for s in job.servers if apart else (None,):
+                begin(w, s)
     left_global = set(job.updates) if needed else set()
     for _ in range(10_000_000):
         # Start.
@@ -253,7 +283,7 @@ def predict(
                 chunk["ends"] = now + job.seconds(task, server_sample)
             else:
                 slow = speeds[w] if resource == "worker" else 1.0
-                chunk["ends"] = now + job.seconds(task, sample[w]) / slow
+                chunk["ends"] = now + job.seconds(task, draw(w, step_of(w, task))) / slow
             running[w, resource] = chunk
         # Next event.
         moving = {
@@ -285,7 +315,8 @@ def predict(
                 if line.get(s):
                     turn[s] = line[s].pop(0)
             if task is None:
-                begin(w)
+                for s in job.servers if apart else (None,):
+                    begin(w, s)
             elif task in job.batch and chunk_rest[w, task] > 0:
                 add(w, task)
             else:
@@ -297,9 +328,11 @@ def predict(
                 left_global.discard(task)
                 reached = [task]
             else:
-                del waiting[w][task]
-                for t, needs in waiting[w].items():
-                    if task in needs:
+                k = step_of(w, task)
+                del waiting[w][k, task]
+                ended[w].add((k, task))
+                for (step, t), needs in waiting[w].items():
+                    if step == k and task in needs:
                         needs.discard(task)
                         if not needs:
                             add(w, t)
@@ -313,7 +346,16 @@ def predict(
                         needs.discard(r)
                         if not needs:
                             add(-1, t)
-            if w >= 0 and not waiting[w]:
+            if w >= 0 and apart:
+                if all(all_over(w, k, group) for group in tasks_of):
+                    ends.append(now)
+                    if len(ends) == num_ends:
+                        return ends
+                for s in job.servers:
+                    last = at_server[w][s]
+                    if all_over(w, last, s) and all_over(w, last, None):
+                        begin(w, s)
+            elif w >= 0 and not waiting[w]:
                 if not needed:
                     ends.append(now)
                     if len(ends) == num_ends:

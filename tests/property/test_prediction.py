@@ -197,7 +197,7 @@ def trained(draw: st.DrawFn) -> tuple[StepGraph, Plan, Network]:
     network = Network(
         bandwidth_bps=1000.0,
         num_workers=draw(st.integers(1, 4)),
-        num_servers=draw(st.integers(1, min(2, graph.num_parameters))),
+        num_servers=draw(st.integers(1, min(3, graph.num_parameters))),
         parse_s=draw(st.sampled_from([0.0, 0.5])),
     )
     return graph, draw(strategies.plans(graph)), network
@@ -273,9 +273,10 @@ def test_joined_operations_change_nothing(
 ) -> None:
     graph = jittered(graph, 1)
     plan = data.draw(strategies.plans(graph))
+    commits = not synchronous and data.draw(st.booleans())
     network = Network(
         bandwidth_bps=1000.0,
-        num_workers=data.draw(st.integers(1, 3)),
+        num_workers=1 if commits else data.draw(st.integers(1, 3)),  # of several, updates wait for each other
         num_servers=data.draw(st.integers(1, min(2, graph.num_parameters))),
         parse_s=data.draw(st.sampled_from([0.0, 0.5])),
     )
@@ -289,6 +290,7 @@ def test_joined_operations_change_nothing(
             synchronous=synchronous,
             window_bits=window_bits,
             drawn_anew=False,
+            commits=commits,
             joined=joined,
         )
         needed = network.num_workers if synchronous else 0
