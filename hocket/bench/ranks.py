@@ -71,6 +71,7 @@ def _serve(request: Request, folder: Path) -> None:
     # Long training on one batch makes gradients vanish, and arithmetic next to zero is slow.
     torch.set_flush_denormal(True)
     dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
+    dist.barrier()  # a rank whose model fails at once, as all do, is not to be missed by who still connects
     cells = _Rank(request).measure()
     hosts: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
