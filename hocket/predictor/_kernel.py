@@ -18,6 +18,7 @@ import numpy as np
 
 from hocket.kernel import kernel
 from hocket.predictor._links import IDLE, MOVING, STARTING, advance, first_ends, refill
+from hocket.predictor._parts import begin_all, count_parts, end_node
 from hocket.predictor._queues import cut_queues, enqueue, give_turn, may_start
 from hocket.sim.draws import draw_order, drawn
 from hocket.sim.lanes import first_lane, next_lane, set_time
@@ -117,30 +118,18 @@ def run(
     # Of even and odd steps.
     waits = np.empty(2 * num_workers * num_nodes, np.int32)
     left, sample = np.zeros((2, num_workers), np.int64), np.zeros((2, num_workers), np.int64)
-    begun = np.zeros(num_workers, np.int64)  # how many steps each worker has begun
-    # How many of a worker's steps each server that is apart has begun; what they and it have left to do.
-    served = np.zeros((num_workers, num_servers), np.int64)
-    left_there, left_here = np.zeros((num_workers, num_servers), np.int64), np.zeros(num_workers, np.int64)
-    parts, num_own = np.zeros(num_servers, np.int64), 0
-    for node in range(num_nodes):
-        if server_of[node] >= 0:
-            parts[server_of[node]] += 1
-        else:
-            num_own += 1
+    # How many steps each worker has begun, and each server of a worker's; what they have left to do.
+    begun, served = np.zeros(num_workers, np.int64), np.zeros((num_workers, num_servers), np.int64)
+    parts, left_of = count_parts(server_of, num_servers), np.zeros((num_workers, num_servers + 1), np.int64)
     begins_each = num_servers if apart else 1
     order = np.empty(program.num_batches, np.int64)
-    begins, num_begins = (
-        np.empty(num_workers * begins_each, np.int64),
-        0,
-    )  # whose next step begins now, and where
+    begins, num_begins = np.empty(num_workers * begins_each, np.int64), 0  # which parts begin now
     for w in range(num_workers - 1, -1, -1):
         if start_s[w] > 0.0:
             in_hand[w * lanes_each] = _NOT_BEGUN
             set_time(tree, w * lanes_each, start_s[w])
         else:
-            for s in range(begins_each - 1, -1, -1):
-                begins[num_begins] = w * begins_each + s
-                num_begins += 1
+            num_begins = begin_all(w, begins_each, begins, num_begins)
     ended, ended_worker, num_ended = np.empty(num_lanes, np.int64), np.empty(num_lanes, np.int64), 0
     arrivals = completed = logged = 0
     # Synchronous: for which step each worker computes, whether it rests, and what the present step waits for.
@@ -178,29 +167,18 @@ def run(
                 w, s = begins[num_begins] // begins_each, begins[num_begins] % begins_each
                 served[w, s] += 1
                 own_begins = begun[w] < served[w, s]
-                if own_begins:
-                    begun[w] = served[w, s]
                 odd = served[w, s] & 1
                 base = (odd * num_workers + w) * num_nodes
                 if own_begins:
+                    begun[w] = served[w, s]
                     for node in range(num_nodes):
                         waits[base + node] = first_waits[node]
-                        if apart and node >= num_timed and batch[node - num_timed] < 0:
-                            waits[base + node] += 1  # for its server to begin
-                    left[odd, w], left_here[w], label[w], rests[w] = num_nodes, num_own, completed, False
+                    left[odd, w], left_of[w, -1], label[w], rests[w] = num_nodes, parts[-1], completed, False
                     sample[odd, w] = drawn(seed, w, begun[w] - 1) % len(durations)
-                left_there[w, s] = parts[s]
+                left_of[w, s] = parts[s]
                 for stream in range(num_nodes - num_timed):
                     if not apart or server_of[num_timed + stream] == s:
                         rest_bits[w, stream], had_turn[w, stream] = bits[stream], False
-                        if apart and batch[stream] < 0:
-                            node = num_timed + stream
-                            waits[base + node] -= 1
-                            if waits[base + node] == 0:
-                                key = arrivals if first_come else rank[node]
-                                arrivals += 1 if first_come else 0
-                                lane = w * lanes_each + lane_of[node]
-                                enqueue(key << 24 | node, lane, queue, head, tail, touched, num_touched)
                 if shuffled:
                     draw_order(seed, w, served[w, s] - 1, order)
                 ready_last = len(initial)
@@ -250,16 +228,7 @@ def run(
                     enqueue(node << 24 | node, lane, queue, head, tail, touched, num_touched)
             step_over = False
             if w >= 0 and apart and not beginning:
-                # Who ended the last node here: all servers that are done begin, or the one that had it.
-                if s < 0:
-                    left_here[w] -= 1
-                else:
-                    left_there[w, s] -= 1
-                for each in range(num_servers):
-                    done = left_there[w, each] == 0 and (s < 0 or each == s)
-                    if done and (left_here[w] == 0 if served[w, each] == begun[w] else s >= 0):
-                        begins[num_begins] = w * num_servers + each
-                        num_begins += 1
+                num_begins = end_node(w, s, left_of, begun, served, begins, num_begins)
             if w >= 0 and left[odd, w] == 0:
                 if synchronous and label[w] == completed:
                     rests[w] = True
@@ -394,9 +363,7 @@ def run(
             num_touched[0] += 1
             w = worker_of_lane[lane]
             if node == _NOT_BEGUN:
-                for s in range(begins_each - 1, -1, -1):
-                    begins[num_begins] = w * begins_each + s
-                    num_begins += 1
+                num_begins = begin_all(w, begins_each, begins, num_begins)
                 continue
             if (
                 w >= 0

@@ -136,6 +136,8 @@ class Nodes:
             parts = self.push + np.arange(self.pushes.first[b], self.pushes.first[b + 1])
             sources = self.group[np.concatenate([makers.row(i) for i in batch.tolist()])]
             edges.add(np.repeat(sources, len(parts)), np.tile(parts, len(sources)))
+            if self.commits:  # a server that has not begun the step takes no gradient of it
+                edges.add(self.pulled[self.pulls.of[batch]], self.push + self.pushes.of[batch])
         if self.flat.listed:
             for s in range(self.network.num_servers):
                 here = self.push + np.flatnonzero(self.pushes.server == s)

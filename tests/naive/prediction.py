@@ -95,6 +95,9 @@ class Job:
         for k, push in enumerate(plan.pushes):
             makers = {op for op in ops if set(produces[op]) & set(push.parameters)}
             message("push", k, push.parameters, pushed, makers)
+            if commits:
+                for p in push.parameters:
+                    self.waiting_for["push", k, home[p]].add(pulled[p])
             for s in {home[p] for p in push.parameters}:
                 if plan.issue == "listed" and s in before:
                     self.waiting_for["push", k, s].add(before[s])
