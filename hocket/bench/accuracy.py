@@ -91,7 +91,8 @@ def bench_predict(request: Request) -> Accuracy:
             row.configuration,
             prediction,
             [row.graph.batch_size * measured_rate(ends_s, request.skip) for ends_s in answer.ends_s],
-            answer.out_of_order,
+            out_of_order=answer.out_of_order,
+            stolen=answer.stolen,
         )
         for row, prediction, answer in zip(rows, predictions, answers, strict=True)
     ]

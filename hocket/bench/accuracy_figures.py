@@ -21,6 +21,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     ``measured``: the mean of ``rounds``, with its 95% confidence interval, null of a single one.
     ``lin`` and ``cynthia``: what those models say, null where they say nothing, as their errors are.
     ``out_of_order``: of pulls, the fraction that one of a later rank overtook; of the worst worker.
+    ``stolen``: the share of processor time that other virtual machines had while it was replayed.
     """
 
     step: str
@@ -41,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cynthia: float | None
     cynthia_error: float | None
     out_of_order: float | None
+    stolen: float
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,14 @@ def measured_rate(ends_s: Sequence[Sequence[float]], skip: int) -> float:
     return rate
 
 
-def row_of(asked: Configuration, prediction: Prediction, rounds: Sequence[float], out_of_order: float) -> Row:
+def row_of(
+    asked: Configuration,
+    prediction: Prediction,
+    rounds: Sequence[float],
+    *,
+    out_of_order: float,
+    stolen: float,
+) -> Row:
     """The row of a configuration of which so many examples a second were replayed in each of ``rounds``."""
     measured = math.fsum(rounds) / len(rounds)
     low, high = interval_95(rounds)
@@ -101,6 +110,7 @@ def row_of(asked: Configuration, prediction: Prediction, rounds: Sequence[float]
         cynthia=prediction.cynthia,
         cynthia_error=error(prediction.cynthia),
         out_of_order=out_of_order if asked.servers else None,
+        stolen=stolen,
     )
 
 

@@ -103,10 +103,14 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """When each worker's steps ended, by round, on one clock; of pulls the fraction that was overtaken."""
+    """When each worker's steps ended, by round, on one clock; of pulls the fraction that was overtaken.
+
+    ``stolen``: the share of processor time that other virtual machines had meanwhile.
+    """
 
     ends_s: list[list[list[float]]]
     out_of_order: float
+    stolen: float
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

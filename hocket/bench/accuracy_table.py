@@ -15,13 +15,14 @@ def row_table(rows: Sequence[Row]) -> Table:
     """A line for each configuration."""
     table = _table(
         *("step", "policy", "mode", "workers", "servers", "transport", "measured/s", "predicted/s"),
-        *("error", "lin", "cynthia"),
+        *("error", "lin", "cynthia", "stolen"),
     )
     for row in rows:
         table.add_row(
             *(row.step, row.policy, row.mode, str(row.workers), str(row.servers or ""), row.transport),
             *(f"{row.measured:.4g}", f"{row.predicted:.4g}", f"{row.error:+.1%}"),
             *("" if error is None else f"{error:+.1%}" for error in (row.lin_error, row.cynthia_error)),
+            f"{row.stolen:.1%}",
         )
     return table
 

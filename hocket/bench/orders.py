@@ -87,7 +87,8 @@ class OrderRow(msgspec.Struct, frozen=True, kw_only=True):
     ``straggler``: from the first worker's end of a step to the last one's, over the step; the mean.
     ``rate_ratio`` over the first policy's rate of the same round, ``p95_ratio`` and ``straggler_ratio`` the
     first policy's over this one's; ``predicted_ratio`` of the predicted rates. ``out_of_order``: of pulls the
-    fraction that one of a later rank overtook; of the worst worker and round.
+    fraction that one of a later rank overtook; of the worst worker and round. ``stolen``: the share of
+    processor time that other virtual machines had; of the worst round.
     """
 
     step: str
@@ -101,6 +102,7 @@ class OrderRow(msgspec.Struct, frozen=True, kw_only=True):
     straggler_ratio: float | None
     predicted_ratio: float
     out_of_order: float
+    stolen: float
 
 
 class OrdersMeasured(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +229,7 @@ def order_row(
         straggler_ratio=first_straggler / straggler if straggler > 0 else None,
         predicted_ratio=predicted_ratio,
         out_of_order=max(row.out_of_order for row in rounds[0]),
+        stolen=max(row.stolen for row in rounds[0]),
     )
 
 

@@ -16,7 +16,7 @@ def orders_table(rows: Sequence[OrderRow]) -> Table:
     table = Table(box=None, header_style="bold")
     for heading in (
         *("step", "rho", "policy", "rate/s", "rate, x", "predicted, x", "95% step", "95%, x"),
-        *("straggler", "straggler, x", "out of order"),
+        *("straggler", "straggler, x", "out of order", "stolen"),
     ):
         table.add_column(heading, justify="left" if heading in _LEFT else "right")
     for row in rows:
@@ -24,7 +24,7 @@ def orders_table(rows: Sequence[OrderRow]) -> Table:
         table.add_row(
             *(row.step, f"{row.rho:g}", row.policy, _shown(row.rate, ".4g"), _shown(row.rate_ratio, ".3f")),
             *(f"{row.predicted_ratio:.3f}", f"{row.p95_s:.3f} s", f"{row.p95_ratio:.3f}"),
-            *(f"{row.straggler:.1%}", ratio, f"{row.out_of_order:.2%}"),
+            *(f"{row.straggler:.1%}", ratio, f"{row.out_of_order:.2%}", f"{row.stolen:.1%}"),
         )
     return table
 

@@ -46,7 +46,7 @@ from hocket.bench.request import (
     Request,
     ddp_name,
 )
-from hocket.bench.stolen import stolen_s
+from hocket.bench.stolen import least_stolen, stolen_s
 from hocket.bench.variants import Copy, Planned, Variant, all_reduce, ddp, gradient_bytes, traffic
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
@@ -57,7 +57,6 @@ _WARM_UP = 3  # DDP rebuilds its buckets after its first step
 _LEAD_STEPS = 3
 _SIZING_STEPS = 4
 _MOST_STOLEN = 0.1
-_TRIES = 3
 
 
 def main() -> None:
@@ -214,10 +213,9 @@ class _Rank:
 
     def _timed(self, variant: Variant, steps: int) -> _Block:
         """A block of so many ``steps``, timed again while other machines take much of this one's time."""
-        tries: list[_Block] = []
-        while len(tries) < _TRIES and not (tries and tries[-1].stolen <= _MOST_STOLEN):
-            tries.append(self._timed_once(variant, steps))
-        return min(tries, key=lambda block: block.stolen)
+        return least_stolen(
+            lambda: self._timed_once(variant, steps), lambda block: block.stolen, _MOST_STOLEN
+        )
 
     def _timed_once(self, variant: Variant, steps: int) -> _Block:
         with variant.around():

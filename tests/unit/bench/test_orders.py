@@ -19,8 +19,8 @@ from hocket.bench.orders_table import orders_table
 from hocket.errors import HocketError
 from hocket.network.file import NetworkFile
 
-SLOW = ReplayedRow(ends_s=[[[1.0, 3.0, 5.0, 7.0], [1.5, 4.0, 6.0, 8.0]]], out_of_order=0.0)
-FAST = ReplayedRow(ends_s=[[[1.0, 2.0, 3.0, 4.0], [1.2, 2.2, 3.2, 4.2]]], out_of_order=0.001)
+SLOW = ReplayedRow(ends_s=[[[1.0, 3.0, 5.0, 7.0], [1.5, 4.0, 6.0, 8.0]]], out_of_order=0.0, stolen=0.0)
+FAST = ReplayedRow(ends_s=[[[1.0, 2.0, 3.0, 4.0], [1.2, 2.2, 3.2, 4.2]]], out_of_order=0.001, stolen=0.02)
 
 
 def test_a_step_ends_with_its_last_worker() -> None:
@@ -42,7 +42,7 @@ def test_ratios_are_of_rounds_and_above_one_where_the_first_policy_is_worse() ->
     assert row.p95_ratio == pytest.approx(2.0)
     assert row.straggler == pytest.approx(0.2)
     assert row.straggler_ratio == pytest.approx((0.5 + 0.2) / 2 / 0.2)
-    assert row.out_of_order == 0.001
+    assert (row.out_of_order, row.stolen) == (0.001, 0.02)
     measured = OrdersMeasured(
         request=OrdersRequest(), network=NetworkFile(bandwidth_bps=1e9), rows=[row], wall_s=1.0
     )

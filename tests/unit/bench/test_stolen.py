@@ -21,3 +21,19 @@ def test_it_is_the_mean_over_processors(tmp_path: Path, monkeypatch: pytest.Monk
 def test_who_does_not_count_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stolen, "_STAT", tmp_path / "none")
     assert stolen.stolen_s() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("shares", "kept"),
+    [
+        ([0.02], 0.02),
+        ([0.3, 0.01], 0.01),
+        ([0.3, 0.2, 0.5], 0.2),
+    ],
+)
+def test_what_was_disturbed_is_timed_again_and_the_least_disturbed_kept(
+    shares: list[float], kept: float
+) -> None:
+    left = iter(shares)
+    assert stolen.least_stolen(lambda: next(left), lambda share: share, 0.02) == kept
+    assert not list(left)
