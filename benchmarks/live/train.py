@@ -108,7 +108,8 @@ def main() -> None:
     plan = Plan(
         policy="together", model=name, architecture="allreduce", reductions=(together,), compute_order=None
     )
-    model, optimizer = hocket.distribute(model, optimizer, plan=plan)
+    # Ranks draw the same parameters; sending them would be a transfer that no policy knows of.
+    model, optimizer = hocket.distribute(model, optimizer, plan=plan, init_sync=False)
     torch.manual_seed(1 + dist.get_rank())
     inputs, targets = MODELS[name].batch(batch)
     losses = []

@@ -36,6 +36,7 @@ def use_hocket(
     plan: str | Plan | None = None,
     network: Network | None = None,
     compile: bool = False,  # noqa: A002
+    init_sync: bool = True,
     broadcast_buffers: bool = True,
     timeout_s: float | None = None,
 ) -> Accelerator:
@@ -66,6 +67,7 @@ def use_hocket(
         "plan": plan,
         "network": network,
         "compile": compile,
+        "init_sync": init_sync,
         "broadcast_buffers": broadcast_buffers,
         "timeout_s": timeout_s,
     }

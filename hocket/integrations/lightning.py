@@ -67,6 +67,7 @@ class HocketStrategy(DDPStrategy):
         plan: str | Plan | None = None,
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
+        init_sync: bool = True,
         broadcast_buffers: bool = True,
         timeout_s: float = 1800.0,
     ) -> None:
@@ -75,6 +76,7 @@ class HocketStrategy(DDPStrategy):
             "plan": plan,
             "network": network,
             "compile": compile,
+            "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,
         }
@@ -138,6 +140,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
         plan: str | Plan | None = None,
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
+        init_sync: bool = True,
         broadcast_buffers: bool = True,
         timeout_s: float = 1800.0,
     ) -> None:
@@ -147,6 +150,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
             "plan": plan,
             "network": network,
             "compile": compile,
+            "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,
         }

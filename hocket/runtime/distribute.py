@@ -44,6 +44,7 @@ def distribute(
     network: Network | None = None,
     process_group: dist.ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
+    init_sync: bool = True,
     broadcast_buffers: bool = True,
     timeout_s: float = 1800.0,
     timeline_path: str | None = None,
@@ -52,7 +53,8 @@ def distribute(
 
     ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its
     plans are tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every
-    rank of ``process_group`` calls this; parameters and buffers become rank 0's.
+    rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
+    without ``init_sync``.
 
     Raises
     ------
@@ -76,8 +78,9 @@ def distribute(
         check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
     elif len(ranks) == 1:
         plan = baseline  # nothing travels
-    with torch.no_grad():
-        spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
+    if init_sync:
+        with torch.no_grad():
+            spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
 
     rank, offset_s = control.rank, clock_offset_s(control)
     recorder = Recorder(parameters)

@@ -50,6 +50,7 @@ def distribute(
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
+    init_sync: bool = True,
     broadcast_buffers: bool = True,
     timeout_s: float | None = None,
 ) -> tuple[M, Opt]:
@@ -60,8 +61,9 @@ def distribute(
     holds as it is. ``network``: what to plan for; measured by default. Where they are not given, the
     environment's HOCKET_PLAN and HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names
     a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its backward pass
-    in the plan's order. ``broadcast_buffers``: as DistributedDataParallel's. No wait takes longer than
-    ``timeout_s``, 1800 by default; with parameter servers than the job's timeout either.
+    in the plan's order. ``init_sync``, ``broadcast_buffers``: as DistributedDataParallel's; without the
+    first, ranks must have the same parameters already. No wait takes longer than ``timeout_s``, 1800 by
+    default; with parameter servers than the job's timeout either.
 
     ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
 
@@ -80,9 +82,12 @@ def distribute(
         network = load_network(path).network()
     job = job_of_environment()
     if job is not None:
-        if compile or process_group is not None:
-            what = "compile=True" if compile else "a process group"
-            raise HocketError(f"{what} is for training without servers; leave it out, or --architecture ps")
+        without = ("compile=True", compile), ("a process group", process_group is not None)
+        for what, asked in (*without, ("init_sync=False", not init_sync)):
+            if asked:
+                raise HocketError(
+                    f"{what} is for training without servers; leave it out, or --architecture ps"
+                )
         _serve(model, optimizer, wanted, network, job, broadcast_buffers, timeout_s)
         return model, optimizer
     given, policy = resolved_plan(wanted)
@@ -95,6 +100,7 @@ def distribute(
         network=network,
         process_group=process_group,
         compile=compile,
+        init_sync=init_sync,
         broadcast_buffers=broadcast_buffers,
         timeout_s=_TIMEOUT_S if timeout_s is None else timeout_s,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),

@@ -15,6 +15,7 @@ from tests.multiprocess.setups import STEPS, sgd, trainable
 from tests.multiprocess.twins import Twins
 
 CASES = (
+    cases.unlike_at_the_start,
     cases.accumulation,
     cases.accumulation_without_no_sync,
     cases.clipping_by_norm,

@@ -61,6 +61,10 @@ def test_what_is_refused_is_no_model_yet(monkeypatch: pytest.MonkeyPatch) -> Non
         several = [OPTIMIZERS["sgd"](model), OPTIMIZERS["sgd"](model)]
         with pytest.raises(HocketError, match="2 optimizers"):
             hocket.distribute(model, several)
+        with pytest.raises(HocketError, match="compile=True is for training without servers"):
+            hocket.distribute(model, several[0], compile=True)
+        with pytest.raises(HocketError, match="init_sync=False is for training without servers"):
+            hocket.distribute(model, several[0], init_sync=False)
         hocket.distribute(model, several[0])
         model.hocket.detach()
 

@@ -17,6 +17,16 @@ from tests.multiprocess.setups import STEPS, Plain, Small, batch, sgd, train, tr
 from tests.multiprocess.twins import Twins
 
 
+def unlike_at_the_start(rank: int) -> list[str]:
+    def make() -> nn.Module:
+        model = Plain()
+        with torch.no_grad():
+            model.layers[4].weight.add_(rank)
+        return model
+
+    return train(Twins(make, sgd, init_sync=False), rank)
+
+
 def accumulation(rank: int) -> list[str]:
     twins = Twins(Plain, sgd)
     for step in range(STEPS):

@@ -35,7 +35,7 @@ def sliced_plan(model: nn.Module, issue: Literal["listed", "ready"] = "listed") 
 
 
 class Twins:
-    """``ddp`` and ``ours`` start alike on every rank, whatever rank they were made on."""
+    """``ddp`` and ``ours`` start alike; with ``init_sync`` on every rank, whatever rank they were made on."""
 
     def __init__(
         self,
@@ -45,15 +45,19 @@ class Twins:
         plan: Plan | str | None = None,
         unused: bool = False,
         group: Any = None,
+        init_sync: bool = True,
         **options: Any,
     ) -> None:
         torch.manual_seed(0)
         model = make()
         self.ours = copy.deepcopy(model)
-        self.ddp = DistributedDataParallel(model, process_group=group, find_unused_parameters=unused)
+        self.ddp = DistributedDataParallel(
+            model, process_group=group, find_unused_parameters=unused, init_sync=init_sync
+        )
         self.optimizers = optimize(model), optimize(self.ours)
         plan = sliced_plan(self.ours, "ready") if plan is None else plan
-        returned = hocket.distribute(self.ours, self.optimizers[1], plan=plan, process_group=group, **options)
+        alike = {"plan": plan, "process_group": group, "init_sync": init_sync}
+        returned = hocket.distribute(self.ours, self.optimizers[1], **alike, **options)
         assert returned[0] is self.ours
         assert returned[1] is self.optimizers[1]
 
