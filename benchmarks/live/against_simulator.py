@@ -10,7 +10,7 @@ questions at the gate among it. At last all of them run together on four nodes, 
 and are simulated with that network and those profiles. Nothing is fitted to these runs. A run is repeated, up
 to three times, where other virtual machines had more than a twentieth of the processors.
 
-``replayed`` are ten jobs that sleep for their computing, two slots a node. ``trained`` are seven that train
+``replayed`` are ten jobs that sleep for their computing, two slots a node. ``trained`` are six that train
 small networks and three that are replayed, one slot a node: at most four ranks compute at a time, and the
 network, which is slow beside them, leaves the two cores idle for most of it. But starting one takes both for
 seconds, and what else trains waits. The simulator's nodes have processors of their own, the lab's share two;

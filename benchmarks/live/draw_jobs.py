@@ -8,7 +8,7 @@ the worst of many simulations with times, bytes and arrivals that are a few perc
 seen a live run. Average job completion times of the set that is kept go to stderr.
 
 Of jobs that train nothing but what a step computes on one core is taken for known here, from a run of the
-program by itself. They come some seconds apart, since starting one takes both cores for most of that time.
+program by itself. They come as far apart as starting one takes, which keeps both cores busy.
 Sets of theirs are alike, for fewer of them share a node; so the best one is changed, a job at a time.
 """
 
@@ -33,6 +33,7 @@ from train import gradient_bytes
 from hocket.cluster.jobs import Job
 
 JOBS, GPU_BYTES = 10, 6e9
+TRAIN, REPLAY = 6, 3  # of a set's jobs that are trained
 FINALISTS, DRAWS = 100, 40
 OFF = 0.03  # how much computing and bytes are off
 # What a step of a program computes on one core of such a machine, in seconds.
@@ -47,9 +48,9 @@ PROGRAMS: dict[tuple[str, int, int], float] = {
     ("gpt", 192, 8): 0.094,
 }
 LARGER = (1, 2, 4)  # how often such a batch
-LENGTHS = (8, 30)  # iterations of a trained set's jobs
-BETWEEN_S = (3.0, 8.0)  # how long after the last one each of them comes
-LONGEST_S = 130.0  # of a trained set, with every policy
+LENGTHS = (10, 40)  # iterations of a trained set's jobs
+BETWEEN_S = (7.0, 10.0)  # how long after the last one each of them comes
+LONGEST_S = 170.0  # of a trained set, with every policy
 Averages = dict[str, float]
 
 
@@ -98,10 +99,10 @@ def room(rng: np.random.Generator) -> float:
 
 
 def trained(rng: np.random.Generator) -> list[dict[str, Any]]:
-    """The rows of seven jobs that train and three that are replayed, on two nodes each."""
-    programs = [list(PROGRAMS)[index] for index in rng.permutation(len(PROGRAMS))[:7].tolist()]
-    arrivals = np.cumsum(rng.uniform(*BETWEEN_S, JOBS)).round(1)
-    replays = set(rng.permutation(JOBS)[: JOBS - len(programs)].tolist())
+    """The rows of six jobs that train and three that are replayed, on two nodes each."""
+    programs = [list(PROGRAMS)[index] for index in rng.permutation(len(PROGRAMS))[:TRAIN].tolist()]
+    arrivals = np.cumsum(rng.uniform(*BETWEEN_S, TRAIN + REPLAY)).round(1)
+    replays = set(rng.permutation(TRAIN + REPLAY)[:REPLAY].tolist())
     rows = []
     for number, arrival in enumerate((arrivals - arrivals[0]).round(1).tolist()):
         row = {"gpus": 2, "iterations": int(rng.integers(*LENGTHS)), "arrival_s": arrival}
@@ -133,8 +134,8 @@ KINDS = {
         trial=TRIALS["trained"],
         cost=Cost(a_s=0.0, b_s_per_byte=1.04 * 8 / TRIALS["trained"].rate_bps, eta_s_per_byte=0.0, points=()),
         draw=trained,
-        startup_s={False: 0.45, True: 5.2},
-        late_s=0.5,
+        startup_s={False: 0.45, True: 6.5},
+        late_s=1.0,
         longest_s=LONGEST_S,
         changes=400,
     ),
