@@ -83,19 +83,24 @@ def uninterrupted() -> Iterator[None]:
     restore: list[Callable[[], object]] = []
     stop: BaseException | None = None
     try:
-        earlier = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        # How to undo a call is noted before it: what another thread took may be raised once it has had effect.
+        earlier = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         restore.append(functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, earlier))
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
         if threading.current_thread() is threading.main_thread():
             # A thread that does not block a stop may take it, and Python's handler then runs in this one.
             for number in held:
-                handler = signal.signal(number, lambda number, _: came.append(number))
-                restore.append(functools.partial(signal.signal, number, handler))
+                handler = signal.getsignal(number)
+                if handler is not None:  # one of a C library's, which Python cannot put back
+                    restore.append(functools.partial(signal.signal, number, handler))
+                    signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
         while restore:
             try:
-                restore[-1]()
-                restore.pop()
+                while restore:
+                    restore[-1]()
+                    restore.pop()
             except BaseException as error:  # one that comes as soon as it may
                 stop = error
         if stop is not None:

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from hocket.stops import uninterrupted
+
 _IN_A_FINALIZER = """
 class Held:
     def __del__(self):
@@ -91,3 +93,33 @@ unwinding(command)
         process.wait()
     assert process.returncode == status
     assert out == prints
+
+
+@pytest.mark.parametrize("call", ["pthread_sigmask", "signal"])
+def test_a_stop_while_stops_are_held_back_or_let_through_again_leaves_no_trace(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread takes a stop, and Python raises it here once a call of its own has had effect."""
+    original, mask, done, chosen = getattr(signal, call), signal.pthread_sigmask, 0, 0
+
+    def interrupted(*arguments: object) -> object:
+        nonlocal done
+        done += 1
+        said = original(*arguments)
+        if done == chosen:
+            raise KeyboardInterrupt
+        return said
+
+    def kept() -> tuple[object, ...]:
+        return mask(signal.SIG_BLOCK, ()), *map(signal.getsignal, sorted(signal.valid_signals()))
+
+    before = kept()
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, call, interrupted)
+        with uninterrupted():
+            calls = done
+        for chosen in range(1, done + 1):  # noqa: B007
+            done = 0
+            with pytest.raises(KeyboardInterrupt), uninterrupted():
+                assert done == calls
+            assert kept() == before
