@@ -83,7 +83,7 @@ def uninterrupted() -> Iterator[None]:
     restore: list[Callable[[], object]] = []
     stop: BaseException | None = None
     try:
-        # How to undo a call is noted before it: what another thread took may be raised once it has had effect.
+        # How to undo a call is noted first: a stop that another thread took is raised once it has had effect.
         earlier = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         restore.append(functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, earlier))
         signal.pthread_sigmask(signal.SIG_BLOCK, held)
