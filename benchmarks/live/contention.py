@@ -7,6 +7,7 @@ many others beside it is known, so it does not matter that they do not overlap a
 from __future__ import annotations
 
 import contextlib
+import functools
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from hocket.cluster.live.messages import AskStatus, Submit
 
 ITERATIONS = 8
 WARM = 2  # of each job; connections are new, and training has yet to take its plan
+USUAL = 0.01  # relative; residuals beyond weigh less and less, as of a transfer that something held up
 
 Floats = npt.NDArray[np.float64]
 JobOf = Callable[[str, float, int], dict[str, Any]]
@@ -78,12 +80,11 @@ def measured(
 
     # Those alone say a and b, whatever eta is; then the others say eta.
     alone = np.concatenate([np.full(len(of), k == 1) for of, (k, _) in zip(times, wanted, strict=True)])
-    found = least_squares(
-        lambda x: residuals(x[0] * 1e-3, x[1] * b_s, 0.0)[alone], (1.0, 1.0), bounds=(0.0, np.inf)
-    )
+    fit = functools.partial(least_squares, bounds=(0.0, np.inf), loss="soft_l1", f_scale=USUAL)
+    found = fit(lambda x: residuals(x[0] * 1e-3, x[1] * b_s, 0.0)[alone], (1.0, 1.0))
     a_s, b, eta = float(found.x[0]) * 1e-3, float(found.x[1]) * b_s, 0.0
     if most > 1:
-        found = least_squares(lambda x: residuals(a_s, b, x[0] * b_s)[~alone], (0.1,), bounds=(0.0, np.inf))
+        found = fit(lambda x: residuals(a_s, b, x[0] * b_s)[~alone], (0.1,))
         eta = float(found.x[0]) * b_s
     left = np.split(residuals(a_s, b, eta), np.cumsum([len(of) for of in times])[:-1])
     points = [
