@@ -19,7 +19,7 @@ from hocket.bench.models import check_name
 from hocket.bench.process import environment_of_ranks
 from hocket.bench.request import LOST, Answer, Request
 from hocket.errors import HocketError
-from hocket.lab import Lab
+from hocket.lab import TSO_BYTES, Lab
 from hocket.profiler import launched
 from hocket.tuner.training import resolved_plan
 
@@ -88,7 +88,9 @@ def bench_train(
         limit_s = request.timeout_s + _ENDING_S
         if place is None:
             rate_bps = rate_bps or _RATE_BPS
-            with Lab(nodes=nodes or _NODES, rate_bps=rate_bps, name="bench") as lab:
+            # A ring's links serve one connection each, and large packets leave processors to computing.
+            lab = Lab(nodes=nodes or _NODES, rate_bps=rate_bps, name="bench", tso_bytes=TSO_BYTES)
+            with lab:
                 results = lab.run_all(command, timeout_s=limit_s, env=environment, output="prefixed")
             ended = [Ended(result.node.index, result.returncode, result.duration_s) for result in results]
         else:

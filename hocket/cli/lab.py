@@ -32,12 +32,21 @@ def up(
     nodes: Annotated[int, typer.Option(help="How many nodes, 2 to 250.")] = 2,
     rate: Annotated[str, typer.Option(help="Of each node's link, each way: 250Mbit/s or 1gbit.")] = "1gbit",
     name: Name = "hocket",
+    tso: Annotated[
+        str | None,
+        typer.Option(
+            help="What TCP hands to a link at once: 64kB, as network cards have it, for AllReduce; else a"
+            " quarter of a millisecond, for links that are shared."
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make a lab, which stays until 'hocket lab down'."""
     from hocket.lab import Lab
+    from hocket.network import parse_bytes
 
-    lab = Lab(nodes=nodes, rate_bps=parse_rate(rate), name=name)
+    tso_bytes = None if tso is None else parse_bytes(tso)
+    lab = Lab(nodes=nodes, rate_bps=parse_rate(rate), name=name, tso_bytes=tso_bytes)
     lab.up()
     if json:
         print_json(lab_document(lab))

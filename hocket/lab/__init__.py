@@ -3,5 +3,6 @@
 from hocket.lab.lab import Lab, labs, names, remove
 from hocket.lab.links import Node
 from hocket.lab.ranks import RankResult
+from hocket.lab.shares import TSO_BYTES
 
-__all__ = ["Lab", "Node", "RankResult", "labs", "names", "remove"]
+__all__ = ["TSO_BYTES", "Lab", "Node", "RankResult", "labs", "names", "remove"]

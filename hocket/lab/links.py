@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from hocket.errors import HocketError
-from hocket.lab.shares import introduce, segments_on_the_way, segments_together, shaper
+from hocket.lab.shares import introduce, segments_on_the_way, shaper
 from hocket.stops import uninterrupted
 
 INTERFACE = "eth0"
@@ -136,8 +136,10 @@ def holder_of(lab: str) -> str | None:
     return None
 
 
-def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
+def build(lab: str, nodes: Sequence[Node], rate_bps: float, together: int) -> list[str]:
     """Make everything of a claimed lab, the switch's being up last; what the kernel lacks for it.
+
+    together: how many segments TCP hands over at once at most.
 
     Neighbours are written down, not asked for: all namespaces share one table of learned ones, and its
     1024 places would be too few for 33 nodes that all talk to each other, and for the machine itself.
@@ -160,11 +162,11 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     for node in nodes:
         device = node.interface
         own = ["link set lo up", f"addr add {node.address}/24 dev {device}"]
-        own.append(f"link set {device} up gso_max_segs {segments_together(rate_bps)}")
+        own.append(f"link set {device} up gso_max_segs {together}")
         own.append(f"{routed} src {node.address}")
         _call("ip", "-n", node.namespace, "-batch", "-", script=own + neighbours)
-    classes, peers = _knows_classes(nodes[0], rate_bps), [node.address for node in nodes]
-    shared = partial(shaper, rate_bps=rate_bps, peers=peers, classes=classes)
+    classes, peers = _knows_classes(nodes[0], rate_bps, together), [node.address for node in nodes]
+    shared = partial(shaper, rate_bps=rate_bps, together=together, peers=peers, classes=classes)
     shapers = {node.namespace: shared(node.interface) for node in nodes}
     shapers[switch] = [line for node in nodes for line in shared(node.name, to_peers=False)]
     for namespace, lines in shapers.items():
@@ -182,9 +184,9 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float) -> list[str]:
     return lacks
 
 
-def _knows_classes(node: Node, rate_bps: float) -> bool:
+def _knows_classes(node: Node, rate_bps: float, together: int) -> bool:
     """Whether the kernel can tell packets apart, tried on ``node``, which is left as it was."""
-    tried = shaper(node.interface, rate_bps)
+    tried = shaper(node.interface, rate_bps, together=together)
     try:
         _call("tc", "-n", node.namespace, "-batch", "-", script=tried)
     except HocketError:

@@ -117,6 +117,22 @@ print(*found, segments())
             assert taking.wait(timeout=20) == 0
 
 
+@pytest.mark.parametrize(("tso", "segments"), [((), 5), (("--tso", "64kB"), 44), (("--tso", "2896B"), 2)])
+def test_tcp_hands_over_at_once_what_a_lab_says(name: str, tso: tuple[str, ...], segments: int) -> None:
+    assert hocket("lab", "up", "--rate", "250mbit", "--name", name, *tso).status == 0
+    asked = ["ip", "-n", f"hocket-{name}-node1", "-d", "-j", "link", "show", "eth0"]
+    (link,) = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    assert link["gso_max_segs"] == segments
+    assert hocket("lab", "down", "--name", name).status == 0
+
+
+@pytest.mark.parametrize("tso", ["2895B", "65537B", "1GB"])
+def test_what_tcp_cannot_hand_over_at_once_is_refused(name: str, tso: str) -> None:
+    error = refused(hocket("lab", "up", "--name", name, "--tso", tso))
+    assert "choose 2896 B to 65536 B" in error
+    assert name not in names()
+
+
 def test_another_congestion_control_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
