@@ -62,7 +62,7 @@ class Ranks:
         return (self._folder / f"{rank}.out").read_text(errors="replace")
 
 
-def run(case: str, world: int = 2, timeout_s: float = 90, **arguments: Any) -> list[Any]:
+def run(case: str, world: int = 2, timeout_s: float = 240, **arguments: Any) -> list[Any]:
     """What ``case`` returned on each rank; fails with the output of the first rank that failed."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = Ranks(case, world, arguments, Path(folder))

@@ -13,12 +13,12 @@ CASES = "tests.multiprocess.framework_cases"
 
 @pytest.fixture(scope="module")
 def of_lightning() -> list[dict[str, list[str]]]:
-    return run(f"{CASES}:lightning_cases", timeout_s=110)
+    return run(f"{CASES}:lightning_cases")
 
 
 @pytest.fixture(scope="module")
 def of_hugging_face() -> list[dict[str, list[str]]]:
-    return run(f"{CASES}:hugging_face_cases", timeout_s=110)
+    return run(f"{CASES}:hugging_face_cases")
 
 
 @pytest.mark.parametrize("name", ["lightning_fabric", "lightning_trainer"])

@@ -19,7 +19,7 @@ OPTIMIZER_CASES = "tests.multiprocess.optimizer_cases"
 
 @pytest.fixture(scope="module", params=[False, True], ids=["eager", "compiled"])
 def of_optimizers(request: pytest.FixtureRequest) -> list[dict[str, list[str]]]:
-    return run(f"{OPTIMIZER_CASES}:optimizers", compiled=request.param, timeout_s=110)
+    return run(f"{OPTIMIZER_CASES}:optimizers", compiled=request.param)
 
 
 @pytest.mark.slow
