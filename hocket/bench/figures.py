@@ -36,9 +36,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One variant; ``speedup`` and ``over_bound`` are null for what does not train on all ranks together.
 
     ``step_s``: seconds a step, ``rounds_s`` one figure a round; ``stolen``: for each round, the share of
-    processor time that other virtual machines had. ``speedup``: in each round, the time of the best DDP
-    bucket over this one's; of what is compiled, that of compiled DDP. ``over_bound``: the median step over
-    the bound; null for what is compiled as well, because the bound is of an eager step.
+    processor time that other virtual machines had; ``cpu_s``: of each, the processor time of the training
+    thread that used most, a step, the same in all where nothing slows processors down. ``speedup``: in each
+    round, the time of the best DDP bucket over this one's; of what is compiled, that of compiled DDP.
+    ``over_bound``: the median step over the bound; null for what is compiled as well, because the bound is of
+    an eager step.
     """
 
     variant: str
@@ -47,6 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     over_bound: float | None
     rounds_s: list[float]
     stolen: list[float]
+    cpu_s: list[float]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +141,7 @@ def _row(name: str, measured: Measured, best_ddp: str, bound_s: float) -> Row:
         over_bound=median(rounds_s) / bound_s if trains and not compiled else None,
         rounds_s=rounds_s,
         stolen=measured.stolen[name],
+        cpu_s=measured.cpu_s[name],
     )
 
 

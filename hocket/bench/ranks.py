@@ -6,7 +6,9 @@ all of them alike, and figures of one round can be compared. A block begins with
 what runs on into the next step, as hocket's transfers do, does so before the first timed step as after the
 last, and training has thousands of steps for one start and one end. A block is timed up to three times as
 long as other virtual machines have more than a tenth of the processors' time; what they had least of counts,
-whichever variant it is. A time is that of the slowest rank.
+whichever variant it is. So is, after the rounds, a block whose training thread used more processor time
+than in another round, for the same work, by more than a twentieth of the block; what used least counts. A
+time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from hocket.bench.request import (
     Request,
     ddp_name,
 )
-from hocket.bench.stolen import least_stolen, stolen_s
+from hocket.bench.stolen import least_stolen, slowed, stolen_s
 from hocket.bench.variants import Copy, Planned, Variant, all_reduce, ddp, gradient_bytes, traffic
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
@@ -56,7 +58,8 @@ from hocket.profiler import Setup
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
 _LEAD_STEPS = 3
 _SIZING_STEPS = 4
-_MOST_STOLEN = 0.1
+_MOST_STOLEN, _MOST_SLOWED = 0.1, 0.05
+_AGAIN = 2  # times that slow blocks are timed again
 
 
 def main() -> None:
@@ -89,11 +92,13 @@ class _Block(NamedTuple):
     """What a step of a block took, and the share of processor time that other machines had of this one.
 
     ``lockstep_s``: what it would have taken if each had waited for the slowest rank's, as far as they do not.
+    ``cpu_s``: the processor time of the training thread that used most, a step.
     """
 
     step_s: float
     stolen: float
     lockstep_s: float
+    cpu_s: float
 
 
 class _Rank:
@@ -155,6 +160,7 @@ class _Rank:
             gradient_bytes=gradient_bytes(setup.model),
             steps_s=steps_s,
             stolen={name: [block.stolen for block in timed] for name, timed in blocks.items()},
+            cpu_s={name: [block.cpu_s for block in timed] for name, timed in blocks.items()},
             lockstep_s=[block.lockstep_s for block in blocks[BUSY]],
             plan=known[1].policy,
             cycle_s=critical_cycle_s(*known, compute_s=busy_s, network_s=network_s),
@@ -206,10 +212,22 @@ class _Rank:
             first = turn % len(variants)
             for variant in (*variants[first:], *variants[:first]):
                 blocks[variant.name].append(self._timed(variant, request.steps))
+        for _ in range(_AGAIN):
+            for variant in variants:
+                self._again(title, variant, blocks[variant.name])
         # Not where this rank fails: to end may be to wait for the others, and its process is about to go.
         for variant in variants:
             variant.end()
         return blocks, known
+
+    def _again(self, title: str, variant: Variant, timed: list[_Block]) -> None:
+        """Time those of a variant's blocks again in which the machine was slower than in others."""
+        slow = slowed([b.cpu_s for b in timed], [b.step_s for b in timed], _MOST_SLOWED)
+        if slow:
+            self._say(f"{title}: {variant.name}, {len(slow)} of {len(timed)} blocks again")
+        for turn in slow:
+            again = self._timed(variant, self._request.steps)
+            timed[turn] = min(timed[turn], again, key=lambda block: block.cpu_s)
 
     def _timed(self, variant: Variant, steps: int) -> _Block:
         """A block of so many ``steps``, timed again while other machines take much of this one's time."""
@@ -221,23 +239,24 @@ class _Rank:
         with variant.around():
             dist.barrier()
             variant.run(_LEAD_STEPS)
-            stolen_before_s, moments_s = stolen_s(), [time.perf_counter()]
+            stolen_before_s, cpu_before_s = stolen_s(), time.thread_time()
+            moments_s = [time.perf_counter()]
             for part in [1] * steps if variant.alone else [steps]:
                 variant.run(part)
                 moments_s.append(time.perf_counter())
-            block_s = moments_s[-1] - moments_s[0]
+            block_s, cpu_s = moments_s[-1] - moments_s[0], time.thread_time() - cpu_before_s
             stolen = (stolen_s() - stolen_before_s) / block_s
             variant.finish()
             # All ranks have ended their blocks before any of them leaves what is around them.
-            slowest_s, stolen, passed_s, *parts_s = self._most(
-                *(block_s, stolen, time.monotonic() - self._started_s), *np.diff(moments_s)
+            slowest_s, stolen, cpu_s, passed_s, *parts_s = self._most(
+                *(block_s, stolen, cpu_s, time.monotonic() - self._started_s), *np.diff(moments_s)
             )
         if passed_s > self._request.timeout_s:
             raise HocketError(
                 f"timing took longer than {self._request.timeout_s:g} s; raise --timeout, or ask for fewer"
                 " models, rhos, steps or blocks"
             )
-        return _Block(slowest_s / steps, stolen, sum(parts_s) / steps)
+        return _Block(slowest_s / steps, stolen, sum(parts_s) / steps, cpu_s / steps)
 
     def _most(self, *values: float) -> list[float]:
         """The largest of each value over all ranks."""

@@ -73,7 +73,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     ``gradient_bytes``: what one all-reduce of all gradients moves. ``steps_s``: for each variant, what a
     step took on the slowest rank, one figure a round; ``stolen``: the share of processor time that other
-    virtual machines had meanwhile; ``lockstep_s``: of each round, what a step would have taken beside a
+    virtual machines had meanwhile; ``cpu_s``: the processor time of the training thread that used most, a
+    step; ``lockstep_s``: of each round, what a step would have taken beside a
     busy network if each had waited for the slowest rank's; ``plan``: hocket's, by its policy. ``cycle_s``,
     ``simulated_s``: see :mod:`hocket.bench.bound`.
     """
@@ -84,6 +85,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int
     steps_s: dict[str, list[float]]
     stolen: dict[str, list[float]]
+    cpu_s: dict[str, list[float]]
     lockstep_s: list[float]
     plan: str
     cycle_s: float

@@ -1,9 +1,13 @@
-"""Time that the host of a virtual machine gave to others, as the kernel counts it."""
+"""What others on the same host take: time, as the kernel counts it, and speed, as it does not.
+
+Who shares physical cores or their memory with this machine slows its processors down. Then the same work
+takes more processor time than before, with nothing stolen: up to half as much again, for seconds to minutes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,3 +34,13 @@ def least_stolen(timed: Callable[[], T], share: Callable[[T], float], most: floa
     while len(tries) < _TRIES and share(tries[-1]) > most:
         tries.append(timed())
     return min(tries, key=share)
+
+
+def slowed(cpu_s: Sequence[float], lasted_s: Sequence[float], most: float) -> list[int]:
+    """Which of several runs of the same work, by their place, used more processor time than the least did.
+
+    cpu_s: each one's processor time; lasted_s: how long it took; most: which part of that may be more.
+    """
+    least_s = min(cpu_s)
+    pairs = zip(cpu_s, lasted_s, strict=True)
+    return [place for place, (used_s, run_s) in enumerate(pairs) if used_s - least_s > most * run_s]

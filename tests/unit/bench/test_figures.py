@@ -38,6 +38,7 @@ STEPS_S = {
 }
 COMPILED_S = {**STEPS_S, DDP_COMPILED: [2.4, 2.2, 2.6], HOCKET_COMPILED: [2.0, 2.2, 2.0]}
 STOLEN = {name: [0.0, 0.02, 0.011] for name in COMPILED_S}
+CPU_S = {name: [0.8, 0.81, 0.9] for name in COMPILED_S}
 
 
 def measured(**changes: object) -> Measured:
@@ -48,6 +49,7 @@ def measured(**changes: object) -> Measured:
         gradient_bytes=38_000_000,
         steps_s=STEPS_S,
         stolen=STOLEN,
+        cpu_s=CPU_S,
         lockstep_s=[1.3, 1.4, 1.1],
         plan="caramel",
         cycle_s=2.1,

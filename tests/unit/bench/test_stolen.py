@@ -37,3 +37,16 @@ def test_what_was_disturbed_is_timed_again_and_the_least_disturbed_kept(
     left = iter(shares)
     assert stolen.least_stolen(lambda: next(left), lambda share: share, 0.02) == kept
     assert not list(left)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "found"),
+    [
+        ([1.0, 1.04, 1.06, 1.5], [2, 3]),
+        ([0.01, 0.02, 0.04, 0.05], []),  # who waits for most of it, as an all-reduce does
+    ],
+)
+def test_work_that_took_more_processor_time_than_before_was_slowed(
+    cpu_s: list[float], found: list[int]
+) -> None:
+    assert stolen.slowed(cpu_s, [1.0] * len(cpu_s), 0.05) == found
