@@ -7,9 +7,9 @@ and the network never waits for a thread to wake.
 Differs from the papers
 -----------------------
 * AllReduces that ranks issue in different orders sum up the wrong tensors or wait for each other for ever. So
-  either the plan lists the order, or rank 0 chooses and tells the others: one small message, where Horovod
-  and ByteScheduler gather from all ranks what is ready. The others are about as far as rank 0, and a
-  transfer that is chosen early waits for the last of them.
+  either the plan lists the order, or rank 0 chooses and tells the others: one small message. As Horovod does,
+  it chooses of what every rank has filled, so that the network has work while one of them is late; but the
+  others tell it of each bucket at once, where Horovod asks all of them again and again.
 * Nothing is chosen before it can start, as what is ready then may be more urgent: the transfer that is still
   on the way keeps the network busy while the others hear of the next one.
 * What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,7 +44,7 @@ class TransferError(Exception):
 
 @dataclass(frozen=True)
 class Groups:
-    """What a channel alone talks on: transfers, those that are waited for, and rank 0's choices."""
+    """What a channel alone talks on: transfers, those that are waited for, and what rank 0 hears and says."""
 
     transfers: Group
     urgent: Group
@@ -68,8 +68,9 @@ class Channel:
     """Reduces what is filled.
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
-    end; where the plan does not list the order, one more chooses, or hears what was chosen. ``sent`` is
-    called, from those threads, with a transfer's name, start and end.
+    end. Where the plan does not list the order, rank 0 has two more, one that hears what others have filled
+    and one that chooses; on the others one tells it and one hears what was chosen. ``sent`` is called, from
+    the threads that transfer, with a transfer's name, start and end.
     """
 
     def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
@@ -86,6 +87,9 @@ class Channel:
         # Places in the order: those that are filled and wait, with their round; those that rank 0 waits for.
         self._filled: dict[int, int] = {}
         self._wanted: frozenset[int] = frozenset()
+        # First places of buckets: on rank 0 how often others have filled each, elsewhere what it is to hear.
+        self._filled_by_others: Counter[int] = Counter()
+        self._untold: deque[int] = deque()
         self._stopping = self._stuck = False
         self.error: BaseException | None = None
 
@@ -106,11 +110,14 @@ class Channel:
             threading.Thread(target=self._run, args=[each], name=f"hocket-transfers-{k}", daemon=True)
             for k, each in enumerate(work)
         ]
+        self._filled_by_others.clear()
+        self._untold.clear()
         if not self._listed:
-            choices = self._choose if self._leads else self._hear
-            self._threads.append(
-                threading.Thread(target=self._run, args=[choices], name="hocket-choices", daemon=True)
-            )
+            together = (self._choose, self._listen) if self._leads else (self._hear, self._tell)
+            self._threads += [
+                threading.Thread(target=self._run, args=[each], name=f"hocket-choices-{k}", daemon=True)
+                for k, each in enumerate(together)
+            ]
         for thread in self._threads:
             thread.start()
 
@@ -123,8 +130,9 @@ class Channel:
             self._stopping = True
             self._changed.notify_all()
         for thread in self._threads:
-            # Where a backward pass ended halfway, one may wait for a choice that never comes.
-            thread.join(timeout=_PATIENCE_S if thread.name == "hocket-choices" else self._timeout_s)
+            # Where a backward pass ended halfway, one may wait for a word that never comes.
+            patient = not thread.name.startswith("hocket-choices")
+            thread.join(timeout=self._timeout_s if patient else _PATIENCE_S)
         self._stuck |= any(thread.is_alive() for thread in self._threads)
         self._threads = []
 
@@ -143,6 +151,8 @@ class Channel:
             bucket.rounds += 1
             for place in places:
                 self._filled[place] = bucket.rounds
+            if places and not self._listed and not self._leads:
+                self._untold.append(places[0])
             self._changed.notify_all()
 
     def wait(self, bucket: Bucket) -> None:
@@ -224,7 +234,7 @@ class Channel:
         said: dist.Work | None = None
         while True:
             with self._changed:
-                if not self._until(lambda: bool(self._open()) and self._may_choose()):
+                if not self._until(lambda: bool(self._ready()) and self._may_choose()):
                     return
                 lane, place = self._choice()
                 lane.next.append(place)
@@ -248,21 +258,55 @@ class Channel:
                 (self._urgent if urgent else self._usual).next.append(place)
                 self._changed.notify_all()
 
+    def _tell(self) -> None:
+        """Other ranks: tell rank 0 what is filled."""
+        while True:
+            with self._changed:
+                if not self._until(lambda: bool(self._untold)):
+                    return
+                place = self._untold.popleft()
+            self._choices.send(torch.tensor([place]), 0).wait()
+
+    def _listen(self) -> None:
+        """Rank 0: hear what others have filled, while something waits for them."""
+        place = torch.zeros(1, dtype=torch.int64)
+        while True:
+            with self._changed:
+                if not self._until(lambda: self._open() != self._ready()):
+                    return
+            self._choices.receive(place).wait()
+            with self._changed:
+                self._filled_by_others[int(place)] += 1
+                self._changed.notify_all()
+
     def _may_choose(self) -> bool:
-        if self._wanted & self._open():
+        if self._wanted & self._ready():
             return True
         return not self._held(self._usual) and self._usual.under_way + len(self._usual.next) < CREDIT
 
     def _choice(self) -> tuple[_Lane, int]:
-        """What is waited for, else the first listed place that is open, and its lane."""
+        """What is waited for, else the first listed place that is ready, and its lane."""
         # All of a round before the next one: others may wait for it, and have nothing else to send.
-        wanted = self._wanted & self._open()
-        place = min(wanted or self._open(), key=lambda place: (self._filled[place], place))
+        wanted = self._wanted & self._ready()
+        place = min(wanted or self._ready(), key=lambda place: (self._filled[place], place))
         return (self._urgent if wanted else self._usual), place
 
     def _open(self) -> set[int]:
         """Places that are filled and were not chosen."""
         return self._filled.keys() - self._usual.next - set(self._urgent.next)
+
+    def _ready(self) -> set[int]:
+        """Rank 0: those of them that every rank has filled."""
+        others = self._choices.size - 1
+        return {
+            place
+            for place in self._open()
+            # Nobody fills a bucket again before its last round has arrived everywhere, chosen by us.
+            if self._filled_by_others[self._first_place(place)] >= others * self._filled[place]
+        }
+
+    def _first_place(self, place: int) -> int:
+        return self._places[id(self._order[place].bucket)][0]
 
     def _until(self, due: Callable[[], bool]) -> bool:
         """Wait, in the lock, for ``due``; False when there is nothing to wait for any more."""

@@ -44,6 +44,16 @@ class Group:
         work: dist.Work = self._gloo.broadcast(tensor.view(torch.uint8), 0)
         return work
 
+    def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
+        """Start sending ``tensor`` to ``rank``; it ends once that receives."""
+        work: dist.Work = self._gloo.send([tensor], rank, 0)
+        return work
+
+    def receive(self, tensor: torch.Tensor) -> dist.Work:
+        """Start receiving what any rank sends, in the order in which each sends it."""
+        work: dist.Work = self._gloo.recv_anysource([tensor], 0)
+        return work
+
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's ``tensor``, all of one shape."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]

@@ -50,13 +50,30 @@ class Heard:
 
 
 @dataclass
+class Received:
+    """What another rank has filled, once it says so."""
+
+    tensor: torch.Tensor
+    told: Queue[int]
+
+    def wait(self) -> None:
+        self.tensor.fill_(self.told.get(timeout=LIMIT_S))
+
+
+@dataclass
 class Network:
-    """Stands in for all groups: what was started, what rank 0 said, and what it is to have said."""
+    """Stands in for all groups: what was started, what rank 0 said, and what it is to have said.
+
+    ``told``: what this rank told rank 0 that it has filled; ``to_receive``: what others tell rank 0.
+    """
 
     rank: int
+    size: int = 1
     started: Queue[tuple[str, Work]] = field(default_factory=Queue)
     said: list[int] = field(default_factory=list)
     to_hear: Queue[int] = field(default_factory=Queue)
+    told: Queue[int] = field(default_factory=Queue)
+    to_receive: Queue[int] = field(default_factory=Queue)
     name_of: Callable[[torch.Tensor], str] = lambda _: ""
 
     def reduce(self, tensor: torch.Tensor) -> Work:
@@ -72,6 +89,16 @@ class Network:
         work = Work()
         work.ended.set()
         return work
+
+    def send(self, tensor: torch.Tensor, rank: int) -> Work:
+        assert (self.rank > 0, rank) == (True, 0)
+        self.told.put(int(tensor))
+        work = Work()
+        work.ended.set()
+        return work
+
+    def receive(self, tensor: torch.Tensor) -> Received:
+        return Received(tensor, self.to_receive)
 
     def next(self) -> tuple[str, Work]:
         return self.started.get(timeout=LIMIT_S)
@@ -98,17 +125,20 @@ class Network:
 
 
 @contextmanager
-def sending(issue: str, rank: int = 0) -> Iterator[tuple[Network, Channel, Layout]]:
+def sending(
+    issue: str, rank: int = 0, size: int = 1, reductions: Sequence[Reduction] = ()
+) -> Iterator[tuple[Network, Channel, Layout]]:
     plan = Plan(
         policy="test",
         model="test",
         architecture="allreduce",
-        reductions=tuple(Reduction(parameters=(name,), window="forward") for name in NAMES),
+        reductions=tuple(reductions or (Reduction(parameters=(name,), window="forward") for name in NAMES)),
         compute_order=None,
         issue=cast(Any, issue),
     )
-    layout = lay_out(plan, {name: torch.nn.Parameter(torch.zeros(3)) for name in NAMES})
-    network = Network(rank)
+    names = {name for reduction in plan.reductions for name in reduction.parameters}
+    layout = lay_out(plan, {name: torch.nn.Parameter(torch.zeros(3)) for name in sorted(names)})
+    network = Network(rank, size)
     by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
     network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
     channel = Channel(Groups(*[cast(Group, network)] * 3), LIMIT_S, lambda *_: None)
@@ -262,6 +292,72 @@ def test_other_ranks_follow_and_wait_until_it_is_filled() -> None:
             sent, work = network.next()
             assert sent == name
             work.ended.set()
+
+
+def test_rank_0_chooses_of_what_every_rank_has_filled() -> None:
+    with sending("ready", size=3) as (network, channel, layout):
+        fill(channel, layout, "abc")
+        network.to_receive.put(0)  # one of two
+        for _ in range(2):
+            network.to_receive.put(2)
+        assert network.end_next(1) == ["c"]
+        assert network.quiet()
+        waiting = threading.Thread(target=channel.wait, args=[layout.buckets[1]])
+        waiting.start()
+        assert network.quiet()  # not what it waits for, either
+        for place in (1, 0, 1):
+            network.to_receive.put(place)
+        assert sorted(network.end_next(2)) == ["a", "b"]
+        waiting.join(LIMIT_S)
+        assert not waiting.is_alive()
+        # The next round is another one: what was heard of the last does not count.
+        fill(channel, layout, "c")
+        assert network.quiet()
+        for _ in range(2):
+            network.to_receive.put(2)
+        assert network.end_next(1) == ["c"]
+
+
+def test_slices_of_a_bucket_are_told_once() -> None:
+    slices = [Reduction(parameters=("w",), window="forward", slice=(k, k + 1, 3)) for k in range(3)]
+    with sending("ready", size=2, reductions=slices) as (network, channel, layout):
+        channel.send(layout.buckets[0])
+        assert network.quiet()
+        network.to_receive.put(0)
+        assert len(network.end_next(3)) == 3
+    with sending("ready", rank=1, reductions=slices) as (network, channel, layout):
+        channel.send(layout.buckets[0])
+        assert network.told.get(timeout=LIMIT_S) == 0
+        for place in range(3):
+            network.to_hear.put(place)
+        assert len(network.end_next(3)) == 3
+        assert network.told.empty()
+
+
+def test_other_ranks_tell_what_they_have_filled() -> None:
+    with sending("ready", rank=1) as (network, channel, layout):
+        fill(channel, layout, "ca")
+        assert [network.told.get(timeout=LIMIT_S) for _ in range(2)] == [2, 0]
+        for place in (0, 2):
+            network.to_hear.put(place)
+        assert sorted(network.end_next(2)) == ["a", "c"]
+    with sending("listed", rank=1) as (network, channel, layout):
+        fill(channel, layout, "ab")
+        assert network.end_next(2) == ["a", "b"]
+        assert network.told.empty()  # who lists the order does not ask
+
+
+def test_a_channel_that_heard_all_it_waited_for_stops_at_once() -> None:
+    with sending("ready", size=2) as (network, channel, layout):
+        fill(channel, layout, "a")
+        assert network.quiet()
+        network.to_receive.put(0)
+        assert network.end_next(1) == ["a"]
+        channel.wait(layout.buckets[0])
+        began = time.monotonic()
+        channel.stop()
+        assert time.monotonic() - began < LIMIT_S / 2
+        assert channel.quiet
 
 
 def test_a_transfer_that_fails_fails_who_waits() -> None:
