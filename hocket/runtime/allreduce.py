@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket, Layout, State, Transfer
+from hocket.runtime.doorbell import Doorbell
 from hocket.runtime.gate import toll_of_environment
 from hocket.runtime.group import Group
 
@@ -79,7 +80,7 @@ class Channel:
         self._toll = toll_of_environment(leads=self._leads)
         self._timeout_s = timeout_s
         self._sent = sent
-        self._changed = threading.Condition()
+        self._changed = Doorbell()
         self._threads: list[threading.Thread] = []
         self._order: tuple[Transfer, ...] = ()
         self._listed = True
@@ -128,7 +129,7 @@ class Channel:
                 lambda: self.error is not None or not (self._under_way() or self._may_go()), self._timeout_s
             )
             self._stopping = True
-            self._changed.notify_all()
+            self._changed.ring()
         for thread in self._threads:
             # Where a backward pass ended halfway, one may wait for a word that never comes.
             patient = not thread.name.startswith("hocket-choices")
@@ -153,7 +154,7 @@ class Channel:
                 self._filled[place] = bucket.rounds
             if places and not self._listed and not self._leads:
                 self._untold.append(places[0])
-            self._changed.notify_all()
+            self._changed.ring()
 
     def wait(self, bucket: Bucket) -> None:
         """Until ``bucket`` has arrived.
@@ -165,10 +166,10 @@ class Channel:
         """
         with self._changed:
             before, self._wanted = self._wanted, frozenset(self._places.get(id(bucket), ()))
-            self._changed.notify_all()
+            self._changed.ring()
             try:
                 done = self._changed.wait_for(
-                    lambda: self.error is not None or not bucket.missing, timeout=self._timeout_s
+                    lambda: self.error is not None or not bucket.missing, self._timeout_s
                 )
             finally:  # an interrupt must not leave others waiting for what nobody waits for here
                 self._wanted = before
@@ -191,7 +192,7 @@ class Channel:
         except Exception as error:
             with self._changed:
                 self.error = self.error or error
-                self._changed.notify_all()
+                self._changed.ring()
 
     def _transfer(self, lane: _Lane) -> None:
         while (taken := self._take(lane)) is not None:
@@ -202,7 +203,7 @@ class Channel:
             with self._changed:
                 transfer.bucket.missing -= 1
                 lane.under_way -= 1
-                self._changed.notify_all()
+                self._changed.ring()
 
     def _take(self, lane: _Lane) -> tuple[Transfer, dist.Work, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
@@ -217,7 +218,7 @@ class Channel:
                     lane.next.append(place)
                 del self._filled[place]
                 lane.under_way += 1
-                self._changed.notify_all()
+                self._changed.ring()
             self._toll.leaves(self._order[place])
             started = time.perf_counter()
             return self._order[place], lane.group.reduce(self._order[place].tensor), started
@@ -238,7 +239,7 @@ class Channel:
                     return
                 lane, place = self._choice()
                 lane.next.append(place)
-                self._changed.notify_all()
+                self._changed.ring()
             if said is not None:
                 said.wait()
             message.copy_(torch.tensor([place, int(lane is self._urgent)]))
@@ -256,7 +257,7 @@ class Channel:
             place, urgent = message.tolist()
             with self._changed:
                 (self._urgent if urgent else self._usual).next.append(place)
-                self._changed.notify_all()
+                self._changed.ring()
 
     def _tell(self) -> None:
         """Other ranks: tell rank 0 what is filled."""
@@ -277,7 +278,7 @@ class Channel:
             self._choices.receive(place).wait()
             with self._changed:
                 self._filled_by_others[int(place)] += 1
-                self._changed.notify_all()
+                self._changed.ring()
 
     def _may_choose(self) -> bool:
         if self._wanted & self._ready():

@@ -1,0 +1,52 @@
+"""Threads that wait for each other's work, and are woken when there is something for them to do.
+
+A condition wakes everybody at every change. Of a channel's threads all but one or two look in vain then, and
+each look takes the interpreter from the thread that trains: measured, a thirtieth of the processors.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+Due = Callable[[], bool]
+
+
+class Doorbell:
+    """A lock (``with``), and what threads that hold it wait for: each for something of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may wait in the middle of anything
+        self._waiting: list[tuple[Due, threading.Condition]] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def ring(self) -> None:
+        """Something has changed: wake those whose ``due`` holds now. In the lock."""
+        for due, condition in tuple(self._waiting):
+            if due():
+                condition.notify()
+
+    def wait_for(self, due: Due, timeout_s: float | None = None) -> bool:
+        """Wait until ``due()`` holds, as whoever changes it rings; False after ``timeout_s``. In the lock."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        condition = threading.Condition(self._lock)
+        entry = due, condition
+        self._waiting.append(entry)
+        try:
+            while not due():
+                left_s = None if end_s is None else end_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return False
+                condition.wait(left_s)
+            return True
+        finally:
+            self._waiting.remove(entry)
