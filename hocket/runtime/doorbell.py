@@ -1,7 +1,7 @@
 """Threads that wait for each other's work, and are woken when there is something for them to do.
 
 A condition wakes everybody at every change. Of a channel's threads all but one or two look in vain then, and
-each look takes the interpreter from the thread that trains: measured, a thirtieth of the processors.
+each look takes the interpreter from the thread that trains.
 """
 
 from __future__ import annotations
