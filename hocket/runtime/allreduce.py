@@ -69,9 +69,9 @@ class Channel:
     """Reduces what is filled.
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
-    end. Where the plan does not list the order, rank 0 has two more, one that hears what others have filled
-    and one that chooses; on the others one tells it and one hears what was chosen. ``sent`` is called, from
-    the threads that transfer, with a transfer's name, start and end.
+    end. Where the plan does not list the order, rank 0 has one more that chooses, and one for each other rank
+    that hears what is filled there; on the others one tells it and one hears what was chosen. ``sent`` is
+    called, from the threads that transfer, with a transfer's name, start and end.
     """
 
     def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
@@ -82,14 +82,16 @@ class Channel:
         self._sent = sent
         self._changed = Doorbell()
         self._threads: list[threading.Thread] = []
+        self._buckets: tuple[Bucket, ...] = ()
         self._order: tuple[Transfer, ...] = ()
         self._listed = True
         self._places: dict[int, list[int]] = {}
         # Places in the order: those that are filled and wait, with their round; those that rank 0 waits for.
         self._filled: dict[int, int] = {}
         self._wanted: frozenset[int] = frozenset()
-        # First places of buckets: on rank 0 how often others have filled each, elsewhere what it is to hear.
-        self._filled_by_others: Counter[int] = Counter()
+        # By their first places, buckets: on rank 0 how often each rank has filled each, elsewhere what rank 0
+        # is to hear.
+        self._filled_by: list[Counter[int]] = [Counter() for _ in range(groups.choices.size)]
         self._untold: deque[int] = deque()
         self._stopping = self._stuck = False
         self.error: BaseException | None = None
@@ -111,10 +113,14 @@ class Channel:
             threading.Thread(target=self._run, args=[each], name=f"hocket-transfers-{k}", daemon=True)
             for k, each in enumerate(work)
         ]
-        self._filled_by_others.clear()
+        self._buckets = layout.buckets
+        self._filled_by = [Counter() for _ in self._filled_by]
         self._untold.clear()
         if not self._listed:
-            together = (self._choose, self._listen) if self._leads else (self._hear, self._tell)
+            together = [self._hear, self._tell]
+            if self._leads:
+                others = range(1, self._choices.size)
+                together = [self._choose, *(functools.partial(self._listen, rank) for rank in others)]
             self._threads += [
                 threading.Thread(target=self._run, args=[each], name=f"hocket-choices-{k}", daemon=True)
                 for k, each in enumerate(together)
@@ -125,15 +131,20 @@ class Channel:
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         with self._changed:
+            # Where a backward pass ended halfway, what it filled may be what others never fill.
+            halfway = len({bucket.rounds for bucket in self._buckets}) > 1
             self._changed.wait_for(
-                lambda: self.error is not None or not (self._under_way() or self._may_go()), self._timeout_s
+                lambda: self.error is not None or not (self._under_way() or self._may_go()),
+                _PATIENCE_S if halfway else self._timeout_s,
             )
+            self._changed.wait_for(lambda: self.error is not None or not self._under_way(), self._timeout_s)
             self._stopping = True
             self._changed.ring()
+        # There, too, threads may wait for a word that never comes.
+        given_up_s = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
-            # Where a backward pass ended halfway, one may wait for a word that never comes.
             patient = not thread.name.startswith("hocket-choices")
-            thread.join(timeout=self._timeout_s if patient else _PATIENCE_S)
+            thread.join(timeout=self._timeout_s if patient else max(0.0, given_up_s - time.monotonic()))
         self._stuck |= any(thread.is_alive() for thread in self._threads)
         self._threads = []
 
@@ -268,16 +279,16 @@ class Channel:
                 place = self._untold.popleft()
             self._choices.send(torch.tensor([place]), 0).wait()
 
-    def _listen(self) -> None:
-        """Rank 0: hear what others have filled, while something waits for them."""
+    def _listen(self, rank: int) -> None:
+        """Rank 0: hear what ``rank`` has filled, while something waits for it; gone, it fails who listens."""
         place = torch.zeros(1, dtype=torch.int64)
         while True:
             with self._changed:
-                if not self._until(lambda: self._open() != self._ready()):
+                if not self._until(lambda: any(not self._filled_on(rank, place) for place in self._open())):
                     return
-            self._choices.receive(place).wait()
+            self._choices.receive(place, rank).wait()
             with self._changed:
-                self._filled_by_others[int(place)] += 1
+                self._filled_by[rank][int(place)] += 1
                 self._changed.ring()
 
     def _may_choose(self) -> bool:
@@ -298,16 +309,13 @@ class Channel:
 
     def _ready(self) -> set[int]:
         """Rank 0: those of them that every rank has filled."""
-        others = self._choices.size - 1
-        return {
-            place
-            for place in self._open()
-            # Nobody fills a bucket again before its last round has arrived everywhere, chosen by us.
-            if self._filled_by_others[self._first_place(place)] >= others * self._filled[place]
-        }
+        others = range(1, self._choices.size)
+        return {place for place in self._open() if all(self._filled_on(rank, place) for rank in others)}
 
-    def _first_place(self, place: int) -> int:
-        return self._places[id(self._order[place].bucket)][0]
+    def _filled_on(self, rank: int, place: int) -> bool:
+        """Rank 0: whether ``rank`` has filled the bucket of a filled ``place`` as often as this one."""
+        first = self._places[id(self._order[place].bucket)][0]
+        return self._filled_by[rank][first] >= self._filled[place]
 
     def _until(self, due: Callable[[], bool]) -> bool:
         """Wait, in the lock, for ``due``; False when there is nothing to wait for any more."""

@@ -49,9 +49,9 @@ class Group:
         work: dist.Work = self._gloo.send([tensor], rank, 0)
         return work
 
-    def receive(self, tensor: torch.Tensor) -> dist.Work:
-        """Start receiving what any rank sends, in the order in which each sends it."""
-        work: dist.Work = self._gloo.recv_anysource([tensor], 0)
+    def receive(self, tensor: torch.Tensor, rank: int) -> dist.Work:
+        """Start receiving the next of what ``rank`` sends; it fails once that is gone."""
+        work: dist.Work = self._gloo.recv([tensor], rank, 0)
         return work
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

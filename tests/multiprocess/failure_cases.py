@@ -81,7 +81,7 @@ def _train_until(rank: int, fail_at: int, how: str) -> None:
     model = Bufferless() if "no buffers" in how else Plain()
     optimizer = sgd(model)
     issue = "ready" if how.endswith("ready") else "listed"
-    hocket.distribute(model, optimizer, plan=sliced_plan(model, issue), timeout_s=20)
+    hocket.distribute(model, optimizer, plan=sliced_plan(model, issue), timeout_s=120)  # noticed long before
     for step in range(1000):
         if rank == 1 and step == fail_at:
             if how.startswith("kill") and "backward" not in how:

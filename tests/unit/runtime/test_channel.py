@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class Received:
 class Network:
     """Stands in for all groups: what was started, what rank 0 said, and what it is to have said.
 
-    ``told``: what this rank told rank 0 that it has filled; ``to_receive``: what others tell rank 0.
+    ``told``: what this rank told rank 0 that it has filled; ``to_receive``: what others tell rank 0, by rank.
     """
 
     rank: int
@@ -73,7 +74,7 @@ class Network:
     said: list[int] = field(default_factory=list)
     to_hear: Queue[int] = field(default_factory=Queue)
     told: Queue[int] = field(default_factory=Queue)
-    to_receive: Queue[int] = field(default_factory=Queue)
+    to_receive: dict[int, Queue[int]] = field(default_factory=lambda: defaultdict(Queue))
     name_of: Callable[[torch.Tensor], str] = lambda _: ""
 
     def reduce(self, tensor: torch.Tensor) -> Work:
@@ -97,8 +98,8 @@ class Network:
         work.ended.set()
         return work
 
-    def receive(self, tensor: torch.Tensor) -> Received:
-        return Received(tensor, self.to_receive)
+    def receive(self, tensor: torch.Tensor, rank: int) -> Received:
+        return Received(tensor, self.to_receive[rank])
 
     def next(self) -> tuple[str, Work]:
         return self.started.get(timeout=LIMIT_S)
@@ -297,25 +298,37 @@ def test_other_ranks_follow_and_wait_until_it_is_filled() -> None:
 def test_rank_0_chooses_of_what_every_rank_has_filled() -> None:
     with sending("ready", size=3) as (network, channel, layout):
         fill(channel, layout, "abc")
-        network.to_receive.put(0)  # one of two
-        for _ in range(2):
-            network.to_receive.put(2)
+        network.to_receive[1].put(0)
+        for rank in (1, 2):
+            network.to_receive[rank].put(2)
         assert network.end_next(1) == ["c"]
         assert network.quiet()
         waiting = threading.Thread(target=channel.wait, args=[layout.buckets[1]])
         waiting.start()
         assert network.quiet()  # not what it waits for, either
-        for place in (1, 0, 1):
-            network.to_receive.put(place)
+        for rank, place in ((1, 1), (2, 0), (2, 1)):
+            network.to_receive[rank].put(place)
         assert sorted(network.end_next(2)) == ["a", "b"]
         waiting.join(LIMIT_S)
         assert not waiting.is_alive()
-        # The next round is another one: what was heard of the last does not count.
+        # The next round is another one: what was heard of the last does not count, and of one rank not twice.
         fill(channel, layout, "c")
+        network.to_receive[2].put(2)
         assert network.quiet()
-        for _ in range(2):
-            network.to_receive.put(2)
+        network.to_receive[1].put(2)
         assert network.end_next(1) == ["c"]
+
+
+def test_a_channel_waits_briefly_for_what_others_may_never_fill() -> None:
+    with sending("ready", size=2) as (network, channel, layout):
+        fill(channel, layout, "ab")
+        network.to_receive[1].put(0)
+        assert network.end_next(1) == ["a"]
+        began = time.monotonic()
+        channel.stop()
+        assert time.monotonic() - began < LIMIT_S / 2
+        assert not channel.quiet
+        network.to_receive[1].put(1)
 
 
 def test_slices_of_a_bucket_are_told_once() -> None:
@@ -323,7 +336,7 @@ def test_slices_of_a_bucket_are_told_once() -> None:
     with sending("ready", size=2, reductions=slices) as (network, channel, layout):
         channel.send(layout.buckets[0])
         assert network.quiet()
-        network.to_receive.put(0)
+        network.to_receive[1].put(0)
         assert len(network.end_next(3)) == 3
     with sending("ready", rank=1, reductions=slices) as (network, channel, layout):
         channel.send(layout.buckets[0])
@@ -351,7 +364,7 @@ def test_a_channel_that_heard_all_it_waited_for_stops_at_once() -> None:
     with sending("ready", size=2) as (network, channel, layout):
         fill(channel, layout, "a")
         assert network.quiet()
-        network.to_receive.put(0)
+        network.to_receive[1].put(0)
         assert network.end_next(1) == ["a"]
         channel.wait(layout.buckets[0])
         began = time.monotonic()
