@@ -44,6 +44,7 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
         pytest.param("kill, no buffers, seen later", GONE, marks=pytest.mark.slow),
         pytest.param("kill in backward", GONE, marks=pytest.mark.slow),
         pytest.param("kill, ready", GONE, marks=pytest.mark.slow),
+        pytest.param("kill, no buffers, ready", GONE, marks=pytest.mark.slow),
         pytest.param("raise halfway, listed", GONE, marks=pytest.mark.slow),
         ("raise halfway, ready", GONE),
         pytest.param("return, ready", DONE, marks=pytest.mark.slow),
