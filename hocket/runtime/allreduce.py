@@ -281,14 +281,14 @@ class Channel:
 
     def _listen(self, rank: int) -> None:
         """Rank 0: hear what ``rank`` has filled, while something waits for it; gone, it fails who listens."""
-        place = torch.zeros(1, dtype=torch.int64)
+        heard = torch.zeros(1, dtype=torch.int64)
         while True:
             with self._changed:
                 if not self._until(lambda: any(not self._filled_on(rank, place) for place in self._open())):
                     return
-            self._choices.receive(place, rank).wait()
+            self._choices.receive(heard, rank).wait()
             with self._changed:
-                self._filled_by[rank][int(place)] += 1
+                self._filled_by[rank][int(heard)] += 1
                 self._changed.ring()
 
     def _may_choose(self) -> bool:
