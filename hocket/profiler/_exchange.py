@@ -28,7 +28,11 @@ import torch.distributed as dist
 from hocket.network.file import Point
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
-_ROW_BYTES = 4_000_000  # messages in a row, long beside the waking of threads that have no processor at once
+ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
+# What a row is to take: long beside the waking of a thread that has no processor at once. One that wakes
+# late sees a row's beginning and its end together, and times next to nothing.
+_ROW_S = 0.02
+_MOST_ROW_BYTES = 128_000_000
 _MOST_IN_A_ROW = 1000
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
@@ -112,6 +116,7 @@ class _Exchange:
         largest = max(task.transfer_bytes)
         self._lead = torch.zeros(LEAD_BYTES // 4)
         self._row_s = torch.zeros(1, dtype=torch.float64)
+        self._row_bytes = ROW_BYTES
         self._message = torch.zeros(largest, dtype=torch.uint8)
         self._received = bytearray(largest)
         self._parameter = torch.zeros(largest // 4)
@@ -125,6 +130,7 @@ class _Exchange:
     def measure(self) -> Measured:
         """Take every sample ``repeats`` times; the quartiles of each."""
         self._take_all()
+        self._row_bytes = self._agreed_row_bytes()
         self._samples.clear()
         for _ in range(self._task.repeats):
             self._take_all()
@@ -139,6 +145,13 @@ class _Exchange:
             hosts=sorted(set(hosts)),
             torch=str(torch.__version__),
         )
+
+    def _agreed_row_bytes(self) -> int:
+        """How many bytes take long enough, by what rank 0 has seen so far; the same on all ranks."""
+        largest = max(self._task.transfer_bytes)
+        agreed = torch.tensor([row_bytes(largest, self._samples["transfer", largest, 1][-1])])
+        dist.broadcast(agreed, 0)
+        return int(agreed)
 
     def _take_all(self) -> None:
         task = self._task
@@ -168,13 +181,16 @@ class _Exchange:
     def _meet(self) -> None:
         dist.all_reduce(self._meeting)
 
+    def _row(self, size: int) -> list[torch.Tensor]:
+        return [self._message[:size]] * messages_in_a_row(size, self._row_bytes)
+
     def _message_s(self, size: int) -> float:
         """What a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
 
         A long message goes first, then a row of this size at once: from the end of the long one to that of
         the row. All receives are posted before anything is sent.
         """
-        messages = [self._message[:size] for _ in range(messages_in_a_row(size))]
+        messages = self._row(size)
         pending: list[Any] = []
         if self._rank == 0:
             pending = [dist.irecv(self._row_s, 1)]
@@ -228,6 +244,13 @@ class _Exchange:
         return (perf_counter_ns() - start_ns) / 1e9
 
 
-def messages_in_a_row(size: int) -> int:
-    """How many messages of ``size`` bytes are timed in a row."""
-    return min(_MOST_IN_A_ROW, max(1, _ROW_BYTES // size))
+def messages_in_a_row(size: int, total_bytes: int) -> int:
+    """How many messages of ``size`` bytes are timed in a row of ``total_bytes``."""
+    return min(_MOST_IN_A_ROW, max(1, total_bytes // size))
+
+
+def row_bytes(size: int, message_s: float) -> int:
+    """How many bytes to send in a row where a message of ``size`` bytes took ``message_s`` seconds."""
+    if message_s <= 0:
+        return _MOST_ROW_BYTES
+    return min(_MOST_ROW_BYTES, max(ROW_BYTES, int(size * _ROW_S / message_s)))

@@ -23,7 +23,7 @@ from hocket.network import load_network, reduction_s
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
 from hocket.profiler import measure_network
-from hocket.profiler._exchange import LEAD_BYTES, messages_in_a_row
+from hocket.profiler._exchange import LEAD_BYTES, ROW_BYTES, messages_in_a_row, row_bytes
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 SMALL = ("--largest", "4MB", "--repeats", "5", "--concurrent", "3")
@@ -216,7 +216,7 @@ def test_a_burst_that_an_idle_link_passes_at_once_is_spent_before_the_clock_star
     sizes = [*(1000 * 4**k for k in range(8)), 32_000_000]
     points = []
     for size in sizes:
-        count = messages_in_a_row(size)
+        count = messages_in_a_row(size, ROW_BYTES)
         row_s = arrives_s(LEAD_BYTES + count * size) - arrives_s(LEAD_BYTES)
         points.append(Point(size_bytes=size, seconds=row_s / count + message_s))
     fit = fit_line(points)
@@ -229,7 +229,15 @@ def test_a_burst_that_an_idle_link_passes_at_once_is_spent_before_the_clock_star
 
 def test_a_row_is_of_four_megabytes_where_that_is_not_too_many_messages() -> None:
     sizes = (1000, 100_000, 250_000, 1_000_000, 32_000_000)
-    assert [messages_in_a_row(size) for size in sizes] == [1000, 40, 16, 4, 1]
+    assert [messages_in_a_row(size, ROW_BYTES) for size in sizes] == [1000, 40, 16, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("message_s", "expected"),
+    [(0.8, ROW_BYTES), (0.16, ROW_BYTES), (0.016, 40_000_000), (1e-6, 128_000_000), (0.0, 128_000_000)],
+)
+def test_a_row_takes_long_beside_the_waking_of_a_thread(message_s: float, expected: int) -> None:
+    assert row_bytes(32_000_000, message_s) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow
