@@ -91,7 +91,9 @@ def bench_train(
             # A ring's links serve one connection each, and large packets leave processors to computing.
             lab = Lab(nodes=nodes or _NODES, rate_bps=rate_bps, name="bench", tso_bytes=TSO_BYTES)
             with lab:
-                results = lab.run_all(command, timeout_s=limit_s, env=environment, output="prefixed")
+                results = lab.run_all(
+                    command, timeout_s=limit_s, env=environment, output="prefixed", own_processors=True
+                )
             ended = [Ended(result.node.index, result.returncode, result.duration_s) for result in results]
         else:
             ended = [Ended(place.rank, _run_here(command, environment, limit_s), 0.0)]

@@ -94,6 +94,9 @@ def execute(
         str | None, typer.Option(help="What ranks get to end by themselves once one has failed; else 10s.")
     ] = None,
     timeout: Annotated[str | None, typer.Option(help="For how long ranks may run; else for ever.")] = None,
+    own_processors: Annotated[
+        bool, typer.Option("--own-processors", help="An equal part of the processors for each rank alone.")
+    ] = False,
 ) -> None:
     """Run a command in a node, or with --all one rank of it on every node, as torchrun would start them.
 
@@ -104,14 +107,15 @@ def execute(
 
     lab = Lab.find(name)
     if not everywhere:
-        if grace is not None or timeout is not None:
-            raise HocketError("--grace and --timeout are about ranks; give them with --all")
+        if grace is not None or timeout is not None or own_processors:
+            raise HocketError("--grace, --timeout and --own-processors are about ranks; give them with --all")
         _become(lab, *arguments)
     results = lab.run_all(
         arguments,
         timeout_s=None if timeout is None else parse_duration(timeout),
         grace_s=10.0 if grace is None else parse_duration(grace),
         output="prefixed",
+        own_processors=own_processors,
     )
     failed = [result for result in results if result.returncode != 0]
     if failed:

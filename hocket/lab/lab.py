@@ -17,6 +17,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
 from hocket.lab.holders import has_ended, myself
 from hocket.lab.links import Node
+from hocket.lab.processors import processors_of_nodes, starting_on
 from hocket.lab.ranks import TERMINATE, RankResult, end_processes, run_ranks
 from hocket.lab.shares import segments_together
 from hocket.stops import uninterrupted
@@ -182,6 +183,7 @@ class Lab:
         env: Mapping[str, str] | None = None,
         grace_s: float = 10.0,
         output: Literal["prefixed"] | None = None,
+        own_processors: bool = False,
     ) -> tuple[RankResult, ...]:
         """Run one rank of ``argv`` on each node, with the environment that torchrun gives a rank.
 
@@ -189,7 +191,8 @@ class Lab:
         a TORCHELASTIC_RUN_ID of this run, and one thread for OpenMP unless this process's environment says
         otherwise. ``env`` wins over all of it. Once a rank fails, the others are ended ``grace_s`` later.
         ``output="prefixed"`` passes on each line as it comes, behind its node's name; None keeps them for the
-        results, which are in the order of nodes, failed ranks included.
+        results, which are in the order of nodes, failed ranks included. ``own_processors`` gives each node an
+        equal part of the processors that this process may use (as :func:`processors_of_nodes` divides them).
 
         Raises
         ------
@@ -218,11 +221,15 @@ class Lab:
         # Ranks share processors; and into a pipe Python prints late, and nothing at all when it is killed.
         for name, value in (("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")):
             shared[name] = os.environ.get(name, value)
+        allowed = sorted(os.sched_getaffinity(0))
+        parts = processors_of_nodes(allowed, len(self.nodes) if own_processors else 1)
 
         def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
             own = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), str(node.index))
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            return self.popen(node, argv, {**shared, **own, **(env or {}), **mark}, **streams)
+            environment = {**shared, **own, **(env or {}), **mark}
+            with starting_on(parts[node.index % len(parts)]):
+                return self.popen(node, argv, environment, **streams)
 
         return run_ranks(
             self.nodes, start, timeout_s=timeout_s, grace_s=grace_s, streamed=output == "prefixed"

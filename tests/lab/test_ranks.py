@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -69,6 +70,27 @@ def test_each_rank_has_the_environment_that_torchrun_gives(two: Lab, monkeypatch
     asked = ["sh", "-c", "echo $OMP_NUM_THREADS $RANK $MASTER_PORT"]
     results = two.run_all(asked, timeout_s=30.0, env={"RANK": "5", "MASTER_PORT": "4"})
     assert [rank.stdout for rank in results] == ["3 5 4\n", "3 5 4\n"]
+
+
+def test_ranks_have_processors_of_their_own_where_they_are_to(two: Lab) -> None:
+    mine = os.sched_getaffinity(0)
+    told = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    apart, together = (
+        [set(json.loads(rank.stdout)) for rank in two.run_all(told, timeout_s=30.0, own_processors=own)]
+        for own in (True, False)
+    )
+    assert together == [mine, mine]
+    if len(mine) > 1:
+        assert len(apart[0]) == len(apart[1]) == len(mine) // 2
+        assert not apart[0] & apart[1]
+    assert os.sched_getaffinity(0) == mine
+    status, printed, err = executed(two, "--all", "--own-processors", "--", *told)
+    assert (status, printed, err) == (0, [f"[node{k}] {sorted(own)}" for k, own in enumerate(apart)], "")
+    status, _, err = executed(two, "--own-processors", "node0", "--", *told)
+    assert (status, err) == (
+        2,
+        "hocket: --grace, --timeout and --own-processors are about ranks; give them with --all\n",
+    )
 
 
 def test_the_ranks_of_a_run_share_an_id_that_no_other_run_has(two: Lab) -> None:
