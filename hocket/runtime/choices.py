@@ -129,9 +129,7 @@ class Choices:
         """Rank 0: what can be chosen, as every rank has filled it."""
         others = range(1, self._group.size)
         return {
-            place
-            for place in self._queue.unchosen()
-            if all(self._filled_on(rank, place) for rank in others)
+            place for place in self._queue.unchosen() if all(self._filled_on(rank, place) for rank in others)
         }
 
     def _filled_on(self, rank: int, place: int) -> bool:
