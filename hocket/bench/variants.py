@@ -28,8 +28,8 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.profiler import Setup
-from hocket.runtime.allreduce import CREDIT
 from hocket.runtime.handle import Handle
+from hocket.runtime.queued import CREDIT
 
 _PIECE_BYTES = 2_000_000
 _SETTLED_BY = 200

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket, Layout, State, Transfer
-from hocket.runtime.choices import CREDIT, Choices
+from hocket.runtime.choices import Choices
 from hocket.runtime.gate import toll_of_environment
 from hocket.runtime.group import Group
-from hocket.runtime.queued import Lane, Queue
+from hocket.runtime.queued import CREDIT, Lane, Queue
 
 _PATIENCE_S = 2.0
 

@@ -22,9 +22,7 @@ import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket
 from hocket.runtime.group import Group
-from hocket.runtime.queued import Lane, Queue
-
-CREDIT = 2  # transfers on the way: one is reduced while the next is sent
+from hocket.runtime.queued import CREDIT, Lane, Queue
 
 
 class Choices:

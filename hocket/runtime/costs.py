@@ -13,8 +13,8 @@ import torch.distributed as dist
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
-from hocket.runtime.allreduce import CREDIT
 from hocket.runtime.group import Group, largest
+from hocket.runtime.queued import CREDIT
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
 _ROWS = 5

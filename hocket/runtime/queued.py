@@ -11,6 +11,8 @@ from hocket.runtime.buckets import Bucket, Layout, Transfer
 from hocket.runtime.doorbell import Doorbell
 from hocket.runtime.group import Group
 
+CREDIT = 2  # transfers on the way: one is reduced while the next is sent
+
 
 @dataclass(eq=False)
 class Lane:

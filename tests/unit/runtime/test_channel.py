@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime.allreduce import CREDIT, Channel, Groups, TransferError
+from hocket.runtime.allreduce import Channel, Groups, TransferError
 from hocket.runtime.buckets import Layout, lay_out
 from hocket.runtime.group import Group
+from hocket.runtime.queued import CREDIT
 
 LIMIT_S = 20.0
 URGENT = 100  # added to a place: in the lane of what is waited for
