@@ -90,9 +90,11 @@ def bench_train(
             rate_bps = rate_bps or _RATE_BPS
             # A ring's links serve one connection each, and large packets leave processors to computing.
             lab = Lab(nodes=nodes or _NODES, rate_bps=rate_bps, name="bench", tso_bytes=TSO_BYTES)
+            # More threads than a node has processors are better off anywhere.
+            apart = request.threads <= max(1, len(os.sched_getaffinity(0)) // len(lab.nodes))
             with lab:
                 results = lab.run_all(
-                    command, timeout_s=limit_s, env=environment, output="prefixed", own_processors=True
+                    command, timeout_s=limit_s, env=environment, output="prefixed", own_processors=apart
                 )
             ended = [Ended(result.node.index, result.returncode, result.duration_s) for result in results]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -221,14 +222,13 @@ class Lab:
         # Ranks share processors; and into a pipe Python prints late, and nothing at all when it is killed.
         for name, value in (("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")):
             shared[name] = os.environ.get(name, value)
-        allowed = sorted(os.sched_getaffinity(0))
-        parts = processors_of_nodes(allowed, len(self.nodes) if own_processors else 1)
+        parts = processors_of_nodes(sorted(os.sched_getaffinity(0)), len(self.nodes))
 
         def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
             own = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), str(node.index))
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             environment = {**shared, **own, **(env or {}), **mark}
-            with starting_on(parts[node.index % len(parts)]):
+            with starting_on(parts[node.index]) if own_processors else contextlib.nullcontext():
                 return self.popen(node, argv, environment, **streams)
 
         return run_ranks(

@@ -11,7 +11,8 @@ def processors_of_nodes(processors: Sequence[int], nodes: int) -> list[set[int]]
     """The processors of each of ``nodes`` nodes, equally many or equally shared; all where that does not go.
 
     Where ranks may run anywhere, three of four can be on one of two processors for as long as it takes the
-    kernel to move one; steps that all ranks take together are then as slow as those three.
+    kernel to move one; steps that all ranks take together are then as slow as those three. Processors are
+    divided in the order given; where the threads of a core are numbered far apart, nodes share cores.
     """
     own = len(processors) // nodes
     if own:
@@ -25,8 +26,8 @@ def processors_of_nodes(processors: Sequence[int], nodes: int) -> list[set[int]]
 def starting_on(processors: Collection[int]) -> Iterator[None]:
     """Whatever this thread starts meanwhile may use ``processors`` alone, from its first moment on."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, processors)
     try:
+        os.sched_setaffinity(0, processors)
         yield
     finally:
         os.sched_setaffinity(0, before)

@@ -32,6 +32,7 @@ ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone t
 # What a row is to take: long beside the waking of a thread that has no processor at once. One that wakes
 # late sees a row's beginning and its end together, and times next to nothing.
 _ROW_S = 0.02
+_PROBES = 5
 _MOST_ROW_BYTES = 128_000_000
 _MOST_IN_A_ROW = 1000
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
@@ -147,9 +148,11 @@ class _Exchange:
         )
 
     def _agreed_row_bytes(self) -> int:
-        """How many bytes take long enough, by what rank 0 has seen so far; the same on all ranks."""
-        largest = max(self._task.transfer_bytes)
-        agreed = torch.tensor([row_bytes(largest, self._samples["transfer", largest, 1][-1])])
+        """How many bytes take long enough, as rank 0 is told; the same on all ranks."""
+        size = min(ROW_BYTES, max(self._task.transfer_bytes))
+        # Of several: one that was seen late at an end says too much or too little.
+        message_s = float(np.median([self._message_s(size) for _ in range(_PROBES)]))
+        agreed = torch.tensor([row_bytes(size, message_s)])
         dist.broadcast(agreed, 0)
         return int(agreed)
 
