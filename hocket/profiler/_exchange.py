@@ -184,16 +184,13 @@ class _Exchange:
     def _meet(self) -> None:
         dist.all_reduce(self._meeting)
 
-    def _row(self, size: int) -> list[torch.Tensor]:
-        return [self._message[:size]] * messages_in_a_row(size, self._row_bytes)
-
     def _message_s(self, size: int) -> float:
         """What a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
 
         A long message goes first, then a row of this size at once: from the end of the long one to that of
         the row. All receives are posted before anything is sent.
         """
-        messages = self._row(size)
+        messages = [self._message[:size]] * messages_in_a_row(size, self._row_bytes)
         pending: list[Any] = []
         if self._rank == 0:
             pending = [dist.irecv(self._row_s, 1)]

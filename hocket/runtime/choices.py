@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import torch
 import torch.distributed as dist
@@ -61,9 +61,11 @@ class Choices:
         said: dist.Work | None = None
         while True:
             with self._changed:
-                if not self._queue.until(lambda: bool(self._ready()) and self._may_choose()):
+                if not self._queue.until(lambda: self._choice() is not None):
                     return
-                lane, place = self._choice()
+                chosen = self._choice()
+                assert chosen is not None
+                lane, place = chosen
                 lane.next.append(place)
                 self._changed.ring()
             if said is not None:
@@ -110,18 +112,18 @@ class Choices:
                 self._filled_by[rank][int(heard)] += 1
                 self._changed.ring()
 
-    def _may_choose(self) -> bool:
-        usual = self._queue.usual
-        if self._queue.wanted & self._ready():
-            return True
-        return not self._queue.held(usual) and usual.under_way + len(usual.next) < CREDIT
+    def _choice(self) -> tuple[Lane, int] | None:
+        """Rank 0: what it waits for, else the first listed place that is ready; None where it is to wait."""
+        queue, ready = self._queue, self._ready()
+        if wanted := queue.wanted & ready:
+            return queue.urgent, self._first(wanted)
+        if not ready or queue.held(queue.usual) or queue.usual.under_way + len(queue.usual.next) >= CREDIT:
+            return None
+        return queue.usual, self._first(ready)
 
-    def _choice(self) -> tuple[Lane, int]:
-        """What is waited for, else the first listed place that is ready, and its lane."""
+    def _first(self, places: Set[int]) -> int:
         # All of a round before the next one: others may wait for it, and have nothing else to send.
-        wanted = self._queue.wanted & self._ready()
-        place = min(wanted or self._ready(), key=lambda place: (self._queue.filled[place], place))
-        return (self._queue.urgent if wanted else self._queue.usual), place
+        return min(places, key=lambda place: (self._queue.filled[place], place))
 
     def _ready(self) -> set[int]:
         """Rank 0: what can be chosen, as every rank has filled it."""

@@ -35,6 +35,10 @@ def first(batch_size):
     return factory(batch_size)
 
 second = third = first
+
+def placed(batch_size):
+    sys.stderr.write(f"processors: {sorted(os.sched_getaffinity(0))}\\n")
+    return factory(batch_size)
 """
 
 
@@ -144,3 +148,22 @@ def test_an_emulated_cluster(tiny: Path) -> None:
     assert process.returncode == 0, errors
     assert json.loads(out)["rate_bps"] == 100e6
     check(json.loads(out), f"{tiny}:factory")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root")
+@pytest.mark.parametrize("more", [0, 1])
+def test_nodes_have_processors_of_their_own_where_their_threads_fit(tiny: Path, more: int) -> None:
+    mine = os.sched_getaffinity(0)
+    fit = max(1, len(mine) // 2)
+    arguments = ("--model", f"{tiny}:placed", "--batch-size", "8", "--threads", str(fit + more))
+    with bench(*arguments) as process:
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    told = re.findall(r"\[(node\d)\] processors: (\[.*?\])", errors)
+    by_node = {node: set(json.loads(shown)) for node, shown in told}
+    if more or len(mine) == 1:
+        assert by_node == {"node0": mine, "node1": mine}
+    else:
+        assert len(by_node["node0"]) == len(by_node["node1"]) == fit
+        assert not by_node["node0"] & by_node["node1"]
