@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.sim import simulate
@@ -33,8 +31,8 @@ def critical_cycle_s(
     bound is to be held against, and a machine that was slower then would pass for a cycle.
     """
     assert network.reduction is not None
-    typical_s = np.median(graph.durations_s, axis=1, keepdims=True)
-    scaled = replace(graph, durations_s=typical_s * (compute_s / typical_s.sum()))
+    typical = graph.typical()
+    scaled = replace(typical, durations_s=typical.durations_s * (compute_s / typical.durations_s.sum()))
     factor = network_s / simulate(graph, plan, network, iterations=1).row.communication_s
     reduction = replace(
         network.reduction,

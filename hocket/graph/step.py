@@ -5,7 +5,7 @@ There is no communication in a :class:`StepGraph`; lowering adds it for an archi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -85,6 +85,10 @@ class StepGraph:
     def oracle_s(self) -> Seconds:
         """Each operation's minimum over the sampled steps (TicTac section 5, the time oracle), shape (n,)."""
         return self.durations_s.min(axis=1) if self.num_operations else np.zeros(0)
+
+    def typical(self) -> StepGraph:
+        """The step of which each operation takes its median over the sampled steps: one sample."""
+        return replace(self, durations_s=np.median(self.durations_s, axis=1, keepdims=True))
 
     def first_reader(self) -> Indices:
         """For each parameter, the position in ``order`` of its first reader; n for one that nobody reads."""

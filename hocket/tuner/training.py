@@ -33,7 +33,7 @@ Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
 _BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
 _PARTITIONS = (0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
-_TRIED = 2
+_TRIED = 3
 _ALIKE = 1.02
 _ITERATIONS = 4
 _TIMEOUT_S = 1800.0
@@ -182,10 +182,12 @@ class _Planner:
 
 
 def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
-    """The plans for ``graph`` that look best in simulation, the best first, each under a name of its own.
+    """The plans for ``graph`` to try, the one that looks best in simulation first, each under its own name.
 
-    Of plans that differ by hardly anything there, the one with fewer transfers is better: what each costs the
-    processors is not simulated.
+    Of those that differ by hardly anything there, the one with the fewest transfers and the one with the most
+    are among them: what each costs the processors is not simulated, nor how long a large one holds up an
+    urgent one where ranks are out of step. They are simulated on the typical step: in the few steps of a
+    profile one that was disturbed would decide.
     """
     partition = partition_of(network)
     plans = [plan_by_policy(graph, network, "caramel")]
@@ -197,12 +199,13 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
             made = bytescheduler(graph, network, size, ordered=ordered)
             name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
             plans.append(msgspec.structs.replace(made, policy=name))
+    step = graph.typical()
     seconds = {
-        plan.policy: simulate(graph, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
+        plan.policy: simulate(step, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
     }
-    least_s = min(seconds.values())
-
-    def rank(plan: Plan) -> tuple[float, int]:
-        return max(seconds[plan.policy], _ALIKE * least_s), len(plan.reductions)
-
-    return sorted(plans, key=rank)[:_TRIED]
+    ranked = sorted(plans, key=lambda plan: seconds[plan.policy])
+    least_s = seconds[ranked[0].policy]
+    alike = [plan for plan in ranked if seconds[plan.policy] <= _ALIKE * least_s]
+    fewest, most = (choose(alike, key=lambda plan: len(plan.reductions)) for choose in (min, max))
+    by_name = {plan.policy: plan for plan in (ranked[0], fewest, most, *ranked)}
+    return list(by_name.values())[:_TRIED]

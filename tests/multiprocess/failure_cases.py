@@ -139,6 +139,13 @@ def many_steps(rank: int, world: int, steps: int) -> list[dict[str, int]]:
     return found
 
 
+def grown(moments: list[dict[str, int]]) -> dict[str, tuple[int, int]]:
+    """What of :func:`many_steps` a training has more of in the end than once it had settled."""
+    settled, *_, last = moments[1:]
+    most = settled | {"resident_kb": settled["resident_kb"] + 4096}
+    return {what: (settled[what], last[what]) for what in settled if last[what] > most[what]}
+
+
 def ending_apart(rank: int, world: int) -> None:
     """Training is over; rank 1 has something left to do, rank 0, which serves the job's store, has not."""
     model = Plain()

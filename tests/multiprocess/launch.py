@@ -16,6 +16,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
+def command(case: str, folder: Path, arguments: Mapping[str, Any]) -> list[str]:
+    """What a rank runs; what ``case`` returns is in ``folder`` then, as ``RANK.json``."""
+    return [sys.executable, "-m", "tests.multiprocess.launch", case, str(folder), json.dumps(arguments)]
+
+
 class Ranks:
     """Processes that run ``case`` ("module:function"), called with rank, world and ``arguments``."""
 
@@ -33,7 +38,7 @@ class Ranks:
         }
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.multiprocess.launch", case, str(folder), json.dumps(arguments)],
+                command(case, folder, arguments),
                 cwd=ROOT,
                 env=environment | {"RANK": str(rank)},
                 stdout=(folder / f"{rank}.out").open("wb"),

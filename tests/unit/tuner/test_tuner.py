@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 import hocket
 from hocket.errors import HocketError
+from hocket.graph import StepGraph
 from hocket.network import Network
 from hocket.planner import policies_of
+from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner import make_plan, plan, tune
 from hocket.tuner.choose import architecture_of, check_request
-from hocket.tuner.training import _Planner
+from hocket.tuner.training import _Planner, best_plans
 from tests.golden.make import BRANCHES_NETWORK, branches
 from tests.strategies import networks, operation, parameter, step, steps
 
@@ -123,3 +125,57 @@ def test_ddps_buckets_are_tried_once_each() -> None:
     # With 5 MiB they are those of 25.
     assert [name for name in names if name.startswith("ddp")] == ["ddp 1 MB"]
     assert len(names) == len(set(names))
+
+
+def _chain(seconds: list[float]) -> StepGraph:
+    """Six layers, forward and backward, one after the other; operations take ``seconds`` in the steps."""
+    layers = range(6)
+    names = [*(f"f{i}" for i in layers), *(f"b{i}" for i in reversed(layers))]
+    return step(
+        [parameter(f"p{i}", 4 << 20) for i in layers],
+        [
+            operation(
+                name,
+                seconds,
+                inputs=names[:k][-1:],
+                reads=[f"p{name[1]}"],
+                produces=[f"p{name[1]}"] if name[0] == "b" else [],
+                phase="backward" if name[0] == "b" else "forward",
+            )
+            for k, name in enumerate(names)
+        ],
+    )
+
+
+def test_a_disturbed_step_of_a_profile_does_not_change_what_is_tried() -> None:
+    network = Network(num_workers=2, bandwidth_bps=1e9)
+    assert best_plans(_chain([0.02, 0.4, 0.02]), network) == best_plans(_chain([0.02] * 3), network)
+
+
+def test_of_plans_alike_in_simulation_the_fewest_and_the_most_transfers_are_tried() -> None:
+    graph, network = _chain([0.5]), Network(num_workers=2, bandwidth_bps=1e10)
+    tried = best_plans(graph, network)
+    seconds = [simulate(graph, each, network, iterations=4).row.iteration_s for each in tried]
+    assert max(seconds) < 1.01 * min(seconds) == 1.01 * seconds[0]
+    smallest = bytescheduler(graph, network, round(0.5 * partition_of(network)))
+    largest = bytescheduler(graph, network, round(4 * partition_of(network)))
+    counts = [len(each.reductions) for each in tried]
+    assert max(counts) == len(smallest.reductions)
+    assert min(counts) <= len(largest.reductions) < max(counts)
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_what_is_tried_first_is_the_best_in_simulation(data: st.DataObject) -> None:
+    graph = data.draw(steps(training=True, samples=2))
+    network = dataclasses.replace(data.draw(networks(graph)), window_bytes=None)
+    tried = best_plans(graph, network)
+    assert 1 <= len(tried) == len({each.policy for each in tried}) <= 3
+    others = [
+        plan(graph, network, "caramel"),
+        *(bytescheduler(graph, network, round(f * partition_of(network))) for f in (0.5, 1.0, 2.0, 4.0)),
+    ]
+    first, *rest = (
+        simulate(graph.typical(), each, network, iterations=4).row.iteration_s for each in (tried[0], *others)
+    )
+    assert first <= min(rest) * (1 + 1e-9)
