@@ -26,17 +26,13 @@ def critical_cycle_s(
     """The simulator's bound where operations take ``compute_s`` in all and all-reduces ``network_s``.
 
     From ``graph`` comes in which proportions operations share ``compute_s``, and what waits for what from one
-    step to the next; from ``network``, whose all-reduce was measured, how startup and bytes share
-    ``network_s`` under ``plan``. Taken as they are, both were measured earlier and otherwise than what the
-    bound is to be held against, and a machine that was slower then would pass for a cycle.
+    step to the next; gradients share ``network_s`` by their bytes. Taken as they are, ``graph`` and
+    ``network`` were measured earlier and otherwise than what the bound is to be held against, and a machine
+    that was slower then would pass for a cycle.
     """
     assert network.reduction is not None
     typical = graph.typical()
     scaled = replace(typical, durations_s=typical.durations_s * (compute_s / typical.durations_s.sum()))
-    factor = network_s / simulate(graph, plan, network, iterations=1).row.communication_s
-    reduction = replace(
-        network.reduction,
-        a_s=factor * network.reduction.a_s,
-        b_s_per_byte=factor * network.reduction.b_s_per_byte,
-    )
+    trained_bytes = float(graph.parameter_bytes[graph.produced].sum())
+    reduction = replace(network.reduction, a_s=0.0, b_s_per_byte=network_s / trained_bytes)
     return simulate(scaled, plan, replace(network, reduction=reduction), iterations=_STEPS).row.bound_s

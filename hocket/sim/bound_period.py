@@ -162,7 +162,7 @@ class _Step:
             return []
         alone, everything = Csr.from_rows([[int(i)] for i in main]), np.ones(len(self._work), bool)
         related = self._before.work_before(alone, self._work, everything)
-        related += self._after.work_before(alone, self._work, everything)
+        related += self._after.work_before(alone, self._work, everything) - self._work[main]
         among = main[related >= 0.98 * related.max()]
         place = np.empty(len(self._work), np.int64)
         place[self._graph.order] = np.arange(len(self._work))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.network import Network
+from hocket.network import MeasuredReduction, Network
 from hocket.sim import simulate
 from hocket.sim.bound import lower_bound
-from tests.strategies import examples, networks, plans, reduction_plans, steps
+from tests.strategies import examples, networks, operation, parameter, plans, reduction_plans, step, steps
 
 
 @given(st.data())
@@ -52,3 +53,18 @@ def test_nor_do_orders_that_every_worker_draws_for_itself(data: st.DataObject) -
     bound = lower_bound(graph, network, "ps", "parameter", lockstep=False)
     # A limit of long runs: the edges of this one are worth a step at most.
     assert bound.shared * 59 / 60 <= row.iteration_s + 1e-9
+
+
+def test_a_long_operation_does_not_hide_where_forward_turns_into_backward() -> None:
+    # The head's gradient is on its way for 12 s, from the end of its backward pass to its next forward pass.
+    graph = step(
+        [parameter("head", 1200)],
+        [
+            operation("forward stem", 0.1),
+            operation("forward head", 1.0, reads=["head"], inputs=["forward stem"]),
+            operation("backward head", 1.0, inputs=["forward head"], produces=["head"], phase="backward"),
+            operation("backward stem", 10.0, inputs=["backward head"], phase="backward"),
+        ],
+    )
+    network = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.01))
+    assert lower_bound(graph, network, "allreduce", "step", lockstep=True).shared == pytest.approx(14.0)
