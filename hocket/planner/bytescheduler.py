@@ -24,7 +24,7 @@ from hocket.planner.caramel_order import best_order, compute_order, control_edge
 from hocket.planner.processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
-# Below the least, what a transfer costs the processors is more than what an urgent one gains.
+# Below the least, what a transfer costs the processors is often more than what an urgent one gains.
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 16 << 20
 
 

@@ -253,7 +253,8 @@ def updates_that_fail(rank: int) -> list[str]:
     try:
         model(x)
     except TypeError:
-        return refused("an update of 'position' did not run to its end (TypeError: ", lambda: model(x))
+        # Of the first bucket that is read, or of one that has arrived while the training waits for that one.
+        return refused("' did not run to its end (TypeError: ", lambda: model(x))
     return ["the update did not fail"]
 
 
