@@ -206,6 +206,7 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
     ranked = sorted(plans, key=lambda plan: seconds[plan.policy])
     least_s = seconds[ranked[0].policy]
     alike = [plan for plan in ranked if seconds[plan.policy] <= _ALIKE * least_s]
-    fewest, most = (choose(alike, key=lambda plan: len(plan.reductions)) for choose in (min, max))
+    fewest = min(alike, key=lambda plan: len(plan.reductions))
+    most = max(alike, key=lambda plan: len(plan.reductions))
     by_name = {plan.policy: plan for plan in (ranked[0], fewest, most, *ranked)}
     return list(by_name.values())[:_TRIED]
