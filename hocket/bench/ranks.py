@@ -148,7 +148,7 @@ class _Rank:
         setup = load(model, batch_size, self._request.seed)
         with ExitStack() as groups:
             title = f"{model}, batch {batch_size}"
-            blocks, known = self._race(title, setup, lambda: groups.enter_context(_group()))
+            blocks, (graph, plan, network) = self._race(title, setup, lambda: groups.enter_context(_group()))
             # Before their groups end, the models that hold on to them, in circles.
             gc.collect()
         steps_s = {name: [block.step_s for block in timed] for name, timed in blocks.items()}
@@ -162,9 +162,9 @@ class _Rank:
             stolen={name: [block.stolen for block in timed] for name, timed in blocks.items()},
             cpu_s={name: [block.cpu_s for block in timed] for name, timed in blocks.items()},
             lockstep_s=[block.lockstep_s for block in blocks[BUSY]],
-            plan=known[1].policy,
-            cycle_s=critical_cycle_s(*known, compute_s=busy_s, network_s=network_s),
-            simulated_s=simulated_s(*known),
+            plan=plan.policy,
+            cycle_s=critical_cycle_s(graph, network, compute_s=busy_s, network_s=network_s),
+            simulated_s=simulated_s(graph, plan, network),
         )
 
     def _race(

@@ -7,6 +7,7 @@ import pytest
 from hocket.bench.bound import critical_cycle_s, simulated_s
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import MeasuredReduction, Network
+from hocket.sim.bound import lower_bound
 from tests.strategies import operation, parameter, step
 
 PAIR = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.01))
@@ -19,8 +20,8 @@ def plan(*names: str) -> Plan:
     )
 
 
-def cycle_s(graph: StepGraph, *names: str, compute_s: float, network_s: float) -> float:
-    return critical_cycle_s(graph, plan(*names), PAIR, compute_s=compute_s, network_s=network_s)
+def cycle_s(graph: StepGraph, compute_s: float, network_s: float) -> float:
+    return critical_cycle_s(graph, PAIR, compute_s=compute_s, network_s=network_s)
 
 
 # An embedding: read first, its gradient last, so that its exchange overlaps nothing.
@@ -34,8 +35,8 @@ EMBEDDING = step(
 
 
 def test_what_is_read_first_and_ready_last_adds_its_exchange_to_the_step() -> None:
-    assert cycle_s(EMBEDDING, "e", compute_s=2.0, network_s=1.0) == pytest.approx(3.0)
-    assert cycle_s(EMBEDDING, "e", compute_s=1.0, network_s=5.0) == pytest.approx(6.0)
+    assert cycle_s(EMBEDDING, compute_s=2.0, network_s=1.0) == pytest.approx(3.0)
+    assert cycle_s(EMBEDDING, compute_s=1.0, network_s=5.0) == pytest.approx(6.0)
 
 
 def test_what_overlaps_is_bounded_by_compute_and_network_alone() -> None:
@@ -49,8 +50,25 @@ def test_what_overlaps_is_bounded_by_compute_and_network_alone() -> None:
             operation("bb", 1.0, inputs=["ba"], produces=["b"], phase="backward"),
         ],
     )
-    assert cycle_s(chain, "a", "b", compute_s=8.0, network_s=1.0) == pytest.approx(8.0)
-    assert cycle_s(chain, "a", "b", compute_s=0.8, network_s=8.0) == pytest.approx(8.4)
+    assert cycle_s(chain, compute_s=8.0, network_s=1.0) == pytest.approx(8.0)
+    assert cycle_s(chain, compute_s=0.8, network_s=8.0) == pytest.approx(8.4)
+
+
+def test_what_a_plan_without_slices_forgoes_is_not_the_limit() -> None:
+    # Whole, the stem's gradient waits for the head's or the other way round; in slices it overtakes.
+    graph = step(
+        [parameter("head", 900), parameter("stem", 100)],
+        [
+            operation("forward stem", 2.0, reads=["stem"]),
+            operation("forward head", 0.5, reads=["head"], inputs=["forward stem"]),
+            operation("backward head", 0.5, inputs=["forward head"], produces=["head"], phase="backward"),
+            operation("backward stem", 2.0, inputs=["backward head"], produces=["stem"], phase="backward"),
+        ],
+    )
+    network = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.005))
+    assert lower_bound(graph, network, "allreduce", "step", lockstep=True).shared == pytest.approx(8.0)
+    # The head computes for 1 s; then all is on its way, beside the stem's computing.
+    assert critical_cycle_s(graph, network, compute_s=5.0, network_s=5.0) == pytest.approx(6.0)
 
 
 def test_what_is_expected_of_the_plan_is_of_the_step_as_measured() -> None:
