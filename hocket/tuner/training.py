@@ -197,6 +197,8 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
         size = round(factor * partition)
         for ordered in (False, True) if free else (False,):
             made = bytescheduler(graph, network, size, ordered=ordered)
+            if any((made.reductions, made.compute_order) == (p.reductions, p.compute_order) for p in plans):
+                continue  # as where no gradient is larger than a slice
             name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
             plans.append(msgspec.structs.replace(made, policy=name))
     step = graph.typical()

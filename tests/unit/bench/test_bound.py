@@ -71,6 +71,15 @@ def test_what_a_plan_without_slices_forgoes_is_not_the_limit() -> None:
     assert critical_cycle_s(graph, network, compute_s=5.0, network_s=5.0) == pytest.approx(6.0)
 
 
+def test_a_network_measured_with_fewer_ranks_does_not_change_what_all_reduces_took() -> None:
+    four = [
+        Network(num_workers=4, reduction=MeasuredReduction(workers=workers, a_s=0.0, b_s_per_byte=0.01))
+        for workers in (2, 4)
+    ]
+    of_two, of_four = (critical_cycle_s(EMBEDDING, each, compute_s=1.0, network_s=1.5) for each in four)
+    assert of_two == of_four == pytest.approx(2.5)
+
+
 def test_what_is_expected_of_the_plan_is_of_the_step_as_measured() -> None:
     # Forward and backward take 0.6 s on average, the exchange 1 s, one after the other.
     assert 1.4 <= simulated_s(EMBEDDING, plan("e"), PAIR) <= 1.8

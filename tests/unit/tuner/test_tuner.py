@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
-from hocket.network import Network
+from hocket.network import MeasuredReduction, Network
 from hocket.planner import policies_of
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
@@ -127,12 +127,12 @@ def test_ddps_buckets_are_tried_once_each() -> None:
     assert len(names) == len(set(names))
 
 
-def _chain(seconds: list[float]) -> StepGraph:
+def _chain(seconds: list[float], size_bytes: int = 4 << 20) -> StepGraph:
     """Six layers, forward and backward, one after the other; operations take ``seconds`` in the steps."""
     layers = range(6)
     names = [*(f"f{i}" for i in layers), *(f"b{i}" for i in reversed(layers))]
     return step(
-        [parameter(f"p{i}", 4 << 20) for i in layers],
+        [parameter(f"p{i}", size_bytes) for i in layers],
         [
             operation(
                 name,
@@ -153,15 +153,23 @@ def test_a_disturbed_step_of_a_profile_does_not_change_what_is_tried() -> None:
 
 
 def test_of_plans_alike_in_simulation_the_fewest_and_the_most_transfers_are_tried() -> None:
-    graph, network = _chain([0.5]), Network(num_workers=2, bandwidth_bps=1e10)
+    graph, network = _chain([0.1]), Network(num_workers=2, bandwidth_bps=1e10, startup_s=2e-4)
     tried = best_plans(graph, network)
     seconds = [simulate(graph, each, network, iterations=4).row.iteration_s for each in tried]
     assert max(seconds) < 1.01 * min(seconds) == 1.01 * seconds[0]
     smallest = bytescheduler(graph, network, round(0.5 * partition_of(network)))
     largest = bytescheduler(graph, network, round(4 * partition_of(network)))
-    counts = [len(each.reductions) for each in tried]
-    assert max(counts) == len(smallest.reductions)
-    assert min(counts) <= len(largest.reductions) < max(counts)
+    best, fewest, most = (len(each.reductions) for each in tried)
+    assert (fewest, most) == (len(largest.reductions), len(smallest.reductions))
+    assert fewest < best < most
+
+
+def test_no_plan_is_tried_twice_under_two_names() -> None:
+    # No gradient is larger than the smallest slices.
+    reduction = MeasuredReduction(workers=2, a_s=0.001, b_s_per_byte=3.2e-8)
+    network = Network(num_workers=2, reduction=reduction)
+    tried = best_plans(_chain([0.001], size_bytes=40_000), network)
+    assert len(tried) == len({(each.reductions, each.compute_order) for each in tried})
 
 
 @given(st.data())
