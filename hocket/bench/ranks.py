@@ -194,6 +194,8 @@ class _Rank:
         planned.train(max(request.steps, _WARM_UP))
         planned.finish()
         known = planned.known()
+        for line in planned.handle.explain().splitlines():
+            self._say(f"{title}: hocket: {line}")
         if request.compile:
             compiled_too = Planned(setup, request.plan, compiled=True)
             compiled_too.settle()

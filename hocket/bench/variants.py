@@ -104,12 +104,12 @@ def ddp(setup: Setup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: boo
 
 
 class Planned(Copy):
-    """A copy under hocket's plan, and what hocket knows of it."""
+    """A copy under hocket's plan, and what hocket knows of it: ``handle`` is its own."""
 
     def __init__(self, setup: Setup, plan: str, *, compiled: bool = False) -> None:
         super().__init__(setup)
         hocket.distribute(self.model, self.optimizer, plan=plan, compile=compiled)
-        self._handle = cast(Handle, self.model.hocket)
+        self.handle = cast(Handle, self.model.hocket)
 
     def settle(self) -> None:
         """Train until the plan that is in force stays; ranks agree on it, so all of them train as long.
@@ -121,7 +121,7 @@ class Planned(Copy):
         """
         for _ in range(_SETTLED_BY):
             self.train(1)
-            if self._handle.settled:
+            if self.handle.settled:
                 return
         raise HocketError(
             f"hocket has not settled on a plan within {_SETTLED_BY} steps; give one with --plan"
@@ -129,18 +129,18 @@ class Planned(Copy):
 
     def finish(self) -> None:
         """Wait for all that training has begun."""
-        self._handle.flush()
+        self.handle.flush()
 
     def end(self) -> None:
         """End hocket's threads and process groups, once every rank has finished."""
-        self._handle.detach()
+        self.handle.detach()
 
     def known(self) -> tuple[StepGraph, Plan, Network]:
         """The step and the network as the runtime measured them, and its plan."""
-        graph, network = self._handle.profile, self._handle.network
+        graph, network = self.handle.profile, self.handle.network
         assert graph is not None
         assert network is not None
-        return graph, self._handle.plan, network
+        return graph, self.handle.plan, network
 
 
 def all_reduce(size_bytes: int, group: dist.ProcessGroup) -> Run:
