@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -13,9 +15,6 @@ from hocket.sim import simulate
 from hocket.sim.bound import lower_bound
 from tests.strategies import examples, networks, operation, parameter, plans, reduction_plans, step, steps
 
-_LONG = 60
-_WITHOUT_EDGES = 59 / 60  # a limit of long runs, whose first steps can be shorter: together by a step at most
-
 
 @given(st.data())
 @examples(200)
@@ -23,10 +22,10 @@ def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObje
     graph = data.draw(steps(samples=1))
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
-    row = simulate(graph, plan, network, iterations=_LONG).row
-    # The row's own bound is capped by what was simulated; this one is not.
+    row = simulate(graph, plan, network, iterations=36).row
+    # The row's own bound is capped by what was simulated; this one is not, and the first steps can be shorter.
     bound = lower_bound(graph, network, "ps", "parameter", lockstep=True)
-    assert bound.shared * _WITHOUT_EDGES <= row.iteration_s + 1e-9
+    assert bound.shared <= fmean(row.iterations_s[12:]) + 1e-9
     assert row.bound_s >= row.compute_s - 1e-9
 
 
@@ -41,9 +40,9 @@ def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> N
         parse_s=data.draw(st.sampled_from([0.0, 0.25])),
         parse_s_per_byte=data.draw(st.sampled_from([0.0, 0.004])),
     )
-    row = simulate(graph, data.draw(reduction_plans(graph)), network, iterations=_LONG).row
+    row = simulate(graph, data.draw(reduction_plans(graph)), network, iterations=12).row
     bound = lower_bound(graph, network, "allreduce", "step", lockstep=True)
-    assert bound.shared * _WITHOUT_EDGES <= row.iteration_s + 1e-9
+    assert bound.shared <= row.iteration_s + 1e-9
     assert row.bound_s >= max(row.compute_s, row.communication_s) - 1e-9
 
 
@@ -53,9 +52,10 @@ def test_nor_do_orders_that_every_worker_draws_for_itself(data: st.DataObject) -
     graph = data.draw(steps(samples=1))
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
-    row = simulate(graph, plan, network, iterations=_LONG, random_order=True).row
+    row = simulate(graph, plan, network, iterations=60, random_order=True).row
     bound = lower_bound(graph, network, "ps", "parameter", lockstep=False)
-    assert bound.shared * _WITHOUT_EDGES <= row.iteration_s + 1e-9
+    # A limit of long runs: the edges of this one are worth a step at most.
+    assert bound.shared * 59 / 60 <= row.iteration_s + 1e-9
 
 
 def test_the_first_steps_can_be_shorter_than_the_period() -> None:
