@@ -23,7 +23,7 @@ def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObje
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     plan = msgspec.structs.replace(data.draw(plans(graph)), barrier="parameter")
     row = simulate(graph, plan, network, iterations=36).row
-    # The row's own bound is capped by what was simulated; this one is not, and the first steps can be shorter.
+    # The row's own bound is capped by what was simulated; this one is not. The first steps can be shorter.
     bound = lower_bound(graph, network, "ps", "parameter", lockstep=True)
     assert bound.shared <= fmean(row.iterations_s[12:]) + 1e-9
     assert row.bound_s >= row.compute_s - 1e-9
