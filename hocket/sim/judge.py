@@ -21,8 +21,9 @@ from hocket.sim.parameter_server import server_step
 from hocket.sim.slices import slice_graph
 
 # Overlapping steps to run, early on and settled: the first half settles, the rest is measured, and with a
-# parameter server one more follows.
-_STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
+# parameter server one more follows. Few, as the search asks often: a plan can take longer to settle, and
+# what `hocket plan` says of the one that it ends with is simulated.
+STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
 
 
 class Judge:
@@ -86,7 +87,7 @@ class Judge:
 
     def _run(self, flat: FlatPlan, settled: bool) -> tuple[float, Floats]:
         network, rank = self._network, flat.rank[self._worker_ops]
-        num_steps = _STEPS[self.barrier if self.architecture == "ps" else "allreduce"][settled]
+        num_steps = STEPS[self.barrier if self.architecture == "ps" else "allreduce"][settled]
         if self.architecture == "allreduce":
             step, reductions = self._reduced, flat.gradients
             return judge_reduced(  # type: ignore[no-any-return]
