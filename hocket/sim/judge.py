@@ -74,7 +74,7 @@ class Judge:
         self._worker_ops = uncut.worker_ops
 
     def seconds(self, flat: FlatPlan, *, settled: bool = False) -> float:
-        """The step under ``flat``; where steps overlap, early on or ``settled`` in their steady state."""
+        """The step under ``flat``; early on or, ``settled``, of the latter half of a dozen that overlap."""
         return float(self._run(flat, settled)[0])
 
     def plan(self, flat: FlatPlan, policy: str) -> Plan:
