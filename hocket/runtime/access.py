@@ -60,7 +60,8 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
 
     # Bound, as what they replace: Dynamo looks at the function behind a method.
     _replace(model, "named_parameters", types.MethodType(named_parameters, model))
-    _replace(model, "zero_grad", types.MethodType(zero_grad, model))
+    if type(model).zero_grad is torch.nn.Module.zero_grad:
+        _replace(model, "zero_grad", types.MethodType(zero_grad, model))
 
     def undo() -> None:
         for handle in handles:

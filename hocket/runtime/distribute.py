@@ -63,6 +63,9 @@ def distribute(
     """
     if not dist.is_available() or not dist.is_initialized():
         raise HocketError("there is no process group; call torch.distributed.init_process_group first")
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        # torch.distributed.new_group returns a number there.
+        raise HocketError("this rank is not in process_group; call hocket.distribute on the ranks in it only")
     optimizers = optimizers_of(optimizer)
     parameters = trained_parameters(model, optimizers, timeout_s)
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)

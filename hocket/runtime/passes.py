@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
 
 Parameter = torch.nn.Parameter
+_CALL = torch.nn.Module._call_impl.__code__
 
 
 class Passes(ABC):
@@ -124,9 +126,12 @@ class Passes(ABC):
 
     # The forward pass.
 
-    def _enter_forward(self, _model: torch.nn.Module, _: object) -> None:
+    def _enter_forward(self, model: torch.nn.Module, arguments: object) -> None:
         if torch._C._current_graph_task_id() == -1:
             self._callback_queued = False
+        if self._depth and self._interrupted():
+            self._depth = 1
+            self._leave_forward(model, arguments, None)
         self._depth += 1
         if self._depth > 1:
             return  # a model that calls itself
@@ -139,6 +144,14 @@ class Passes(ABC):
         # of its own.
         with apart():
             self.update_parameters()
+
+    def _interrupted(self) -> bool:
+        """Whether the last forward pass ended without its hook: torch calls none for a KeyboardInterrupt.
+
+        Then the one that begins is within no other of the model. What Dynamo has rewritten cannot be told.
+        """
+        frames = (frame for frame, _ in traceback.walk_stack(None) if frame.f_code is _CALL)
+        return not self._traced and sum(frame.f_locals.get("self") is self.model for frame in frames) == 1
 
     def _note_reads(self) -> None:
         """Until the forward pass ends, note who reads what."""

@@ -161,6 +161,29 @@ def a_pass_that_raised(rank: int) -> list[str]:
     return twins.differences()
 
 
+class Impatient(Statistics):
+    """Is interrupted in what is too large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = super().forward(x)
+        if x.abs().max() > 50:
+            raise KeyboardInterrupt
+        return found
+
+
+def a_pass_that_was_interrupted(rank: int) -> list[str]:
+    """While the runtime learns the model, and later; training goes on."""
+    twins = Twins(Impatient, adam)
+    for step, (x, y), model, optimizer, _ in steps_of(rank, twins):
+        optimizer.zero_grad()
+        if step in (1, 5):
+            with contextlib.suppress(KeyboardInterrupt):
+                model(100 * x)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return twins.differences()
+
+
 def hooks_of_users_on_compiled_steps(rank: int) -> list[str]:
     twins = Twins(Layers, adam, compile=True)
 
@@ -223,8 +246,9 @@ def a_model_of_another_type(_: int) -> list[str]:
 CASES = (
     gradients_in_one_tensor, gradients_in_a_list, parameters_in_a_kept_state, ordinary_loops_hold_none,
     a_pass_without_sync_in_between, buffers_beside_a_pass_without_sync, a_pass_without_sync_goes_back_later,
-    a_pass_that_raised, hooks_of_users_on_compiled_steps, gradients_kept_over_inference_mode,
-    buffers_written_by_their_data, buffers_that_change_shape, a_model_of_another_type,
+    a_pass_that_raised, a_pass_that_was_interrupted, hooks_of_users_on_compiled_steps,
+    gradients_kept_over_inference_mode, buffers_written_by_their_data, buffers_that_change_shape,
+    a_model_of_another_type,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How the training of a rank ends, whatever becomes of its timeline."""
+"""A rank by itself: what it is refused, what stays the model's own, and how it ends."""
 
 from __future__ import annotations
 
@@ -43,3 +43,35 @@ def test_a_rank_whose_timeline_cannot_be_written_has_finished(
     assert not watch._thread.is_alive()
     (sign,) = watch._read()
     assert sign.finished
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_rank_outside_the_process_group_is_refused() -> None:
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(HocketError, match="this rank is not in process_group"):
+        hocket.distribute(model, optimizer, process_group=dist.GroupMember.NON_GROUP_MEMBER)
+
+
+class Resetting(torch.nn.Linear):
+    """Resets more than gradients."""
+
+    resets = 0
+
+    def zero_grad(self, set_to_none: bool = True, times: int = 1) -> None:
+        super().zero_grad(set_to_none)
+        self.resets += times
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_model_with_its_own_zero_grad_keeps_it() -> None:
+    model = Resetting(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hocket.distribute(model, optimizer, plan="ddp")
+    model(torch.ones(3, 4)).sum().backward()
+    model.zero_grad(times=2)
+    assert model.resets == 2
+    assert all(p.grad is None for p in model.parameters())
+    model.hocket.detach()
+    model.zero_grad()
+    assert model.resets == 3
