@@ -221,8 +221,12 @@ def test_an_interrupt_while_ranks_start_leaves_none(
         return started
 
     monkeypatch.setattr(two, "popen", popen)
-    with pytest.raises(KeyboardInterrupt):
-        two.run_all(["sleep", "60"], timeout_s=30.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            two.run_all(["sleep", "60"], timeout_s=30.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_ranks_leave_behind_ends_with_them(two: Lab) -> None:
