@@ -250,14 +250,6 @@ def idle_thread() -> Iterator[None]:
     thread.join()
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Ctrl-C interrupts, also where a shell has started the suite in its background."""
-    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, earlier)
-
-
 @pytest.mark.usefixtures("idle_thread", "ctrl_c")
 @pytest.mark.parametrize("before", [True, False])
 def test_an_up_that_is_interrupted_at_any_call_leaves_nothing(

@@ -208,6 +208,7 @@ def test_a_second_interrupt_kills(two: Lab) -> None:
     assert err == ""
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_interrupt_while_ranks_start_leaves_none(
     two: Lab, rank: int, monkeypatch: pytest.MonkeyPatch
@@ -221,12 +222,8 @@ def test_an_interrupt_while_ranks_start_leaves_none(
         return started
 
     monkeypatch.setattr(two, "popen", popen)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            two.run_all(["sleep", "60"], timeout_s=30.0)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        two.run_all(["sleep", "60"], timeout_s=30.0)
 
 
 def test_what_ranks_leave_behind_ends_with_them(two: Lab) -> None:
