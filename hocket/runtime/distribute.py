@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
+from hocket.logs import logger
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
@@ -29,8 +30,9 @@ from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Rounds
-from hocket.runtime.selection import Choice, Planner, selection
+from hocket.runtime.selection import Planner, selection
 from hocket.runtime.training import Training
+from hocket.runtime.trials import Choice
 from hocket.runtime.watch import Watch
 
 
@@ -97,6 +99,8 @@ def distribute(
         training.enforce(lay_out(baseline, parameters))
         unless_refused.pop_all()
     choice = Choice(plan=baseline)
+    if rank == 0:
+        choice.told = rounds.barriers.told = logger.info
 
     def known_network() -> Network:
         if network is not None:

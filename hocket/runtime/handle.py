@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from hocket.runtime.measured import MeasuredTimeline, explanation, timeline_of
-from hocket.runtime.selection import Choice
 from hocket.runtime.training import Training
 from hocket.runtime.training_handle import TrainingHandle
+from hocket.runtime.trials import Choice
 
 
 class Handle(TrainingHandle[Training, Choice]):
@@ -22,7 +22,7 @@ class Handle(TrainingHandle[Training, Choice]):
     def explain(self) -> str:
         """Which plan is in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
-        return explanation(training.recorder, self._decided, list(training.rounds.barriers), training.steps)
+        return explanation(training.recorder, self._decided, training.rounds.barriers)
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None

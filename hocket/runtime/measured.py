@@ -13,9 +13,11 @@ from hocket.graph import Plan
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
 from hocket.network import Network, reduction_s
+from hocket.runtime.barriers import Barriers
 from hocket.runtime.group import Group, from_first
 from hocket.runtime.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
-from hocket.runtime.selection import Choice
+from hocket.runtime.trials import Choice
+from hocket.words import counted
 
 TIMELINE_STEPS = 8
 _ROUNDS = 5
@@ -85,21 +87,27 @@ def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
     return MeasuredTimeline(title=title, lanes=tuple(lanes), spans=tuple(spans))
 
 
-def explanation(recorder: Recorder, choice: Choice, barriers: Sequence[str], steps: int) -> str:
-    """What is in force and why, where the last steps' time went, and what forces a barrier."""
+def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
+    """The plan in force and why, where the last steps' time went, and what made steps wait."""
     plan = choice.plan
     sliced = sum(r.slice is not None for r in plan.reductions)
     forward = sum(r.window == "forward" for r in plan.reductions)
     lines = [
-        f"plan '{plan.policy}', {'in force' if choice.settled else 'for now'}:"
+        f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
         f" {len(plan.reductions)} reductions, {sliced} of them slices,"
-        f" {forward} may run on into the next forward pass; {steps} steps trained"
+        f" {forward} may run on into the next forward pass; {counted(barriers.steps, 'step')} trained"
     ]
     if choice.trials:
-        tried = sorted((min(seconds), name) for name, seconds in choice.trials.items())
-        lines.append("tried: " + ", ".join(f"'{name}' {seconds * 1e3:.1f} ms" for seconds, name in tried))
+        tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
+        each = (
+            f"'{name}' {min(seconds) * 1e3:.1f} ms ({counted(len(seconds), 'turn')})"
+            for name, seconds in tried
+        )
+        lines.append(f"tried, a step of the fastest turn: {', '.join(each)}")
+    if choice.why:
+        lines.append(f"'{plan.policy}' stays: {choice.why}")
     lines += _limits(recorder, choice)
-    lines += [f"barrier: {barrier}" for barrier in barriers]
+    lines += [f"barrier: {line}" for line in barriers.lines()]
     return "\n".join(lines)
 
 

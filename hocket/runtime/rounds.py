@@ -19,6 +19,7 @@ from hocket.errors import HocketError
 from hocket.runtime.allreduce import Channel, Groups, TransferError
 from hocket.runtime.apart import apart
 from hocket.runtime.awaited import give_back
+from hocket.runtime.barriers import Barriers
 from hocket.runtime.buckets import Bucket, Layout, State
 from hocket.runtime.held import is_referenced, shares_memory
 from hocket.runtime.pending import PendingGradient
@@ -35,7 +36,7 @@ class Rounds:
     """The buckets of the plan in force, on ``groups``, which are for them alone.
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
-    something waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
+    steps waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
     first. ``thread``: the one that trains. ``broken``: why no step may follow; empty: one may.
     """
 
@@ -48,7 +49,7 @@ class Rounds:
         timeout_s: float,
     ) -> None:
         self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
-        self.barriers: dict[str, None] = {}
+        self.barriers = Barriers()
         self.unsettled: dict[Bucket, None] = {}
         self.broken = ""
         self._layout: Layout | None = None
@@ -119,9 +120,9 @@ class Rounds:
 
     def settle_unused(self, buckets: list[Bucket]) -> None:
         """Give this rank the gradients of parameters that only others used."""
-        if buckets:
-            self.barriers["parameters that some ranks did not use"] = None
         for bucket in buckets:
+            unused = (name for name, p in zip(bucket.names, bucket.parameters, strict=True) if p.grad is None)
+            self.barriers.meet("parameters that some ranks did not use", unused)
             self.settle(bucket)
             for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
                 if p.grad is None and used:
@@ -129,9 +130,8 @@ class Rounds:
 
     def settle_held(self) -> None:
         """Settle buckets whose gradients somebody holds by another name: they are to change there, too."""
-        if self._held:
-            self.barriers["gradients whose memory the script holds by other names"] = None
         for bucket in self._held:
+            self.barriers.meet("gradients whose memory the script holds by other names", bucket.names)
             self.settle(bucket)
         self._held.clear()
 
@@ -256,13 +256,15 @@ class Rounds:
         return stand_in.arrived if p.grad is stand_in else p.grad
 
     def _stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
-        return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket))
+        return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket, index))
 
-    def _read_early(self, bucket: Bucket) -> None:
-        """Somebody looks at a gradient that may still be on its way."""
+    def _read_early(self, bucket: Bucket, index: int) -> None:
+        """Wait for a gradient that is looked at while it may still be on its way."""
         if bucket in self.unsettled:
             when = "after" if bucket.pending else "before"
-            self.barriers[f"gradients were read {when} the optimizer's step"] = None
+            self.barriers.meet(
+                f"gradients were read {when} the optimizer's step", bucket.names[index : index + 1]
+            )
             self.settle(bucket)
 
     def _wait(self, bucket: Bucket) -> None:

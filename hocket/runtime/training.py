@@ -119,7 +119,7 @@ class Training(Passes):
 
     def wait_for_gradients(self, why: str) -> None:
         """Have all gradients reduced and in their parameters, for something that needs them all (``why``)."""
-        self.rounds.barriers[why] = None
+        self.rounds.barriers.meet(why)
         self.settle_all()
 
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
@@ -129,19 +129,26 @@ class Training(Passes):
         mine = {p for group in optimizer.param_groups for p in group["params"]}
         travelling = []
         if barrier:
-            self.rounds.barriers[barrier] = None
+            whole = mine.issuperset(self.parameters.values())
+            names = () if whole else [name for name, p in self.parameters.items() if p in mine]
+            self.rounds.barriers.meet(barrier, names)
         for bucket in list(self.rounds.unsettled):
             if mine.isdisjoint(bucket.parameters):
                 continue
             # A gradient that was dropped or replaced since is what the step is to see.
             blind = self._blind and not self._blind.isdisjoint(bucket.parameters)
             if blind:
-                self.rounds.barriers["parameters that a user compiled, or of classes of their own"] = None
+                why = "parameters that a user compiled, or of classes of their own"
+                self.rounds.barriers.meet(why, bucket.names)
             # Those that still wait were looked at when they began to.
-            held = any(type(p) is torch.nn.Parameter and shares_memory(p) for p in bucket.parameters)
+            held = [
+                name
+                for name, p in zip(bucket.names, bucket.parameters, strict=True)
+                if type(p) is torch.nn.Parameter and shares_memory(p)
+            ]
             if held:
                 why = "parameters whose memory the script, or a graph it keeps, holds by other names"
-                self.rounds.barriers[why] = None
+                self.rounds.barriers.meet(why, held)
             if barrier or blind or held or not bucket.untouched:
                 self.rounds.settle(bucket)
             else:
@@ -294,12 +301,13 @@ class Training(Passes):
         self._synchronising = self._last_wanted
         self._fired.clear()
         self.steps += 1
+        self.rounds.barriers.steps = self.steps
         if not self._called:
             # A loop may call parts of the model alone, and be right but for its buffers.
             why = (
                 "no forward pass is seen: call the model, not its forward or its parts; until then no plan is"
             )
-            self.rounds.barriers[f"{why} made and buffers are each rank's own"] = None
+            self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
         self.watch.steps = self.steps
         unused = self.rounds.close()
         if self.buffers is not None:

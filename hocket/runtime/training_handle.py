@@ -19,6 +19,7 @@ class Attached(Protocol):
 
     model: torch.nn.Module
     recorder: Recorder
+    steps: int
 
     def settle_all(self) -> None:
         """Bring every parameter up to date."""
@@ -28,7 +29,7 @@ class Attached(Protocol):
 
 
 class Decided(Protocol):
-    """The plan in force, whether it stays, and the network that it is for."""
+    """The plan in force, whether it stays, what the steps until then are for, and the plan's network."""
 
     @property
     def plan(self) -> Plan:
@@ -37,6 +38,10 @@ class Decided(Protocol):
     @property
     def settled(self) -> bool:
         """Whether it stays."""
+
+    @property
+    def phase(self) -> str:
+        """What the present steps are for; "settled" where the plan stays."""
 
     @property
     def network(self) -> Network | None:
@@ -54,6 +59,11 @@ class TrainingHandle(Generic[T, D]):
         self._training = training
         self._decided = decided
         self._undo = undo
+
+    def __repr__(self) -> str:
+        name, steps = type(self._training.model).__name__, self._training.steps
+        where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
+        return f"<{type(self).__name__} of {name}: {where}>"
 
     @property
     def plan(self) -> Plan:

@@ -13,6 +13,7 @@ import numpy as np
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.launch import Job, job_of_environment
+from hocket.logs import show_log
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
 from hocket.planner import policies_of
@@ -77,6 +78,7 @@ def distribute(
     """
     from hocket import runtime
 
+    show_log()
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()

@@ -97,6 +97,13 @@ class Course:
         """Whether the plan in force stays."""
         return self._given or (self._published and self._client.planned in (None, self.plan))
 
+    @property
+    def phase(self) -> str:
+        """What the present steps are for: learning, profiling, or nothing but training."""
+        if self.settled:
+            return "settled"
+        return "learning" if self._training.steps < _LEARNING_STEPS else "profiling"
+
     def __call__(self) -> None:
         """A step is over and the next one is not asked for yet."""
         steps, recorder = self._training.steps, self._training.recorder

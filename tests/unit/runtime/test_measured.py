@@ -10,9 +10,10 @@ import torch
 from hocket.graph import Plan, Reduction
 from hocket.network import MeasuredReduction, Network
 from hocket.runtime import recorder as module
+from hocket.runtime.barriers import Barriers
 from hocket.runtime.measured import explanation
 from hocket.runtime.recorder import Recorder
-from hocket.runtime.selection import Choice
+from hocket.runtime.trials import Choice
 
 MB = 1_000_000
 # 10 ms for each of the two parameters' gradients, 1 ms of them a startup.
@@ -72,7 +73,7 @@ class Worker:
     def told(self, plan: Plan = WHOLE, network: Network | None = NETWORK, **times: float) -> list[str]:
         for _ in range(6):
             self.step(**{"own_s": 0.0, "wait_s": 0.0, "between_s": 0.0, "transfer_s": 0.0} | times)
-        return explanation(self.recorder, Choice(plan=plan, network=network), [], 6).splitlines()
+        return explanation(self.recorder, Choice(plan=plan, network=network), Barriers()).splitlines()
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_updates_after_the_backward_pass_are_computing(worker: Worker) -> None:
         began = worker.now
         worker.now += 0.030
         recorder.spent("update", ["a", "b"], began)
-    line = explanation(recorder, Choice(plan=WHOLE), [], 3).splitlines()[1]
+    line = explanation(recorder, Choice(plan=WHOLE), Barriers()).splitlines()[1]
     assert "computing 90.0 ms (updates 30.0 ms), code between steps 10.0 ms" in line
 
 
@@ -150,7 +151,7 @@ def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) ->
     begun = list(worker.recorder.begins)
     worker.recorder.moved("reduce", "late", begun[0] - 1.0, begun[0] + 0.001)
     worker.recorder.moved("reduce", "early", begun[-1] - 0.001, begun[-1] + 1.0)
-    again = explanation(worker.recorder, Choice(plan=WHOLE, network=NETWORK), [], 6).splitlines()
+    again = explanation(worker.recorder, Choice(plan=WHOLE, network=NETWORK), Barriers()).splitlines()
     assert again[1] == lines[1]
 
 
@@ -174,3 +175,19 @@ def test_the_step_graph_keeps_the_time_between_steps(worker: Worker) -> None:
     durations_s = dict(zip(graph.operation_names, graph.oracle_s.tolist(), strict=True))
     assert durations_s["backward between steps"] == pytest.approx(0.060)
     assert sum(durations_s.values()) == pytest.approx(0.100)
+
+
+def test_a_plan_that_is_not_the_fastest_of_the_trials_is_explained(worker: Worker) -> None:
+    choice = Choice(plan=WHOLE, trials={"whole": [0.010, 0.012], "other": [0.009]})
+    choice.settle("other was no better in the final")
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[1:3] == [
+        "tried, a step of the fastest turn: 'other' 9.0 ms (1 turn), 'whole' 10.0 ms (2 turns)",
+        "'whole' stays: other was no better in the final",
+    ]
+
+
+def test_until_a_plan_stays_the_phase_is_told(worker: Worker) -> None:
+    choice = Choice(plan=WHOLE)
+    choice.enter("profiling", ": six steps")
+    assert explanation(worker.recorder, choice, Barriers()).startswith("plan 'whole', for now (profiling): ")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime import selection
+from hocket.runtime import trials
 from hocket.runtime.group import Group
-from hocket.runtime.selection import Choice, Scheduled
 from hocket.runtime.training import Training
+from hocket.runtime.trials import Choice, Scheduled, Trials
 
 STEPS_A_TURN = 5  # one is not timed
 
@@ -48,8 +48,8 @@ def tried(
 ) -> tuple[Choice, int]:
     """What is chosen of plans of such steps, and after how many of them."""
     clock = Clock(step_s, disturbed_s)
-    monkeypatch.setattr(selection.time, "perf_counter", lambda: clock.now_s)
-    monkeypatch.setattr(selection, "largest", lambda values, _: values)
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr(trials, "largest", lambda values, _: values)
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
         enforce=lambda _: None, compiled=None, parameters={"w": torch.nn.Parameter(torch.zeros(3))}
@@ -57,10 +57,15 @@ def tried(
     choice = Choice(plan=plans[0])
     steps = 0
     scheduled = [Scheduled(plan, None) for plan in plans]
-    for _ in selection._try(cast(Training, training), choice, scheduled, cast(Group, cast(Any, None))):
+    run = Trials(cast(Training, training), choice, scheduled, cast(Group, cast(Any, None))).run()
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            choice.settle(end.value)
+            return choice, steps
         clock.step(choice.plan.policy)
         steps += 1
-    return choice, steps
 
 
 def test_the_two_fastest_of_the_heats_have_a_final(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +111,35 @@ def test_a_plan_that_does_not_run_on_is_in_every_final(monkeypatch: pytest.Monke
     assert choice.plan.policy == "a+"
     finalists = [name for name, seconds in choice.trials.items() if len(seconds) == 5]
     assert finalists == ["ddp 1 MB", "a+"]
+
+
+def test_the_rule_is_told_with_its_numbers_where_the_fastest_turn_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a+": 0.99}, {})
+    assert choice.plan.policy == "ddp"
+    assert min(choice.trials["a+"]) < min(choice.trials["ddp"])
+    assert choice.why == (
+        "of the two that were fastest in 2 heats, 'a+' took less than 98% of the time of 'ddp' in 0 of 3 turns"
+        " of 4 steps (median 99.0%); because its transfers run on into the next forward pass, it had to in most"
+        " of them"
+    )
+
+
+def test_the_rule_counts_the_turns_of_the_final_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed_s = {"b": [5.0, 0.0, 5.0, 0.0, 0.0, 5.0]}
+    choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8}, disturbed_s)
+    assert (
+        "'b' took less than 100% of the time of 'a' in 5 of 7 turns of 4 steps (median 88.9%)" in choice.why
+    )
+
+
+def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Choice, "enter", lambda self, phase, more="": told.append(phase + more))
+    _, steps = tried(monkeypatch, {"ddp": 1.0, "a": 0.9}, {})
+    assert told[0] == "trying 'ddp': plan 1 of 2, heat 1 of 2, about 80 steps left"
+    assert told[1] == "trying 'a': plan 2 of 2, heat 1 of 2, about 75 steps left"
+    assert told[2].startswith("trying 'a': plan 2 of 2, heat 2 of 2")
+    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, about 60 steps left")
+    assert len(told) * STEPS_A_TURN == steps
