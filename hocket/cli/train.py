@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from hocket.cli import options
 from hocket.errors import HocketError
+from hocket.logs import VARIABLE
 
 if TYPE_CHECKING:
     from hocket.graph import Plan
@@ -32,6 +33,8 @@ _OURS = frozenset(
         "--architecture",
         "--help",
         "-h",
+        "--verbose",
+        "-v",
         *(f"--{name}" for name in _SERVING),
     }
 )
@@ -43,6 +46,7 @@ TORCHRUN_FLAGS = frozenset(
 )
 """Torchrun's options that take no value: every other one does, which tells its value from SCRIPT."""
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
+_FLAGS = TORCHRUN_FLAGS | {"-v", "--verbose"}
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
 
 
@@ -73,6 +77,9 @@ def train(
     timeline: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the last 8 steps, for Perfetto and compare.")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what the first steps are for, and why a plan stays.")
+    ] = False,
     architecture: Annotated[
         Literal["allreduce", "ps"],
         typer.Option(help="How gradients are exchanged; what follows is for ps."),
@@ -144,6 +151,8 @@ def train(
     told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
     if policy is not None and plan is not None:
         raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
+    if verbose:
+        told[VARIABLE] = "info"
     wanted = policy if plan is None else plan
     loaded: Plan | None = None
     if wanted is not None:
@@ -227,7 +236,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:
         if option == "--":
             return found, rest[1:]
         holds_value = "=" in option or (len(option) > 2 and not option.startswith("--"))  # -t3
-        taken = 1 if holds_value or option in TORCHRUN_FLAGS else 2
+        taken = 1 if holds_value or option in _FLAGS else 2
         found.append(rest[:taken])
         rest = rest[taken:]
     return found, rest

@@ -113,6 +113,48 @@ def test_a_rank_that_leaves_with_a_status_is_gone_to_the_others() -> None:
     assert Path("error").read_text().startswith("training stopped: rank 1 is gone")
 
 
+LEARN = """
+import torch
+import torch.distributed as dist
+import hocket
+
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+network = hocket.Network(bandwidth_bps=1e9, num_workers=2)
+hocket.distribute(model, optimizer, plan="caramel", network=network)
+for step in range(12):
+    model(torch.ones(3, 4)).sum().backward()
+    if step == 10:
+        model[0].weight.grad.norm()
+    optimizer.step()
+    if step == 5 and dist.get_rank() == 1:
+        print(model.hocket, flush=True)
+model.hocket.flush()
+dist.destroy_process_group()
+"""
+
+
+def test_the_phases_of_the_first_steps_are_told_once_by_the_first_rank() -> None:
+    status, err = ended(train(LEARN, "-v"))
+    assert status == 0, err
+    told = [line.removeprefix("hocket: ") for line in err.splitlines() if line.startswith("hocket: ")]
+    assert [line.split(":")[0] for line in told] == [
+        "learning",
+        "profiling",
+        "planning",
+        "plan 'caramel' stays",
+        "barrier",
+    ]
+    assert told[-1] == "barrier: gradients were read before the optimizer's step: in step 11, for 0.weight"
+
+
+def test_the_first_steps_say_nothing_unless_asked() -> None:
+    status, err = ended(train(LEARN))
+    assert status == 0, err
+    assert "hocket: " not in err
+
+
 QUIET = """
 import atexit, os
 from pathlib import Path

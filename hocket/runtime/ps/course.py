@@ -12,6 +12,7 @@ from statistics import median
 from typing import Protocol
 
 from hocket.graph import Plan, StepGraph
+from hocket.logs import logger
 from hocket.network import Network
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
@@ -91,6 +92,7 @@ class Course:
         self._given = given
         self._training, self._client, self._planner, self._measured = training, client, planner, network
         self._published = given
+        self._told = ""
 
     @property
     def settled(self) -> bool:
@@ -106,6 +108,12 @@ class Course:
 
     def __call__(self) -> None:
         """A step is over and the next one is not asked for yet."""
+        self._take_turn()
+        if self._client.worker == 0 and self.phase != self._told:
+            self._told = self.phase
+            logger.info(f"{self.phase}: plan '{self.plan.policy}' is in force, step {self._training.steps}")
+
+    def _take_turn(self) -> None:
         steps, recorder = self._training.steps, self._training.recorder
         if not self._given and steps == _LEARNING_STEPS:
             recorder.forget()
