@@ -25,7 +25,10 @@ PolicyName = Annotated[str, typer.Option(help="srsf-N, ada-srsf, ...; an unknown
 Servers = Annotated[
     int | None, typer.Option(help="Nodes; else all of the lab or the Ray cluster, or 1 on this machine.")
 ]
-Gpus = Annotated[int, typer.Option("--gpus-per-server", help="GPUs, or slots for processes, of each node.")]
+Gpus = Annotated[
+    int,
+    typer.Option("--gpus-per-server", help="GPUs of each node, or slots for processes where it has none."),
+]
 Memory = Annotated[str, typer.Option(help="Of each GPU; jobs share GPUs as far as it goes.")]
 Chunk = Annotated[str, typer.Option(help="At whose end psrsf and srpt may give the network to another.")]
 NetworkPath = Annotated[

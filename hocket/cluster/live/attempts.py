@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.database import Record
+from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.jobs import command_of, environments
 from hocket.cluster.live.nodes import AbsentError, Node, NodeError, text_of
 from hocket.cluster.live.watch import Watch
+from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.traffic import kept_path
 
@@ -59,6 +61,7 @@ class Attempts:
                 run.attempt,
                 self._book.cluster,
                 leaders=leaders,
+                devices=shared_out(nodes, self._book.cluster.gpus_per_server),
                 gates=[local if nodes[s].here else self.address for s in servers],
                 token=run.attempt.token(self._token),
                 checkpoint=str(checkpoint.resolve()),
@@ -71,7 +74,7 @@ class Attempts:
                     break  # it was cancelled meanwhile
                 command = command_of(job, nodes[server].python)
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
-        except (NodeError, OSError) as error:
+        except (NodeError, HocketError, OSError) as error:
             self._book.note(f"cannot be started: {error}", job.id)
             run.ending, run.lost = run.ending or ("failed", str(error)), isinstance(error, AbsentError)
         run.started_s = asyncio.get_running_loop().time()

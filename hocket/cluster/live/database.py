@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hocket.cluster.live.devices import MASK
 from hocket.cluster.live.jobs import LiveJob
 from hocket.errors import HocketError
 
@@ -149,6 +151,27 @@ class Database:
                     f"this cluster has {name} {known.get(name)}, not {value}; give that, or another folder"
                 )
         return float(known["epoch_s"])
+
+    def keep_devices(self, devices: Mapping[str, Sequence[str]], in_use: AbstractSet[str]) -> None:
+        """Keep the GPUs of each node; those of nodes ``in_use`` have to be what they were.
+
+        Raises
+        ------
+        HocketError
+            When jobs run on other GPUs of a node than it has now.
+        """
+        row = self._connection.execute("select value from settings where name = 'devices'").fetchone()
+        known = {} if row is None else msgspec.json.decode(row[0], type=dict[str, list[str]])
+        for node in sorted(in_use & devices.keys() & known.keys()):
+            if list(devices[node]) != known[node]:
+                had, has = (",".join(each) or "none" for each in (known[node], devices[node]))
+                raise HocketError(
+                    f"jobs run on GPUs {had} of {node}, which would have {has} now; start the manager with"
+                    f" the {MASK}, --servers and --gpus-per-server that it had"
+                )
+        value = msgspec.json.encode({**known, **devices}).decode()
+        with self._together():
+            self._connection.execute("insert or replace into settings values ('devices', ?)", (value,))
 
     def port(self) -> int:
         """Where a manager of this cluster listened last; 0 where none has."""

@@ -17,6 +17,7 @@ import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import JOBS_FORMAT, Job, decode_jobs
+from hocket.cluster.live.devices import MASK
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.launch.gate import (
@@ -140,6 +141,7 @@ def environments(
     *,
     leaders: Sequence[str],
     gates: Sequence[str],
+    devices: Sequence[Sequence[str]],
     token: str,
     checkpoint: str,
     chunk_bytes: int,
@@ -148,7 +150,8 @@ def environments(
     """What each rank finds beside its node's environment: torchrun's variables, the gate, its traffic.
 
     leaders: host:port of each of the job's servers, in order, where nothing listens yet; gates: of each rank
-    where the gate is; begin: iterations that earlier attempts have run.
+    where the gate is; devices: the GPUs of each server of the cluster; begin: iterations of earlier
+    attempts.
     """
     servers = attempt.servers(cluster)
     different = list(dict.fromkeys(servers))
@@ -156,6 +159,7 @@ def environments(
     found = []
     for rank, (server, gate) in enumerate(zip(servers, gates, strict=True)):
         mine = [other for other, at in enumerate(servers) if at == server]
+        slots = [attempt.gpus[each] % cluster.gpus_per_server for each in mine]
         group, local = different.index(server), mine.index(rank)
         told = {
             "RANK": str(rank),
@@ -175,9 +179,7 @@ def environments(
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
-            "CUDA_VISIBLE_DEVICES": ",".join(
-                str(attempt.gpus[each] % cluster.gpus_per_server) for each in mine
-            ),
+            MASK: ",".join(devices[server][slot] for slot in slots if devices[server]),
             GATE_VARIABLE: gate,
             ATTEMPT_VARIABLE: attempt.name,
             TOKEN_VARIABLE: token,

@@ -14,7 +14,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hocket.cluster.cluster import Cluster
@@ -22,6 +22,7 @@ from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.commands import Commands
 from hocket.cluster.live.database import Database, Record
+from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.jobs import LiveJob
@@ -65,14 +66,13 @@ class Manager:
         most_ranks = allow_ranks(cluster.num_gpus)
         self._socket = _socket_path(folder)
         driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
-        self._database = Database(folder)
         settings = {
             "nodes": ",".join(node.name for node in nodes),
             "gpus_per_server": str(cluster.gpus_per_server),
             "placement": placement,
             "policy": policy,
         }
-        epoch_s = self._database.settle(settings, time.time())
+        self._database, epoch_s = _opened(folder, settings, nodes, cluster)
         self._book = Book(
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
@@ -228,6 +228,24 @@ class Manager:
             self._book.keep_iterations()
             self._strangers.tell()
             self._database.write_notes()
+
+
+def _opened(
+    folder: Path, settings: Mapping[str, str], nodes: Sequence[Node], cluster: Cluster
+) -> tuple[Database, float]:
+    """The database of the cluster in ``folder``, and when that began; HocketError where it is another."""
+    devices = zip(nodes, shared_out(nodes, cluster.gpus_per_server), strict=True)
+    database = Database(folder)
+    with contextlib.ExitStack() as unless_refused:
+        unless_refused.callback(database.close)
+        epoch_s = database.settle(settings, time.time())
+        running = (record for record in database.jobs() if record.state == "running")
+        database.keep_devices(
+            {node.name: given for node, given in devices if node.devices is not None},
+            {nodes[gpu // cluster.gpus_per_server].name for record in running for gpu in record.gpus},
+        )
+        unless_refused.pop_all()
+    return database, epoch_s
 
 
 def _socket_path(folder: Path) -> Path:

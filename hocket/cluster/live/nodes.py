@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import ipaddress
+import os
+import platform
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hocket.cluster.live.clients import TOKEN_VARIABLE
+from hocket.cluster.live.devices import visible_devices
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import Node as LabNode
@@ -36,6 +39,9 @@ The mode goes with the token: a Ray that a job starts for itself would ask for o
 """
 
 
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
 class NodeError(Exception):
     """A node that is gone, or cannot do what it was asked."""
 
@@ -49,7 +55,8 @@ class Node(Protocol):
 
     ``name`` as users call it; ``address`` where its ranks are reached, "" while that is not known; ``python``
     the interpreter there. ``shares_files``: whether it has this machine's files, ``here``: whether it is this
-    machine, or a part of it, so that sockets are among them.
+    machine, or a part of it, so that sockets are among them. ``machine``: which one it is on; ``devices``:
+    the GPUs that this leaves to us, None where none is seen.
     """
 
     name: str
@@ -57,6 +64,8 @@ class Node(Protocol):
     python: str
     shares_files: bool
     here: bool
+    machine: str
+    devices: tuple[str, ...] | None
 
     async def free_port(self) -> int:
         """A port that nobody listens at."""
@@ -98,6 +107,7 @@ class LocalNode:
     def __init__(self, name: str, folder: Path, lab: Lab | None = None, place: LabNode | None = None) -> None:
         self.name = name
         self._place = place
+        self.machine, self.devices = this_machine(), visible_devices(os.environ)
         self.address = "127.0.0.1" if place is None else place.address
         wrap: Wrap | None = None
         if lab is not None and place is not None:
@@ -151,6 +161,16 @@ class LocalNode:
     async def text(self, path: str) -> str:
         """What is in a small file there, "" where there is none."""
         return text_of(path)
+
+
+def boot_of_machine() -> str:
+    """The id of this machine's boot, which its containers share."""
+    return text_of(_BOOT).strip() or platform.node()
+
+
+def this_machine() -> str:
+    """A name of this machine that no other one has; a container with a host name of its own is a machine."""
+    return f"{boot_of_machine()}/{platform.node()}"
 
 
 def text_of(path: str) -> str:

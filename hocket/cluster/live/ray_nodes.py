@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import platform
+import os
 import socket
 import sys
 from collections import Counter
@@ -19,7 +19,16 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.nodes import WITHHELD, AbsentError, Node, NodeError, text_of
+from hocket.cluster.live.devices import visible_devices
+from hocket.cluster.live.nodes import (
+    WITHHELD,
+    AbsentError,
+    Node,
+    NodeError,
+    boot_of_machine,
+    text_of,
+    this_machine,
+)
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
@@ -27,15 +36,16 @@ from hocket.launch.ranks import Ranks
 
 _ANSWER_S = 30.0
 _TRIES = 5
-_BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What an actor says of its machine: its interpreter, a file of ours as it sees it, its boot's id."""
+    """What an actor says of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
 
     python: str
     seen: str
     boot: str
+    name: str
+    devices: tuple[str, ...] | None
 
 
 class RankActor:
@@ -94,7 +104,9 @@ class RayNode:
     def __init__(self, ray: Any, name: str, machine: str, kept: Path, token: Path) -> None:
         self.name, self.address, self.python = name, "", sys.executable
         self.shares_files, self.here = True, False
-        self._ray, self._machine, self._kept, self._token = ray, machine, kept, token
+        self.machine = name
+        self.devices: tuple[str, ...] | None = None
+        self._ray, self._host, self._kept, self._token = ray, machine, kept, token
         self._actor: Any = None
         self._reaching = asyncio.Lock()
 
@@ -103,10 +115,10 @@ class RayNode:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         for found in alive(self._ray):
-            if self._machine in names_of(found):
+            if self._host in names_of(found):
                 break
         else:
-            raise AbsentError(f"{self.name} does not answer: '{self._machine}' is not in the Ray cluster")
+            raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
         actor = made.options(scheduling_strategy=pinned).remote(str(self._kept))
@@ -115,6 +127,7 @@ class RayNode:
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
         self.shares_files = theirs.seen == ours.seen
         self.here = self.shares_files and theirs.boot == ours.boot
+        self.machine, self.devices = theirs.name, theirs.devices
         self._actor = actor
 
     async def free_port(self) -> int:
@@ -172,7 +185,17 @@ class RayNode:
 def machine_seeing(path: str) -> Machine:
     """This machine, as it sees the file at ``path``."""
     seen = hashlib.sha256(text_of(path).encode()).hexdigest()
-    return Machine(sys.executable, seen, text_of(_BOOT) or platform.node())
+    return Machine(sys.executable, seen, boot_of_machine(), this_machine(), visible_devices(_began_with()))
+
+
+def _began_with() -> dict[str, str]:
+    """The environment that this process began with: Ray may hide GPUs from actors that ask for none."""
+    try:
+        told = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return dict(os.environ)
+    variables = (os.fsdecode(each).partition("=") for each in told.split(b"\0") if each)
+    return {name: value for name, _, value in variables}
 
 
 def alive(ray: Any) -> list[Any]:
