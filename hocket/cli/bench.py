@@ -8,7 +8,6 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.bench_replays import orders, predict
-from hocket.cli.lab import parse_rate
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.output import print_json, print_table, progress
 
@@ -57,7 +56,7 @@ def train(
     from hocket.bench.request import Request
     from hocket.bench.table import cell_heading, cell_table, summary_line
     from hocket.bench.train import bench_train, benchmark_document
-    from hocket.network import parse_duration
+    from hocket.network import parse_bandwidth, parse_duration
 
     request = Request(
         models=NAMES if model is None else parts(model),
@@ -71,7 +70,7 @@ def train(
         compile=compile_,
         timeout_s=parse_duration(timeout),
     )
-    benchmark = bench_train(request, nodes=nodes, rate_bps=None if rate is None else parse_rate(rate))
+    benchmark = bench_train(request, nodes=nodes, rate_bps=None if rate is None else parse_bandwidth(rate))
     if benchmark is None:
         return
     if json:
@@ -129,14 +128,14 @@ def sim(
     json: options.Json = False,
 ) -> None:
     """Time the simulator and the predictor: events a second, seconds a step, compiling apart."""
+    import dataclasses
+
     from hocket.bench.graphs import load_target
     from hocket.bench.speed import bench_simulation, on_cores
     from hocket.bench.speed_table import simulation_table
 
-    networks = [
-        options.network_of(count, servers, bandwidth, latency, file=network_file)
-        for count in counts(workers, "workers")
-    ]
+    network = options.network_of(1, servers, bandwidth, latency, file=network_file)
+    networks = [dataclasses.replace(network, num_workers=count) for count in counts(workers, "workers")]
     graphs = {target: load_target(target) for target in targets}
     with on_cores(cores), progress("simulating") as report:
         rows = bench_simulation(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from hocket.cli import options
-from hocket.cli.lab import parse_rate
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.output import note, print_json, print_table
 from hocket.errors import UnknownNameError
@@ -66,7 +65,7 @@ def predict(
     from hocket.bench.accuracy_request import STEPS, Request
     from hocket.bench.accuracy_table import group_table, row_table
     from hocket.document import write_whole
-    from hocket.network import parse_duration
+    from hocket.network import parse_bandwidth, parse_duration
     from hocket.report.accuracy_page import render_accuracy
 
     steps_asked = STEPS if step is None else parts(step)
@@ -76,7 +75,7 @@ def predict(
         modes=_modes(mode),
         workers=tuple(counts(workers, "workers")),
         servers=tuple(counts(servers, "servers")),
-        rate_bps=parse_rate(rate),
+        rate_bps=parse_bandwidth(rate),
         transfer_s=parse_duration(transfer),
         rho=rho,
         num_steps=steps,
@@ -125,7 +124,7 @@ def orders(
     import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.orders import OrdersRequest, bench_orders, orders_document
     from hocket.bench.orders_table import orders_table
-    from hocket.network import parse_duration
+    from hocket.network import parse_bandwidth, parse_duration
 
     given = {} if step is None else {"steps": parts(step)}
     request = OrdersRequest(
@@ -135,7 +134,7 @@ def orders(
         workers=workers,
         servers=servers,
         transport=transport,
-        rate_bps=parse_rate(rate),
+        rate_bps=parse_bandwidth(rate),
         transfer_s=parse_duration(transfer),
         num_steps=steps,
         skip=skip,

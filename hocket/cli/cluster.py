@@ -224,7 +224,7 @@ def make_cluster(
         )
     measured: dict[str, Any] = {}
     if network_file is not None:
-        reduction = load_network(network_file).allreduce
+        reduction = load_network(network_file, note).allreduce
         if reduction is None:
             raise HocketError(
                 f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"

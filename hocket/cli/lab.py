@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +23,6 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Option(help="Which lab; there can be several.")]
 
-_TC_RATE = re.compile(r"(?P<number>\d+\.?\d*)(?P<prefix>[kmgt]?)bit", re.ASCII | re.IGNORECASE)
-
 
 @app.command()
 def up(
@@ -43,10 +40,10 @@ def up(
 ) -> None:
     """Make a lab, which stays until 'hocket lab down'."""
     from hocket.lab import Lab
-    from hocket.network import parse_bytes
+    from hocket.network import parse_bandwidth, parse_bytes
 
     tso_bytes = None if tso is None else parse_bytes(tso)
-    lab = Lab(nodes=nodes, rate_bps=parse_rate(rate), name=name, tso_bytes=tso_bytes)
+    lab = Lab(nodes=nodes, rate_bps=parse_bandwidth(rate), name=name, tso_bytes=tso_bytes)
     lab.up()
     if json:
         print_json(lab_document(lab))
@@ -136,15 +133,6 @@ def _become(lab: Lab, node: str, *command: str) -> None:
         if stream is not None:
             stream.flush()
     os.execve(argv[0], argv, environment)
-
-
-def parse_rate(text: str) -> float:
-    """Bits per second, from ``250Mbit/s`` or from tc's own ``250mbit``, whose case does not matter."""
-    from hocket.network import parse_bandwidth
-
-    if match := _TC_RATE.fullmatch(text.strip()):
-        return float(match["number"]) * 1000.0 ** "_kmgt".index(match["prefix"].lower() or "_")
-    return parse_bandwidth(text)
 
 
 def lab_document(lab: Lab) -> dict[str, Any]:

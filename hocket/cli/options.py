@@ -7,8 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from hocket.cli.output import note
 from hocket.errors import HocketError
-from hocket.network import Network, Pattern, load_network, parse_bandwidth, parse_bytes, parse_duration
+from hocket.network import (
+    Network,
+    Pattern,
+    load_network,
+    parse_bandwidth,
+    parse_bytes,
+    parse_duration,
+    parse_seconds_per_byte,
+)
 
 Step = Annotated[Path, typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).")]
 Policy = Annotated[str, typer.Option(help="Plan by this policy; an unknown name lists them all.")]
@@ -64,27 +73,21 @@ def network_of(
     if file is None:
         measured = Network(num_workers=workers, num_servers=servers)
     else:
-        measured = load_network(file).network(workers, servers)
+        measured = load_network(file, note).network(workers, servers)
     unchanged = bandwidth is None and latency is None and parse_alpha is None and parse_beta is None
     return Network(
         num_workers=workers,
         num_servers=servers,
         bandwidth_bps=measured.bandwidth_bps if bandwidth is None else parse_bandwidth(bandwidth),
         startup_s=measured.startup_s if latency is None else parse_duration(latency),
-        parse_s_per_byte=measured.parse_s_per_byte if parse_alpha is None else _seconds_per_byte(parse_alpha),
+        parse_s_per_byte=measured.parse_s_per_byte
+        if parse_alpha is None
+        else parse_seconds_per_byte(parse_alpha),
         parse_s=measured.parse_s if parse_beta is None else parse_duration(parse_beta),
         pattern=pattern,
         reduction=measured.reduction if unchanged else None,
         window_bytes=window_bytes(window),
     )
-
-
-def _seconds_per_byte(text: str) -> float:
-    try:
-        return parse_duration(text.removesuffix("/B"))
-    except HocketError:
-        rule = "is not a number of seconds per byte; give e.g. 1e-10 or 0.1ns/B"
-        raise HocketError(f"'{text}' {rule}") from None
 
 
 def window_bytes(window: str | None) -> float | None:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from hocket.cli import options
+from hocket.cli.output import note
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -159,7 +160,7 @@ def train(
         loaded, by_policy = _resolved(wanted, architecture)
         told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
     if network_file is not None:
-        load_network(network_file)
+        load_network(network_file, note)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if timeline is not None:
         inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))

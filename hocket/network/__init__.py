@@ -5,7 +5,7 @@ from hocket.network.file import NetworkFile, load_network, save_network
 from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern, check_exchange, check_window
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
-from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration
+from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, parse_seconds_per_byte
 
 __all__ = [
     "PATTERNS",
@@ -24,6 +24,7 @@ __all__ = [
     "parse_bandwidth",
     "parse_bytes",
     "parse_duration",
+    "parse_seconds_per_byte",
     "patterns_of",
     "pipelined_s",
     "reduction_s",

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from hocket.document import decode, read_bytes, write_json
-from hocket.network.link import MeasuredReduction, Network
+from hocket.document import convert_document, read_document, write_json
+from hocket.errors import FormatError, HocketError
+from hocket.network.link import MOST_STARTUP_S, MeasuredReduction, Network
+from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
 
 NETWORK_FORMAT = "hocket.network/1"
+_SHOWN, _LONGEST = 5, 60  # of unknown keys: how many are named, and how much of each
 
 # The ranges are Network's and MeasuredReduction's; here they let a refusal name the field.
-Cost = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Bandwidth = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_STARTUP_S)]
+SecondsPerByte = Annotated[float, msgspec.Meta(ge=0, le=MOST_S_PER_BYTE)]
+Bandwidth = Annotated[float, msgspec.Meta(ge=LEAST_BPS, le=MOST_BPS)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Workers = Annotated[int, msgspec.Meta(ge=2)]
@@ -34,11 +42,11 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     ``note`` names coefficients that fit best below 0 and were held there.
     """
 
-    a_s: Cost
-    b_s_per_byte: Cost
-    eta_s_per_byte: Cost = 0.0
-    rms_error: Cost
-    max_error: Cost
+    a_s: Seconds
+    b_s_per_byte: SecondsPerByte
+    eta_s_per_byte: SecondsPerByte = 0.0
+    rms_error: Share
+    max_error: Share
     points: tuple[Point, ...]
     note: str = ""
 
@@ -61,9 +69,9 @@ class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
     """What an AllReduce of d bytes costs between ``workers`` workers: a + b d, and eta as in :class:`Fit`."""
 
     workers: Workers
-    a_s: Cost
-    b_s_per_byte: Cost
-    eta_s_per_byte: Cost = 0.0
+    a_s: Seconds
+    b_s_per_byte: SecondsPerByte
+    eta_s_per_byte: SecondsPerByte = 0.0
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +91,9 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     bandwidth_bps: Bandwidth
-    startup_s: Cost = 0.0
-    parse_s_per_byte: Cost = 0.0
-    parse_s: Cost = 0.0
+    startup_s: Seconds = 0.0
+    parse_s_per_byte: SecondsPerByte = 0.0
+    parse_s: Seconds = 0.0
     allreduce: AllReduce | None = None
     fits: Fits | None = None
     host: Host | None = None
@@ -108,16 +116,48 @@ class _Document(NetworkFile, frozen=True, kw_only=True):
     format: Literal["hocket.network/1"]
 
 
-def load_network(path: str | Path) -> NetworkFile:
+def load_network(path: str | Path, note: Callable[[str], None] | None = None) -> NetworkFile:
     """Read a ``hocket.network/1`` file (``.json`` or ``.json.zst``).
+
+    Such files are written by hand: keys that the format has not are ignored, and ``note`` is told which;
+    without it a warning says so.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
     """
-    document = decode(read_bytes(path), _Document, NETWORK_FORMAT, str(path))
-    return NetworkFile(**{name: getattr(document, name) for name in NetworkFile.__struct_fields__})
+    plain = read_document(path)
+    document = convert_document(plain, _Document, str(path), NETWORK_FORMAT)
+    if ignored := list(_unknown_keys(plain, _Document, "")):
+        more = f", and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
+        which = f"{', '.join(ignored[:_SHOWN])}{more} {'is' if len(ignored) == 1 else 'are'} ignored"
+        line = f"{path}: {which}; {NETWORK_FORMAT} has {', '.join(_Document.__struct_fields__)}"
+        if note is None:
+            warnings.warn(line, stacklevel=2)
+        else:
+            note(line)
+    file = NetworkFile(**{name: getattr(document, name) for name in NetworkFile.__struct_fields__})
+    try:
+        file.network()
+    except HocketError as error:
+        raise FormatError(str(path), "", str(error)) from None
+    return file
+
+
+def _unknown_keys(value: dict[str, Any], of: type[msgspec.Struct], place: str) -> Iterator[str]:
+    """Each key in ``value`` that ``of`` has not, with its place and the one that was probably meant."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(of)}
+    for key, inner in value.items():
+        if key not in fields:
+            name = repr(place + key)[:_LONGEST]
+            near = difflib.get_close_matches(key[:_LONGEST], list(fields), n=1)
+            yield f"{name} (did you mean '{near[0]}'?)" if near else name
+            continue
+        of_key = (fields[key], *get_args(fields[key]))
+        for nested in (type_ for type_ in of_key if hasattr(type_, "__struct_fields__")):
+            for item in inner if isinstance(inner, list) else [inner] if isinstance(inner, dict) else []:
+                yield from _unknown_keys(item, nested, f"{place}{key}.")
 
 
 def save_network(file: NetworkFile, path: str | Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.file import Fit, Point
+from hocket.network.units import LEAST_S
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,11 +84,11 @@ def _held(*coefficients: tuple[str, str, float]) -> str:
 def _judged(
     points: Sequence[Point], a_s: float, b_s_per_byte: float, eta_s_per_byte: float, note: str
 ) -> Fit:
-    """The fit with these coefficients and how far it is from ``points``."""
+    """The fit with these coefficients and how far it is from ``points``; what is only rounding is 0."""
     fit = Fit(
-        a_s=a_s,
-        b_s_per_byte=b_s_per_byte,
-        eta_s_per_byte=eta_s_per_byte,
+        a_s=a_s if a_s >= LEAST_S else 0.0,
+        b_s_per_byte=b_s_per_byte if b_s_per_byte >= LEAST_S else 0.0,
+        eta_s_per_byte=eta_s_per_byte if eta_s_per_byte >= LEAST_S else 0.0,
         rms_error=0.0,
         max_error=0.0,
         points=tuple(points),

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from hocket.errors import HocketError, UnknownNameError
+from hocket.network.units import LEAST_BPS, LEAST_S, MOST_BPS, MOST_BYTES, MOST_S_PER_BYTE
 
 Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+MOST_STARTUP_S = 3600.0
 _MOST = 1_000_000
 
 
@@ -27,9 +29,9 @@ class MeasuredReduction:
     def __post_init__(self) -> None:
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 2:
             raise HocketError(f"an all-reduce measured with {self.workers!r} workers; it takes 2 or more")
-        for value in (self.a_s, self.b_s_per_byte, self.eta_s_per_byte):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
-                raise HocketError(f"all-reduce cost {value!r} s or s/byte is not between 0 and 1e9")
+        check_cost(self.a_s, "an all-reduce's a", "s", MOST_STARTUP_S, "6e-4")
+        check_cost(self.b_s_per_byte, "an all-reduce's b", "s/byte", MOST_S_PER_BYTE, "8e-10")
+        check_cost(self.eta_s_per_byte, "an all-reduce's eta", "s/byte", MOST_S_PER_BYTE, "2e-10")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +63,10 @@ class Network:
     window_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        for value in (self.bandwidth_bps, self.startup_s, self.parse_s_per_byte, self.parse_s):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise HocketError(f"{value!r} is not a number; bandwidth is in bit/s, times are in seconds")
-        if not 1e-3 <= self.bandwidth_bps <= 1e18:
-            raise HocketError(
-                f"bandwidth {self.bandwidth_bps} bit/s is not between 1e-3 and 1e18; give e.g. 10e9"
-            )
-        if not 0 <= self.startup_s <= 1e9:
-            raise HocketError(f"startup {self.startup_s} s is not between 0 and 1e9; give e.g. 50e-6")
-        for value, what in ((self.parse_s_per_byte, "s/byte"), (self.parse_s, "s")):
-            if not 0 <= value <= 1e9:
-                raise HocketError(
-                    f"parse cost {value} {what} is not between 0 and 1e9; give e.g. 1e-10, 10e-6"
-                )
+        check_bandwidth(self.bandwidth_bps)
+        check_cost(self.startup_s, "startup", "s", MOST_STARTUP_S, "50e-6")
+        check_cost(self.parse_s_per_byte, "parse cost", "s/byte", MOST_S_PER_BYTE, "1e-10")
+        check_cost(self.parse_s, "parse cost", "s", MOST_STARTUP_S, "10e-6")
         if self.pattern is not None and self.pattern not in PATTERNS:
             raise UnknownNameError("pattern", self.pattern, list(PATTERNS))
         if self.reduction is not None and not isinstance(self.reduction, MeasuredReduction):
@@ -94,6 +86,35 @@ class Network:
         return 8.0 * (self.window_bytes or 0.0)
 
 
+def check_bandwidth(bandwidth_bps: float) -> None:
+    """Refuse what is no bandwidth in bits per second.
+
+    Raises
+    ------
+    HocketError
+        Naming the value and the rule.
+    """
+    if isinstance(bandwidth_bps, bool) or not isinstance(bandwidth_bps, int | float):
+        raise HocketError(f"bandwidth {bandwidth_bps!r} is not a number of bits per second; give e.g. 10e9")
+    if not LEAST_BPS <= bandwidth_bps <= MOST_BPS:
+        raise HocketError(f"bandwidth {bandwidth_bps} bit/s is not between 1 and 1e18; give e.g. 10e9")
+
+
+def check_cost(value: float, what: str, unit: str, most: float, example: str) -> None:
+    """Refuse what is no cost of ``unit``: 0, or from 1e-18 to ``most``.
+
+    Raises
+    ------
+    HocketError
+        Naming the value and the rule.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise HocketError(f"{what} {value!r} is not a number of {unit}; give e.g. {example}")
+    if value != 0 and not LEAST_S <= value <= most:
+        rule = f"is neither 0 nor between {LEAST_S:g} and {most:g}"
+        raise HocketError(f"{what} {value} {unit} {rule}; give e.g. {example}")
+
+
 def check_window(window_bytes: float | None) -> None:
     """Refuse what is no window in bytes.
 
@@ -106,8 +127,9 @@ def check_window(window_bytes: float | None) -> None:
         return
     if isinstance(window_bytes, bool) or not isinstance(window_bytes, int | float):
         raise HocketError(f"window {window_bytes!r} is not a number of bytes; give e.g. 28e6, or 0 for off")
-    if not 0 <= window_bytes <= 1e18:
-        raise HocketError(f"window {window_bytes} B is not between 0 (off) and 1e18; give e.g. 28e6")
+    if window_bytes != 0 and not 1 <= window_bytes <= MOST_BYTES:
+        rule = "is neither 0 (off) nor from 1 byte to below 2^63"
+        raise HocketError(f"window {window_bytes} B {rule}; give e.g. 28e6")
 
 
 def check_exchange(network: Network, architecture: Literal["ps", "allreduce"]) -> None:

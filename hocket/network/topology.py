@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError
-from hocket.network.link import Network
+from hocket.network.link import Network, check_bandwidth
 from hocket.words import counted
 
 Floats = npt.NDArray[np.float64]
@@ -36,8 +36,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         for value in (*self.worker_bps, *self.server_bps):
-            if not 1e-3 <= value <= 1e18:
-                raise HocketError(f"bandwidth {value} bit/s is not between 1e-3 and 1e18; give e.g. 10e9")
+            check_bandwidth(value)
         machines = len(self.worker_bps) + len(self.server_bps)
         if isinstance(self.racks, bool) or not isinstance(self.racks, int) or not 1 <= self.racks <= machines:
             raise HocketError(

@@ -19,7 +19,8 @@ from hocket.cluster.workloads.models import TABLE_III, ModelProfile
 from hocket.document import read_bytes
 from hocket.errors import FormatError
 
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+# One way to match each text: digits that two parts of a pattern could take make it quadratic.
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _MOST = 1e18
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 _EPOCH = datetime(1970, 1, 1)

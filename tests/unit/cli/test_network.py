@@ -38,6 +38,25 @@ def test_a_file_is_the_network_that_its_options_describe() -> None:
     assert iteration_s("--policy", "tac") < tac
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["simulate", BRANCHES, "--policy", "tac"],
+        ["plan", BRANCHES, "--policy", "tac"],
+        ["predict", BRANCHES, "--steps", "4"],
+        ["tune", BRANCHES, "--budget", "1ms"],
+        ["bench", "sim", BRANCHES, "--repeats", "1"],
+        ["bench", "plan", BRANCHES, "--policies", "tac", "--repeats", "1"],
+    ],
+)
+def test_a_key_that_nothing_reads_is_named_once(command: list[str]) -> None:
+    Path("mine.json").write_text(json.dumps({**SERVERS, "gpus_per_node": 8, "startup": 1e-5}))
+    ran = hocket(*command, "--network", "mine.json")
+    assert ran.status == 0
+    assert ran.err.count("mine.json: 'gpus_per_node', 'startup' (did you mean 'startup_s'?) are ignored") == 1
+    assert "ignored" not in ran.out
+
+
 def test_what_is_given_wins_over_the_file() -> None:
     given = ("--bandwidth", "2kbit/s", "--latency", "0s")
     for policy in ("tac", "ddp"):
@@ -50,7 +69,7 @@ def test_what_is_given_wins_over_the_file() -> None:
 def test_all_reduces_cost_what_was_measured_until_an_option_says_otherwise() -> None:
     # DDP's one bucket: 4 gradients of branches.step.json, after all of the backward pass.
     sizes = [parameter["bytes"] for parameter in json.loads(Path(BRANCHES).read_text())["parameters"]]
-    free = iteration_s("--policy", "ddp", "--bandwidth", "1e18", "--latency", "0s")
+    free = iteration_s("--policy", "ddp", "--bandwidth", "1e18bit/s", "--latency", "0s")
     measured = iteration_s("--policy", "ddp", "--network", "reduced.json")
     assert measured == pytest.approx(free + 0.5 + 0.004 * sum(sizes), rel=1e-6)
     ring = ("--policy", "ddp", "--pattern", "ring")

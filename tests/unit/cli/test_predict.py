@@ -150,7 +150,7 @@ def test_machines_that_differ_are_slower() -> None:
     for slower in (
         ("--speed", "0.5"),
         ("--worker-bandwidth", "1kbit/s,100bit/s"),
-        ("--server-bandwidth", "500"),
+        ("--server-bandwidth", "500bit/s"),
         ("--background", "0.5"),
     ):
         assert rows("--workers", "2", *slower)[0]["throughput"] < alike["throughput"]

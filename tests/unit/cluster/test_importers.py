@@ -289,6 +289,18 @@ def test_a_malformed_trace_is_refused_in_one_line(kind: str, text: str, message:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "cell", ["1" * 100_000 + "x", "1." + "1" * 100_000 + "x", "1e" + "1" * 100_000 + "x"]
+)
+def test_a_long_number_is_read_once(cell: str, trace: Path) -> None:
+    """A pattern that may split the digits in two ways would try all 100,000: minutes a cell."""
+    trace.write_text(HELIOS.replace(",8,64", f",{cell},64"))
+    with pytest.raises(FormatError, match="line 2, gpu_num: '1") as refused:
+        import_trace("helios", trace)
+    assert len(str(refused.value)) <= 1000
+
+
 def test_bytes_that_are_no_text(trace: Path) -> None:
     trace.write_bytes(b"\xff\xfe\x00")
     for kind in IMPORTERS:
