@@ -14,7 +14,6 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -26,7 +25,7 @@ from hocket.bench.stolen import least_stolen, stolen_s
 from hocket.graph import Plan, load_plan, load_step
 from hocket.launch import Job, Rule
 from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group, largest
+from hocket.runtime.group import Group, from_first, gathered, largest
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 
@@ -43,44 +42,54 @@ def _serve(folder: Path) -> None:
     orders = msgspec.json.decode((folder / "orders.json").read_bytes(), type=Orders)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=orders.wait_s))
+    ranks, timeout = range(dist.get_world_size()), timedelta(seconds=orders.wait_s)
+    everybody = Group(ranks, "replay/everybody", timeout)
     rows = []
     for number, row in enumerate(orders.rows):
         _say(f"row {number + 1} of {len(orders.rows)}: {_named(row)}")
-        rows.append(_least_disturbed(orders, row, number, folder))
+        rows.append(_least_disturbed(orders, row, number, folder, everybody))
     if dist.get_rank() == 0:
         (folder / "answer.json").write_bytes(msgspec.json.encode(Answer(rows=rows)))
     dist.destroy_process_group()
 
 
-def _least_disturbed(orders: Orders, row: Replayed, number: int, folder: Path) -> ReplayedRow:
+def _least_disturbed(
+    orders: Orders, row: Replayed, number: int, folder: Path, everybody: Group
+) -> ReplayedRow:
     """Replay ``row``, again while other machines take this one's processors; all ranks find the same."""
     tries = count()
     return least_stolen(
-        lambda: _replayed(orders, row, f"{number}/{next(tries)}", folder),
+        lambda: _replayed(orders, row, f"{number}/{next(tries)}", folder, everybody),
         lambda replayed: replayed.stolen,
         _MOST_STOLEN,
     )
 
 
-def _replayed(orders: Orders, row: Replayed, name: str, folder: Path) -> ReplayedRow:
+class _Own(msgspec.Struct, frozen=True):
+    """What one worker's replay gave; ``stolen``: of its processor, by other machines."""
+
+    replay: Replay
+    stolen: float
+
+
+def _replayed(orders: Orders, row: Replayed, name: str, folder: Path, everybody: Group) -> ReplayedRow:
     """Replay ``row`` once with all other ranks; ``name``: of its groups."""
     stolen_before_s, began_s = stolen_s(), time.perf_counter()
-    own = _take_part(orders, row, name, folder)
+    own = _take_part(orders, row, name, folder, everybody)
     stolen = (stolen_s() - stolen_before_s) / (time.perf_counter() - began_s)
     # Connections of this row end with what holds them, in circles.
     gc.collect()
-    everybody: list[Any] = [None] * dist.get_world_size()
     # Of the workers: who has no part in the row has no time in which anything could be stolen.
-    dist.all_gather_object(everybody, None if own is None else (own, stolen))
-    replays, shares = zip(*(each for each in everybody if each is not None), strict=True)
+    mine = [] if own is None else [_Own(own, stolen)]
+    workers = [each for some in gathered(mine, everybody, list[_Own]) for each in some]
     return ReplayedRow(
-        ends_s=[list(each) for each in zip(*(replay.ends_s for replay in replays), strict=True)],
-        out_of_order=max(replay.out_of_order for replay in replays),
-        stolen=max(shares),
+        ends_s=[list(each) for each in zip(*(worker.replay.ends_s for worker in workers), strict=True)],
+        out_of_order=max(worker.replay.out_of_order for worker in workers),
+        stolen=max(worker.stolen for worker in workers),
     )
 
 
-def _take_part(orders: Orders, row: Replayed, name: str, folder: Path) -> Replay | None:
+def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody: Group) -> Replay | None:
     """Play this rank's part in ``row``; None for one that is no worker in it."""
     asked, worker = row.configuration, dist.get_rank() - orders.most_servers
     graph, plan = load_step(folder / row.graph), load_plan(folder / row.plan)
@@ -101,7 +110,7 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path) -> Replay
             seed=row.seed,
             timeout_s=orders.wait_s,
         )
-    job = _job(orders, row, plan)
+    job = _job(orders, row, plan, everybody)
     if dist.get_rank() < asked.servers:
         serve(job, dist.get_rank())
     if not works:
@@ -121,10 +130,10 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path) -> Replay
     )
 
 
-def _job(orders: Orders, row: Replayed, plan: Plan) -> Job:
+def _job(orders: Orders, row: Replayed, plan: Plan, everybody: Group) -> Job:
     """The row's job, which the first rank, where server 0 is, tells all others."""
     asked = row.configuration
-    told: list[str] = [""]
+    told = ""
     if dist.get_rank() == 0:
         job = Job(
             address=free_address(os.environ["MASTER_ADDR"]),
@@ -136,9 +145,8 @@ def _job(orders: Orders, row: Replayed, plan: Plan) -> Job:
             timeout_s=orders.wait_s,
             seed=row.seed,
         )
-        told = [job.encoded()]
-    dist.broadcast_object_list(told)
-    return msgspec.json.decode(told[0], type=Job)
+        told = job.encoded()
+    return msgspec.json.decode(from_first(told, everybody, str), type=Job)
 
 
 def _named(row: Replayed) -> str:

@@ -14,7 +14,6 @@ time is that of the slowest rank.
 from __future__ import annotations
 
 import gc
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -54,6 +53,7 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.profiler import Setup
+from hocket.profiler._exchange import host_names
 
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
 _LEAD_STEPS = 3
@@ -75,13 +75,12 @@ def _serve(request: Request, folder: Path) -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
     dist.barrier()  # a rank whose model fails at once, as all do, is not to be missed by who still connects
     cells = _Rank(request).measure()
-    hosts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(hosts, socket.gethostname())
+    hosts = host_names()
     if dist.get_rank() == 0:
         answer = Answer(
             cells=cells,
             workers=dist.get_world_size(),
-            hosts=sorted(set(hosts)),
+            hosts=hosts,
             torch=str(torch.__version__),
         )
         (folder / "answer.json").write_bytes(msgspec.json.encode(answer))

@@ -29,6 +29,7 @@ from hocket.network.file import Point
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
+_LONGEST_NAME = 256  # bytes of a host's name
 # What a row is to take: long beside the waking of a thread that has no processor at once. One that wakes
 # late sees a row's beginning and its end together, and times next to nothing.
 _ROW_S = 0.02
@@ -108,6 +109,15 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
+def host_names() -> list[str]:
+    """The machines that ranks of the default group run on, each once, sorted; all ranks call this."""
+    name = socket.gethostname().encode()[:_LONGEST_NAME]
+    mine = torch.tensor(list(name.ljust(_LONGEST_NAME, b"\0")), dtype=torch.uint8)
+    names = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(names, mine)
+    return sorted({bytes(each.tolist()).rstrip(b"\0").decode(errors="replace") for each in names})
+
+
 class _Exchange:
     """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only."""
 
@@ -135,15 +145,13 @@ class _Exchange:
         self._samples.clear()
         for _ in range(self._task.repeats):
             self._take_all()
-        hosts: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(hosts, socket.gethostname())
         return Measured(
             # A row is as often timed too short, its beginning being seen late, as too long.
             transfer=self._points("transfer", quantile=0.5),
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
-            hosts=sorted(set(hosts)),
+            hosts=host_names(),
             torch=str(torch.__version__),
         )
 

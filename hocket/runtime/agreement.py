@@ -52,11 +52,11 @@ def check_same_plan(plan: Plan, group: Group) -> None:
 
 def _check_same(what: str, mine: Sequence[str], group: Group) -> None:
     digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
-    digests = gathered(digest, group)
+    digests = gathered(digest, group, str)
     if len(set(digests)) == 1:
         return
     # Only who differs sends a list, and everybody reads the same ones.
-    lists = gathered(mine, group)
+    lists = gathered(list(mine), group, list[str])
     other = next(rank for rank, theirs in enumerate(digests) if theirs != digests[0])
     first, second = lists[0], lists[other]
     at = next(

@@ -76,7 +76,7 @@ def distribute(
     control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(4))
     groups = Groups(*others)
     check_same_model(model, control)
-    baseline = from_first(planner.baseline(outline(model, parameters)), control)
+    baseline = from_first(planner.baseline(outline(model, parameters)), control, Plan)
     if plan is not None:
         check_same_plan(plan, control)
         # Operations are known only once the step is; the rest of the rules can be checked now.

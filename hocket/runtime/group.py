@@ -7,15 +7,17 @@ whatever the script makes or destroys, and their collectives never get in line w
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp
+
+from hocket.errors import HocketError
 
 T = TypeVar("T")
 
@@ -74,28 +76,29 @@ class Group:
 
 def named(process_group: dist.ProcessGroup | None) -> str:
     """A name that all ranks of ``process_group``, the default one for None, get, and nobody else ever."""
-    box = [f"hocket/{uuid.uuid4().hex}"]
-    dist.broadcast_object_list(box, group=process_group, group_src=0)
-    return box[0]
+    device = dist.distributed_c10d._get_object_coll_device(process_group)
+    drawn = torch.tensor(list(uuid.uuid4().bytes), dtype=torch.uint8, device=device)
+    dist.broadcast(drawn, group=process_group, group_src=0)
+    return f"hocket/{bytes(drawn.tolist()).hex()}"
 
 
-def gathered(value: T, group: Group) -> list[T]:
-    """``value`` of every rank, in their order."""
+def gathered(value: T, group: Group, kind: type[T]) -> list[T]:
+    """``value`` of every rank, in their order; all are of ``kind``, which msgspec can decode."""
     mine = _packed(value)
     lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
     packed = group.gather(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
-    return [_unpacked(data[:length]) for data, length in zip(packed, lengths, strict=True)]
+    return [_unpacked(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
 
 
-def from_first(value: T, group: Group) -> T:
-    """Rank 0's ``value``."""
+def from_first(value: T, group: Group, kind: type[T]) -> T:
+    """Rank 0's ``value``; all are of ``kind``, which msgspec can decode."""
     packed = _packed(value)
     length = torch.tensor([len(packed)])
     group.broadcast(length).wait()
     if group.rank:
         packed = torch.zeros(int(length), dtype=torch.uint8)
     group.broadcast(packed).wait()
-    return _unpacked(packed) if group.rank else value
+    return _unpacked(packed, kind) if group.rank else value
 
 
 def largest(values: Sequence[float], group: Group) -> list[float]:
@@ -131,8 +134,13 @@ def _spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
 
 
 def _packed(value: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(msgspec.msgpack.encode(value)), dtype=torch.uint8)
 
 
-def _unpacked(data: torch.Tensor) -> Any:  # from ranks of one job, which run one script
-    return pickle.loads(data.numpy().tobytes())
+def _unpacked(data: torch.Tensor, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(data.numpy().tobytes(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise HocketError(
+            f"what another rank sent is not what this one takes ({error}); run one version of hocket on all"
+        ) from None

@@ -40,7 +40,7 @@ def clock_offset_s(control: Group) -> float:
     """What this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
-        sent = from_first(time.perf_counter(), control)
+        sent = from_first(time.perf_counter(), control, float)
         offsets.append(time.perf_counter() - sent)
     return min(offsets) if control.rank else 0.0
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
+import msgspec
+
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.group import Group, from_first, gathered
@@ -49,8 +51,8 @@ def selection(
     for _ in range(_LEARNING_STEPS):
         yield
     _learned(training, control)
-    orders: Sequence[Sequence[str] | None] = [None]
     plans: Sequence[Plan] = [] if given is None else [given]
+    orders: list[list[str] | None] = [None for _ in plans]
     if given is None or (training.compiled is not None and given.compute_order is not None):
         yield from _profile(training, choice)
     if given is None:
@@ -61,8 +63,8 @@ def selection(
         if given is None and choice.network is not None:
             plans = planner.candidates(choice.graph, choice.network)
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
-    plans, orders = from_first((plans, orders), control)
-    tried = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
+    mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
+    tried = from_first(mine, control, list[Scheduled])
     if tried and not (on_trial and given is None):
         alone = given is choice.plan
         enforce(training, choice, tried[0])
@@ -73,6 +75,18 @@ def selection(
         choice.settle((yield from trials.run()))
     else:
         choice.settle("no other was found")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What the first steps showed one rank of the model.
+
+    ``often``: parameters that got several gradients in one pass; ``late_buffers``: backward passes change
+    buffers; ``changed_buffers``: somebody does between steps.
+    """
+
+    often: list[str]
+    late_buffers: bool
+    changed_buffers: bool
 
 
 def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
@@ -96,7 +110,7 @@ def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
         choice.graph = step_from_rows(rows)
 
 
-def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
+def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
     """In which order ``plan`` completes gradients; by reductions, if its operations are another step's."""
     if plan.compute_order is None:
         return None
@@ -110,13 +124,13 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> Sequence[str] | None:
 def _learned(training: Training, control: Group) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
-    often = [names[p] for p in training.often]
-    shown = gathered((often, training.late_buffers, training.changed_buffers), control)
-    late = {name for names_, _, _ in shown for name in names_}
+    mine = Shown([names[p] for p in training.often], training.late_buffers, training.changed_buffers)
+    shown = gathered(mine, control, Shown)
+    late = {name for each in shown for name in each.often}
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)
-    training.late_buffers = any(buffers for _, buffers, _ in shown)
+    training.late_buffers = any(each.late_buffers for each in shown)
     if training.buffers is not None:
-        training.buffers.changing = any(changed for _, _, changed in shown)
+        training.buffers.changing = any(each.changed_buffers for each in shown)
     if late:
         training.rounds.barriers.stand(
             "gradients that come in parts (reentrant checkpoints) leave after the backward pass",
