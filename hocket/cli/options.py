@@ -11,7 +11,7 @@ from hocket.cli.output import note
 from hocket.errors import HocketError
 from hocket.network import (
     Network,
-    Pattern,
+    PatternChoice,
     load_network,
     parse_bandwidth,
     parse_bytes,
@@ -38,8 +38,13 @@ Barrier = Annotated[
 ]
 Fusion = Annotated[str, typer.Option(help="Horovod's buffer: 64MB; 0B fuses nothing.")]
 PatternName = Annotated[
-    Pattern | None,
-    typer.Option("--pattern", help="How every all-reduce runs; else the cheapest for its size."),
+    PatternChoice | None,
+    typer.Option(
+        "--pattern",
+        help="How every all-reduce runs; else as NCCL and gloo do it: ring, or NCCL's tree where that takes"
+        " less. halving-doubling is MPI's, shuffle (straight to each other) Caramel's; cheapest takes the"
+        " best of all four for each size, as only Caramel does.",
+    ),
 ]
 Window = Annotated[
     str | None,
@@ -60,7 +65,7 @@ def network_of(
     latency: str | None,
     parse_alpha: str | None = None,
     parse_beta: str | None = None,
-    pattern: Pattern | None = None,
+    pattern: PatternChoice | None = None,
     window: str | None = None,
     *,
     file: Path | None = None,

@@ -2,7 +2,15 @@
 
 from hocket.network.collectives import choose_pattern, collective_cost, patterns_of, pipelined_s, reduction_s
 from hocket.network.file import NetworkFile, load_network, save_network
-from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern, check_exchange, check_window
+from hocket.network.link import (
+    PATTERNS,
+    MeasuredReduction,
+    Network,
+    Pattern,
+    PatternChoice,
+    check_exchange,
+    check_window,
+)
 from hocket.network.sharing import assign_servers, fair_share_bps, window_cuts
 from hocket.network.topology import Topology
 from hocket.network.units import parse_bandwidth, parse_bytes, parse_duration, parse_seconds_per_byte
@@ -13,6 +21,7 @@ __all__ = [
     "Network",
     "NetworkFile",
     "Pattern",
+    "PatternChoice",
     "Topology",
     "assign_servers",
     "check_exchange",

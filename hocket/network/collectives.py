@@ -17,6 +17,13 @@ Differs from the paper
 * The chunks of a reduction start together; their bytes follow each other on the wire, and one chunk is
   reduced while the next is sent (Caramel section 4.4). One chunk is Table I.
 
+By default
+----------
+Libraries do not choose among the four: gloo reduces in a ring, and NCCL in a ring, or in a tree where
+messages are so small that startups decide. Its trees are two, binary, each with half of the bytes; Table I's
+is the more cautious figure of a single one. Unless a pattern is asked for, the lesser of these two holds.
+Halving-doubling is MPI's, shuffle Caramel's; ``cheapest``, as Caramel chooses, needs a library that has all.
+
 Measured
 --------
 Where the network brings a measured AllReduce, f(d) = a + b d of Caramel section 4.2, and no pattern is asked
@@ -34,6 +41,7 @@ from hocket.errors import HocketError
 from hocket.network.link import PATTERNS, MeasuredReduction, Network, Pattern
 
 Way = Pattern | Literal["measured"]
+_BY_DEFAULT: tuple[Pattern, ...] = ("ring", "tree")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +70,12 @@ def pipelined_s(latency_s: float, handling_s: float, wire_s: float, reduce_s: fl
 
 
 def patterns_of(network: Network) -> tuple[Way, ...]:
-    """The ways to choose from: the network's own pattern, else what was measured, else all patterns."""
+    """The ways to choose from: the network's own pattern, else what was measured, else what NCCL has."""
+    if network.pattern == "cheapest":
+        return PATTERNS
     if network.pattern is not None:
         return (network.pattern,)
-    return PATTERNS if network.reduction is None else ("measured",)
+    return _BY_DEFAULT if network.reduction is None else ("measured",)
 
 
 def collective_cost(pattern: Way, network: Network) -> CollectiveCost:
@@ -113,7 +123,7 @@ def _measured_cost(measured: MeasuredReduction, num_workers: int) -> CollectiveC
 
 
 def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Way:
-    """The network's own way, or the cheapest pattern for that size where it leaves the choice."""
+    """The cheapest for that size of the ways that the network leaves to choose from."""
     patterns = patterns_of(network)
     return min(patterns, key=lambda pattern: collective_cost(pattern, network).seconds(size_bytes, chunks))
 

@@ -79,9 +79,14 @@ BRANCHES_POLICIES = (
     "wfbp",
     "bytescheduler",
 )
-# Startup and parse costs that make batches, chunks and windows matter on the branches.
+# Startup and parse costs that make batches, chunks and windows matter; patterns as Caramel chooses them.
 BRANCHES_NETWORK = Network(
-    bandwidth_bps=1000.0, startup_s=0.25, num_workers=2, parse_s_per_byte=0.002, parse_s=0.125
+    bandwidth_bps=1000.0,
+    startup_s=0.25,
+    num_workers=2,
+    parse_s_per_byte=0.002,
+    parse_s=0.125,
+    pattern="cheapest",
 )
 
 

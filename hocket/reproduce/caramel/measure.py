@@ -110,7 +110,10 @@ def figures_of(model: str, setting: Setting) -> ModelFigures:
         for workers in WORKERS
         for name, (made, network) in systems(graph, workers, setting.seed).items()
     }
-    mpi, network = reducing("ring", "alpha waits", WORKERS[0]), reducing(None, "alpha waits", WORKERS[0])
+    mpi, network = (
+        reducing("ring", "alpha waits", WORKERS[0]),
+        reducing("cheapest", "alpha waits", WORKERS[0]),
+    )
     steps = {
         "Horovod": rows[WORKERS[0], "Horovod"],
         "program order": run(graph, plan(graph, mpi, "horovod"), mpi, steps=setting.steps, seed=setting.seed),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from hocket.graph import Plan, ResultRow, StepGraph
-from hocket.network import Network, Pattern
+from hocket.network import Network, PatternChoice
 from hocket.planner import POLICIES, plan
 from hocket.planner.caramel import caramel
 from hocket.sim import simulate
@@ -31,8 +31,8 @@ FUSION_BYTES = 64 * 2**20
 STAGES = {"depth and pattern": "depth", "batching": "batching", "order": "order", "windows": "windows"}
 
 
-def reducing(pattern: Pattern | None, split: str, workers: int) -> Network:
-    """A network of ``workers`` with that split of alpha; no pattern: the cheapest for each size."""
+def reducing(pattern: PatternChoice, split: str, workers: int) -> Network:
+    """A network of ``workers`` with that split of alpha; Caramel takes the cheapest pattern for each size."""
     startup_s, parse_s = SPLITS[split]
     return Network(
         bandwidth_bps=10e9,
@@ -68,7 +68,7 @@ def stages(graph: StepGraph, network: Network) -> dict[str, Plan]:
 def systems(graph: StepGraph, workers: int, seed: int) -> dict[str, tuple[Plan, Network]]:
     """What Figs. 8 to 10 compare: a plan and its network each; what a framework does without Caramel too."""
     mpi = reducing("ring", "alpha waits", workers)
-    waits, occupies = (reducing(None, split, workers) for split in ("alpha waits", "alpha occupies"))
+    waits, occupies = (reducing("cheapest", split, workers) for split in ("alpha waits", "alpha occupies"))
     found = {
         "Horovod": (plan(graph, mpi, "wfbp"), mpi),
         "Horovod, fused": (plan(graph, mpi, "horovod", fusion_bytes=fusion(graph)), mpi),

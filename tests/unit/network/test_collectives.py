@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 
-from hocket.network import PATTERNS, Network, Pattern, choose_pattern, collective_cost, reduction_s
+from hocket.network import (
+    PATTERNS,
+    Network,
+    Pattern,
+    PatternChoice,
+    choose_pattern,
+    collective_cost,
+    reduction_s,
+)
 
 STARTUP, PARSE, BETA, GAMMA = 0.01, 0.002, 1e-6, 4e-7
 SIZE = 1000.0
 
 
-def network(num_workers: int, pattern: Pattern | None = None) -> Network:
+def network(num_workers: int, pattern: PatternChoice | None = None) -> Network:
     return Network(
         bandwidth_bps=8 / BETA,
         startup_s=STARTUP,
@@ -95,12 +104,12 @@ def test_a_network_keeps_its_own_pattern() -> None:
 
 def test_the_cheapest_pattern_for_a_size() -> None:
     # Without parse costs a shuffle has the fewest startups and no more bytes than a ring.
-    assert choose_pattern(Network(num_workers=8, startup_s=1e-3), 1e6) == "shuffle"
+    assert choose_pattern(Network(num_workers=8, startup_s=1e-3, pattern="cheapest"), 1e6) == "shuffle"
     # With them its 14 messages cost more than 6 of halving and doubling.
-    parsing = Network(num_workers=8, parse_s=1e-3)
+    parsing = Network(num_workers=8, parse_s=1e-3, pattern="cheapest")
     assert choose_pattern(parsing, 1e6) == "halving-doubling"
     # Six workers would have to fold: many bytes go round a ring.
-    six = Network(num_workers=6, parse_s=1e-3)
+    six = Network(num_workers=6, parse_s=1e-3, pattern="cheapest")
     assert choose_pattern(six, 1e3) == "halving-doubling"
     assert choose_pattern(six, 1e9) == "ring"
     # Chunks multiply messages and may change the choice.
@@ -108,9 +117,21 @@ def test_the_cheapest_pattern_for_a_size() -> None:
     assert choose_pattern(six, 1e7, chunks=8) == "halving-doubling"
 
 
+def test_unless_asked_all_reduces_run_as_in_nccl_and_gloo() -> None:
+    """512 workers that sent straight to each other would start twice; those in a ring start 1,022 times."""
+    many = Network(num_workers=512, bandwidth_bps=100e9, startup_s=20e-6)
+    assert choose_pattern(many, 100e6) == "ring"
+    assert choose_pattern(many, 1e3) == "tree"
+    assert reduction_s(many, 100e6) == reduction_s(dataclasses.replace(many, pattern="ring"), 100e6)
+    assert reduction_s(many, 1e3) == reduction_s(dataclasses.replace(many, pattern="tree"), 1e3)
+    assert reduction_s(dataclasses.replace(many, pattern="cheapest"), 100e6) < reduction_s(many, 100e6)
+    # Without startups nothing is less than what a ring sends.
+    assert choose_pattern(Network(num_workers=512), 1.0) == "ring"
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 13])
 def test_no_pattern_beats_the_choice(workers: int) -> None:
     for size in (0.0, 10.0, 1e4, 1e7):
         costs = [reduction_s(network(workers, pattern), size, 2) for pattern in PATTERNS]
-        assert reduction_s(network(workers), size, 2) == min(costs)
+        assert reduction_s(network(workers, "cheapest"), size, 2) == min(costs)
         assert math.isfinite(min(costs))

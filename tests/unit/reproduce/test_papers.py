@@ -133,7 +133,7 @@ def test_caramel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_whole_of_caramels_stages_is_caramel() -> None:
-    graph, network = derived("alexnet_v2"), systems.reducing(None, "alpha waits", 8)
+    graph, network = derived("alexnet_v2"), systems.reducing("cheapest", "alpha waits", 8)
     by_stage = systems.stages(graph, network)
     assert list(by_stage) == list(systems.STAGES)
     assert by_stage["windows"] == systems.systems(graph, 8, 0)["Caramel"][0]
