@@ -89,7 +89,10 @@ def main() -> NoReturn:
         _discard_output()
         status = _refuse(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except MemoryError as error:
-        status = _refuse(f"that needs more memory than there is ({error}); ask for less")
+        more = f" ({error})" if str(error) else ""
+        status = _refuse(
+            f"that needs more memory than there is{more}; ask for less, or give the machine more"
+        )
     sys.exit(status)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule
+from hocket.launch.environment import whole_number
 from hocket.launch.processes import SCRIPT, SERVER, run_job, server_environment, worker_environment
 
 Barrier = Literal["step", "parameter"]
@@ -45,7 +46,7 @@ def train_with_servers(
 
 def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: Rule, **options: Any) -> None:
     """Go on as the server or the worker that RANK asks for."""
-    rank, world = _number("RANK", 0), _number("WORLD_SIZE", 0)
+    rank, world = whole_number("RANK", 0), whole_number("WORLD_SIZE", 0)
     if world != servers + rule.workers:
         raise HocketError(
             f"WORLD_SIZE is {world}, but {servers} servers and {rule.workers} workers make"
@@ -56,7 +57,7 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
         raise HocketError(
             f"there is no {_TOKEN}; give all ranks the same secret in it, e.g. openssl rand -hex 16"
         )
-    host, port = os.environ.get("MASTER_ADDR", _HOST), _number("MASTER_PORT", 29500)
+    host, port = os.environ.get("MASTER_ADDR", _HOST), whole_number("MASTER_PORT", 29500)
     job = Job(address=f"{host}:{port}", token=token, rule=rule, servers=servers, **options)
     store = f"{host}:{port + 1}"
     if rank < servers:
@@ -67,10 +68,3 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(run[0], run, {**os.environ, **environment})
-
-
-def _number(variable: str, default: int) -> int:
-    text = os.environ.get(variable, str(default))
-    if not text.isdecimal():
-        raise HocketError(f"{variable} is '{text}', no whole number; set it as torchrun does")
-    return int(text)

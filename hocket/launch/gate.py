@@ -19,6 +19,7 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.control import Connection, Guest, TransportError, connect
+from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
 """Where the gate is, host:port; the other two: the attempt that this rank is of, and what it has to know."""
@@ -256,7 +257,7 @@ class Gate:
 
 def first_iteration() -> int:
     """The iteration that this attempt begins with, as far as the manager knows."""
-    return int(os.environ.get(BEGIN_VARIABLE, "0"))
+    return whole_number(BEGIN_VARIABLE, 0)
 
 
 def gate_of_environment(iteration: int) -> Gate | None:
@@ -264,11 +265,9 @@ def gate_of_environment(iteration: int) -> Gate | None:
     address = os.environ.get(GATE_VARIABLE)
     if not address:
         return None
-    try:
-        attempt, token = os.environ[ATTEMPT_VARIABLE], os.environ[TOKEN_VARIABLE]
-        rank = int(os.environ["RANK"])
-    except (KeyError, ValueError) as error:
-        raise HocketError(
-            f"{GATE_VARIABLE} is set, and {error} is missing or no number; leave them to 'hocket cluster'"
-        ) from None
+    told = {name: os.environ.get(name, "") for name in (ATTEMPT_VARIABLE, TOKEN_VARIABLE, "RANK")}
+    for name, value in told.items():
+        if not value:
+            raise HocketError(f"{GATE_VARIABLE} is set and {name} is not; leave them to 'hocket cluster'")
+    attempt, token, rank = told[ATTEMPT_VARIABLE], told[TOKEN_VARIABLE], whole_number("RANK", 0)
     return Gate(address, attempt, rank, token, iteration)

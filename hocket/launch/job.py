@@ -111,13 +111,18 @@ def job_of_environment() -> Job | None:
         return None
     try:
         return msgspec.json.decode(text, type=Job)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise HocketError(f"{JOB_VARIABLE} is no job: {error}; start workers with hocket train") from None
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port``."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) < 1 << 16:
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 <= int(port) < 1 << 16:
         raise HocketError(f"'{address}' is not host:port; give e.g. 10.0.0.1:29500")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    try:
+        host.encode("idna")  # as it is looked up
+    except UnicodeError as error:
+        raise HocketError(f"'{address}' names no host ({error}); give e.g. 10.0.0.1:29500") from None
+    return host, int(port)

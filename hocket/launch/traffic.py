@@ -162,15 +162,19 @@ def kept_path(checkpoint: str | Path) -> Path:
 def main() -> None:
     """Replay what the environment says."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-    traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
-    kept = kept_path(os.environ[CHECKPOINT_VARIABLE])
+    try:
+        traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
+        kept = kept_path(os.environ[CHECKPOINT_VARIABLE])
+        rank, token = os.environ["RANK"], os.environ[TOKEN_VARIABLE]
+    except (KeyError, msgspec.MsgspecError, UnicodeError) as error:
+        raise HocketError(f"no job to replay ({error}); start it with 'hocket cluster run'") from None
     # Not what is kept here: ranks on several disks would not agree.
     begin = first_iteration()
     gate = gate_of_environment(begin)
     ring = None
     if traffic.leaders and traffic.place is not None:
-        ring = Ring(traffic.leaders, traffic.place, os.environ[TOKEN_VARIABLE])
-    replay(traffic, gate, ring, begin, kept if os.environ["RANK"] == "0" else None)
+        ring = Ring(traffic.leaders, traffic.place, token)
+    replay(traffic, gate, ring, begin, kept if rank == "0" else None)
     if gate is not None:
         gate.close()
 

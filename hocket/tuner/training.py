@@ -13,6 +13,7 @@ import numpy as np
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.launch import Job, job_of_environment
+from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
@@ -122,7 +123,7 @@ def _serve(
     """Train with the parameter servers of ``job``."""
     from hocket.runtime.ps.distribute import serve
 
-    worker = int(os.environ.get("RANK", "0"))
+    worker = whole_number("RANK", 0)
     if (job, worker) in _joined:
         # Its servers may have ended, and would be waited for in vain.
         raise HocketError(
