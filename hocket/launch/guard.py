@@ -9,6 +9,9 @@ FILES is how many files the command may open at first, whatever the one who star
 PLACE.out is what it prints. The rank writes to that file itself and waits for nobody, not even for this
 process, which now and then looks how long the file is: once it is too long its last part moves to
 PLACE.earlier, and the rank goes on at the beginning.
+
+A disk that is full, whoever filled it, changes nothing of that: the status has its place from the beginning,
+and what is printed is cut all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ MOST_BYTES = 4 << 20
 """How long PLACE.out may become; PLACE.earlier, too, and what is printed while it is copied."""
 
 _LOOK_EVERY_S = 1.0
-_PIECE_BYTES = 1 << 18
+_HURRY_S = 0.05  # where much is printed, until the next look
+_STATUS_BYTES = 20
 
 
 def main() -> int:
@@ -39,6 +43,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     write(f"{place}.pid", os.getpgid(0))
+    kept = os.open(f"{place}.status.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.pwrite(kept, b" " * _STATUS_BYTES, 0)
     with open(f"{place}.out", "ab") as out:  # to append: who prints goes on at the end, wherever that is now
         try:
             started = subprocess.Popen(
@@ -48,45 +54,52 @@ def main() -> int:
             status = started.wait()
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
         except OSError as error:
-            out.write(f"hocket: {command[0]}: {error.strerror}\n".encode())
+            with contextlib.suppress(OSError):
+                os.write(out.fileno(), f"hocket: {command[0]}: {error.strerror}\n".encode())
             status = 127
     cut(place)
-    write(f"{place}.status", status)
+    os.pwrite(kept, b"%*d" % (_STATUS_BYTES, status), 0)
+    os.replace(f"{place}.status.new", f"{place}.status")
     return 0
 
 
 def _look_again(place: str) -> None:
     def look(*_: object) -> None:
-        cut(place)
-        _look_again(place)  # not before: a slow disk would call us amid a cut
+        was_long = cut(place)
+        # Not before: a slow disk would call us amid a cut.
+        signal.setitimer(signal.ITIMER_REAL, _HURRY_S if was_long else _LOOK_EVERY_S)
 
     signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_S)
+    signal.setitimer(signal.ITIMER_REAL, _HURRY_S)
 
 
-def cut(place: str, most_bytes: int = MOST_BYTES) -> None:
+def cut(place: str, most_bytes: int = MOST_BYTES) -> bool:
     """Empty PLACE.out if it is longer than ``most_bytes``; so much of it, the last, is in PLACE.earlier then.
 
-    What is printed in the moment between the last read and the emptying is lost.
+    Returns whether it was longer. What is printed between the read and the emptying is lost. The
+    file is emptied first: on a full disk there is no other room for what is kept.
     """
     with contextlib.suppress(OSError), open(f"{place}.out", "r+b", buffering=0) as out:
         if out.seek(0, os.SEEK_END) <= most_bytes:
-            return
+            return False
         out.seek(-most_bytes, os.SEEK_END)
+        last = out.read(most_bytes)
+        out.truncate(0)
         with open(f"{place}.earlier", "wb", buffering=0) as earlier:
-            left = 2 * most_bytes  # whoever prints as fast as we copy is not followed for ever
-            while left > 0 and (piece := out.read(min(left, _PIECE_BYTES))):
-                earlier.write(piece)
-                left -= len(piece)
-            out.truncate(0)
+            earlier.write(last)
+        return True
+    return False
 
 
 def write(path: str, number: int) -> None:
-    """Leave a number in a file, whole."""
+    """Leave a number in a file, whole; raises OSError."""
     with open(f"{path}.new", "w") as file:
         file.write(str(number))
     os.replace(f"{path}.new", path)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OSError as error:
+        sys.exit(f"hocket: a rank cannot be watched: {error}")

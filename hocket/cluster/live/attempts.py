@@ -10,7 +10,7 @@ from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.jobs import command_of, environments
-from hocket.cluster.live.nodes import AbsentError, Node, NodeError, text_of
+from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
 from hocket.cluster.live.watch import Watch
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
@@ -76,7 +76,9 @@ class Attempts:
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, HocketError, OSError) as error:
             self._book.note(f"cannot be started: {error}", job.id)
-            run.ending, run.lost = run.ending or ("failed", str(error)), isinstance(error, AbsentError)
+            run.ending = run.ending or ("failed", str(error))
+            full = isinstance(error, FullError) or (isinstance(error, OSError) and is_full(error))
+            run.lost = full or isinstance(error, AbsentError)
         run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:

@@ -39,6 +39,9 @@ _COLUMNS = (
     " gpus, parts, why, cancelled, lost"
 )
 _MOST_EVENTS = 100_000
+_PAGE_BYTES = 4096
+_RESERVE_PAGES = 1024
+"""What the file has for changes to come, so that they need no disk: as much as its log takes, too."""
 
 
 @dataclass(kw_only=True)
@@ -110,6 +113,8 @@ class Database:
             os.close(self._lock)
             raise HocketError(f"{path}: is no database of a cluster, or damaged: {error}") from None
         self._notes: list[tuple[float, str | None, str]] = []
+        self._scarce = False
+        self.keep_reserve()
 
     def close(self) -> None:
         """Let another manager have it."""
@@ -124,11 +129,28 @@ class Database:
         with self._connection:
             self._connection.execute("begin")
             yield
-            notes = list(self._notes)
+            # What happened is worth less than what is: on a full disk there is room for that alone.
+            notes = [] if self._scarce else list(self._notes)
             self._connection.executemany("insert into events values (?, ?, ?)", notes)
             newest = "select max(rowid) from events"
             self._connection.execute(f"delete from events where rowid <= ({newest}) - ?", (_MOST_EVENTS,))
         del self._notes[: len(notes)]
+
+    def keep_reserve(self) -> None:
+        """Have room in the file for changes to come, whatever else fills the disk meanwhile."""
+        (free,) = self._connection.execute("pragma freelist_count").fetchone()
+        if free < _RESERVE_PAGES // 2:
+            with suppress(sqlite3.OperationalError):  # there is no more to be had now
+                self._connection.execute("begin")
+                self._connection.execute("create table reserve (room blob)")
+                room = _PAGE_BYTES * (_RESERVE_PAGES - free)
+                self._connection.execute("insert into reserve values (zeroblob(?))", (room,))
+                self._connection.execute("drop table reserve")
+                self._connection.execute("commit")
+                free = _RESERVE_PAGES
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+        self._scarce = free < _RESERVE_PAGES // 4
 
     def settle(self, settings: Mapping[str, str], epoch_s: float) -> float:
         """Keep the settings of a new cluster; when the cluster began, on the machine's clock.

@@ -227,6 +227,7 @@ class Manager:
             self._gatekeeper.hold()
             self._book.keep_iterations()
             self._strangers.tell()
+            self._database.keep_reserve()
             self._database.write_notes()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import ipaddress
 import os
@@ -48,6 +49,15 @@ class NodeError(Exception):
 
 class AbsentError(NodeError):
     """A node that does not answer; it may come back."""
+
+
+class FullError(NodeError):
+    """A node whose disk is full; there may be room later."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk, or what a user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Node(Protocol):
@@ -138,7 +148,9 @@ class LocalNode:
             environment = {"GLOO_SOCKET_IFNAME": "lo", **environment}
         try:
             self._ranks.start(key, command, environment, folder)
-        except (OSError, ValueError, HocketError) as error:  # a null byte in a command is a ValueError
+        except OSError as error:
+            raise (FullError if is_full(error) else NodeError)(f"{self.name}: {error}") from None
+        except (ValueError, HocketError) as error:  # a null byte in a command is a ValueError
             raise NodeError(f"{self.name}: {error}") from None
 
     async def conditions(self) -> dict[str, int | None]:
