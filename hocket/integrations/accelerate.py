@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
 import torch
 from accelerate import Accelerator, DistributedType
 from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.utils import DDPCommunicationHookType
 
 import hocket
 from hocket.graph import Plan
@@ -37,12 +38,13 @@ def use_hocket(
     network: Network | None = None,
     compile: bool = False,  # noqa: A002
     init_sync: bool = True,
-    broadcast_buffers: bool = True,
+    broadcast_buffers: bool | None = None,
     timeout_s: float | None = None,
 ) -> Accelerator:
     """Have ``accelerator.prepare`` distribute models with us; returns the same accelerator.
 
-    The options are those of :func:`hocket.distribute`. A prepared model is the module itself,
+    The options are those of :func:`hocket.distribute`; what ``DistributedDataParallelKwargs`` say besides
+    holds as there. A prepared model is the module itself,
     ``model.hocket`` its handle. Of a single process Accelerate wraps no model, and nor do we.
 
     Raises
@@ -56,11 +58,7 @@ def use_hocket(
             f"Accelerate is set up for {accelerator.distributed_type.value}; hocket stands in for"
             " DistributedDataParallel on processors: Accelerator(cpu=True) under torchrun"
         )
-    hook = getattr(accelerator.ddp_handler, "comm_hook", None)
-    if hook is not None and hook.value != "no":
-        raise HocketError(
-            f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out"
-        )
+    _keywords_of(accelerator)
     if accelerator.distributed_type is DistributedType.NO:
         return accelerator
     options = {
@@ -90,7 +88,9 @@ def use_hocket(
             result = prepare(*args, device_placement=device_placement)
         finally:
             preparing = False
-        _distribute(result if isinstance(result, tuple) else (result,), options)
+        # The Trainer of transformers sets its own when it wraps the model.
+        told = {name: value for name, value in options.items() if value is not None}
+        _distribute(result if isinstance(result, tuple) else (result,), _keywords_of(accelerator) | told)
         return result
 
     @contextlib.contextmanager
@@ -103,6 +103,20 @@ def use_hocket(
     accelerator.prepare_model = model_prepared
     accelerator.no_sync = accumulating
     return accelerator
+
+
+def _keywords_of(accelerator: Accelerator) -> dict[str, Any]:
+    """What ``accelerator`` would give DistributedDataParallel besides the model."""
+    handler = accelerator.ddp_handler
+    if handler is None:
+        return {}
+    for hook in (handler.comm_hook, handler.comm_wrapper):
+        if hook != DDPCommunicationHookType.NO:
+            raise HocketError(
+                f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out"
+            )
+    changed: dict[str, Any] = handler.to_kwargs()
+    return changed
 
 
 def _distribute(prepared: Sequence[Any], options: dict[str, Any]) -> None:
@@ -124,6 +138,9 @@ def _distribute(prepared: Sequence[Any], options: dict[str, Any]) -> None:
             raise HocketError("an optimizer updates two models; give each model an optimizer of its own")
         taken.update(updating)
         hocket.distribute(model, updating, **options)
+        # Accelerate may unwrap a model by that for as long as it has one.
+        if vars(model).get("module") is model:
+            del vars(model)["module"]
 
 
 def _trainable(model: torch.nn.Module) -> bool:

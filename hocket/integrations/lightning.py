@@ -57,8 +57,8 @@ class Distributed(torch.nn.Module):
 class HocketStrategy(DDPStrategy):
     """For ``lightning.pytorch.Trainer``; ``hocket`` is the handle of the last model that was fitted.
 
-    Takes what :func:`hocket.distribute` takes. The model is attached when a fit begins and left as it was
-    when that ends; plans are found anew in each.
+    Takes what :func:`hocket.distribute` takes, DistributedDataParallel's keywords included. The model is
+    attached when a fit begins and left as it was when that ends; plans are found anew in each.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class HocketStrategy(DDPStrategy):
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
         init_sync: bool = True,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         timeout_s: float = 1800.0,
+        **ddp_keywords: Any,
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s))
         self._options: dict[str, Any] = {
@@ -79,6 +80,7 @@ class HocketStrategy(DDPStrategy):
             "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,
+            **ddp_keywords,
         }
         self._failed = False
         self.hocket: Handle | None = None
@@ -141,8 +143,9 @@ class HocketFabricStrategy(FabricDDPStrategy):
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
         init_sync: bool = True,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         timeout_s: float = 1800.0,
+        **ddp_keywords: Any,
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s))
         self._backward_sync_control = _BackwardSync()  # type: ignore[assignment]
@@ -153,6 +156,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
             "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,
+            **ddp_keywords,
         }
 
     def setup_module_and_optimizers(

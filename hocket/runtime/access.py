@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from hocket.runtime.ddp_attributes import given
 from hocket.runtime.reads import Hook, no_hook
 
 _HOOKS = (
@@ -81,7 +82,8 @@ def _replace(module: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _hide(module: torch.nn.Module) -> dict[str, Any]:
-    return {name: vars(module).pop(name) for name in _REPLACED if name in vars(module)}
+    names = (*_REPLACED, *given(module))
+    return {name: vars(module).pop(name) for name in names if name in vars(module)}
 
 
 def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[int, Any]], torch.nn.Module]:

@@ -23,6 +23,7 @@ from hocket.runtime.allreduce import Channel, Groups
 from hocket.runtime.buckets import lay_out
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.costs import measure_reductions
+from hocket.runtime.ddp_attributes import give_ddp_attributes
 from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.group import Group, from_first, named, spread
 from hocket.runtime.handle import Handle
@@ -116,7 +117,8 @@ def distribute(
     title, used = f"{type(model).__name__}, measured", (control, *others)
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
-    vars(model)["hocket"] = Handle(training, choice, undo)
+    handle = vars(model)["hocket"] = Handle(training, choice, undo)
+    give_ddp_attributes(model, handle, process_group or dist.group.WORLD, broadcast_buffers)
 
 
 def _end(

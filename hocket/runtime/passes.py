@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
 from hocket.runtime.apart import apart
+from hocket.runtime.ddp_attributes import SyncSetting
 from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
 
@@ -38,7 +39,8 @@ class Passes(ABC):
         self.model, self.recorder = model, recorder
         self._names = {p: name for name, p in model.named_parameters()}
         self._traced = compiled_by_user(model)
-        self._synchronising = self._wanted = True
+        self._synchronising = True
+        self._sync = SyncSetting(model)
         self._in_step = self._callback_queued = False
         self._depth = 0
         self._transformed = False
@@ -91,11 +93,16 @@ class Passes(ABC):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of the forward passes within accumulate here and travel with the next ones."""
-        before, self._wanted = self._wanted, False
+        before, self._sync.wanted = self._sync.wanted, False
         try:
             yield
         finally:
-            self._wanted = before
+            self._sync.wanted = before
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether the gradients of a forward pass that begins now are to travel."""
+        return self._sync.wanted
 
     # What a training says.
 

@@ -9,7 +9,7 @@ import msgspec
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.planner import Barrier, policies_of
+from hocket.planner import Barrier
 from hocket.planner import plan as plan_by_policy
 from hocket.tuner.choose import make_plan
 from hocket.tuner.wanted import Wanted, resolved
@@ -58,8 +58,7 @@ def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     FormatError, HocketError
         When it is neither, or a plan that is not for parameter servers.
     """
-    names = ["auto", *policies_of("ps"), "search"]
-    given, policy = resolved(wanted, names)
+    given, policy = resolved(wanted, "ps")
     if given is not None and given.architecture != "ps":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; with servers training takes one for 'ps'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,11 +17,11 @@ from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
-from hocket.planner import policies_of
 from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.choose import make_plan
+from hocket.tuner.ddp_keywords import forward_sync_buffers_of
 from hocket.tuner.serving import ServingPlanner, resolved_server_plan
 from hocket.tuner.wanted import Wanted, resolved
 
@@ -52,9 +52,10 @@ def distribute(
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
-    init_sync: bool = True,
-    broadcast_buffers: bool = True,
+    init_sync: bool | None = True,
+    broadcast_buffers: bool | None = True,
     timeout_s: float | None = None,
+    **ddp_keywords: Any,
 ) -> tuple[M, Opt]:
     """Train ``model`` on all ranks of a process group, with the usual loop; returns the same objects.
 
@@ -65,7 +66,8 @@ def distribute(
     a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its backward pass
     in the plan's order. ``init_sync``, ``broadcast_buffers``: as DistributedDataParallel's; without the
     first, ranks must have the same parameters already. No wait takes longer than ``timeout_s``, 1800 by
-    default; with parameter servers than the job's timeout either.
+    default; with parameter servers than the job's timeout either. DistributedDataParallel's other keywords
+    are taken where they change nothing here, and refused with what to use where they would.
 
     ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
 
@@ -80,6 +82,8 @@ def distribute(
     from hocket import runtime
 
     show_log()
+    init_sync = init_sync is None or init_sync
+    broadcast_buffers = forward_sync_buffers_of(ddp_keywords, broadcast_buffers)
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
@@ -154,8 +158,7 @@ def resolved_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     FormatError, HocketError
         When it is neither, or a plan that is not for AllReduce.
     """
-    names = ["auto", *policies_of("allreduce"), "search"]
-    given, policy = resolved(wanted, names)
+    given, policy = resolved(wanted, "allreduce")
     if given is not None and given.architecture != "allreduce":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; training takes one for 'allreduce'"

@@ -319,7 +319,7 @@ def transformers_trainer(rank: int) -> list[str]:
 
 def accelerate_refusals(rank: int) -> list[str]:
     from accelerate import Accelerator, DistributedDataParallelKwargs
-    from accelerate.utils import DDPCommunicationHookType
+    from accelerate.utils import DDPCommunicationHookType, extract_model_from_parallel
 
     from hocket.integrations.accelerate import use_hocket
 
@@ -333,6 +333,16 @@ def accelerate_refusals(rank: int) -> list[str]:
     both = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.1)
     frozen = accelerator.prepare(Plain().requires_grad_(False))
     assert "hocket" not in vars(frozen)
+    kept = DistributedDataParallelKwargs(
+        broadcast_buffers=False, find_unused_parameters=True, bucket_cap_mb=1
+    )
+    plain = Plain()
+    telling = use_hocket(Accelerator(cpu=True, kwargs_handlers=[kept]))
+    model, _ = telling.prepare(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    assert model is plain
+    assert model.hocket._training.buffers is None
+    assert extract_model_from_parallel(model, recursive=True) is model
+    model.hocket.detach()
     return [
         refusal(lambda: use_hocket(hooked)),
         refusal(lambda: accelerator.prepare(Plain())),

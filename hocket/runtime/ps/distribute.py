@@ -16,6 +16,7 @@ from hocket.launch import Job
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
+from hocket.runtime.ddp_attributes import give_ddp_attributes
 from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.measured import rank_record, timeline_of
 from hocket.runtime.ps.attach import attach
@@ -110,7 +111,8 @@ def serve(
     undo: list[Callable[[], object]] = [
         *(attach(only, training, parameters), guard(model, training), training.detach, ended)
     ]
-    vars(model)["hocket"] = ServedHandle(training, course, undo)
+    handle = vars(model)["hocket"] = ServedHandle(training, course, undo)
+    give_ddp_attributes(model, handle, None, broadcast_buffers)
 
 
 @torch.no_grad()

@@ -40,3 +40,26 @@ def test_what_is_no_plan_gets_one_line(resolve: Callable[[Any], Any], path: Path
         resolve("nope")
     with pytest.raises(HocketError, match=r"none: cannot be read"):
         resolve(path.parent / "none")
+
+
+@pytest.mark.parametrize(
+    ("resolve", "name", "line"),
+    [
+        (
+            resolved_plan,
+            "tac",
+            r"^'tac' is a policy for training with parameter servers .*AllReduce .*caramel",
+        ),
+        (resolved_plan, "TIC", r"^'TIC' is a policy for training with parameter servers"),
+        (resolved_server_plan, "ddp", r"^'ddp' is a policy for training by AllReduce .*servers .*tac"),
+        (resolved_plan, "Caramel", r"^policy 'Caramel' is written 'caramel'$"),
+        (resolved_plan, "exact", r"^'exact' proves plans .* hocket plan --policy exact"),
+        (resolved_server_plan, "fsdp", r"^'fsdp' shards a model .* the whole model .*tac"),
+        (resolved_plan, "caramle", r"is unknown; did you mean 'caramel'"),
+    ],
+)
+def test_a_name_that_does_not_apply_is_told_apart(
+    resolve: Callable[[Any], Any], name: str, line: str
+) -> None:
+    with pytest.raises(HocketError, match=line):
+        resolve(name)

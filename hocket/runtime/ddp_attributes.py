@@ -1,0 +1,163 @@
+"""Attributes of DistributedDataParallel that scripts use, given to a model that is distributed.
+
+``model.module``, ``model.no_sync()``, ``model.require_backward_grad_sync = False`` and the like work as on
+the wrapper, or are refused in one line that says what stands in their place. What a model has by the same
+name stays its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NoReturn, Protocol
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import BuiltinCommHookType
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+from hocket.errors import HocketError
+
+_SYNC = "require_backward_grad_sync"
+# Scripts set these to values of their own; they stay ours.
+_SETTINGS = (_SYNC, "_join_config")
+_RECORD = "_hocket_gave"
+_ABSENT = object()
+
+
+class Handle(Protocol):
+    """What is asked of ``model.hocket``."""
+
+    def no_sync(self) -> Any:
+        """Within, gradients accumulate here."""
+
+
+class SyncSetting:
+    """Whether gradients of the next pass travel: ``model.require_backward_grad_sync``, True where unset."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        holder = _holder(model)
+        self._values: MutableMapping[str, Any] = {} if _has(holder, _SYNC) else vars(holder)
+
+    @property
+    def wanted(self) -> bool:
+        """As it is now."""
+        return bool(self._values.get(_SYNC, True))
+
+    @wanted.setter
+    def wanted(self, value: bool) -> None:
+        self._values[_SYNC] = value
+
+
+def give_ddp_attributes(
+    model: torch.nn.Module, handle: Handle, process_group: dist.ProcessGroup | None, sends_buffers: bool
+) -> None:
+    """Give ``model`` the attributes that it would have as DistributedDataParallel, but not its own names.
+
+    ``process_group``: the one that it trains on, None where it trains with parameter servers;
+    ``sends_buffers``: whether they are kept equal. :func:`given` lists what was given.
+    """
+    _give(
+        model,
+        {
+            "module": model,
+            _SYNC: True,
+            "no_sync": handle.no_sync,
+            "process_group": process_group,
+            "device_ids": None,
+            "find_unused_parameters": True,
+            "static_graph": False,
+            "will_sync_module_buffers": lambda: sends_buffers and bool([*model.buffers()]),
+            "register_comm_hook": _register_comm_hook,
+            "_register_builtin_comm_hook": _register_builtin_comm_hook,
+            "_register_fused_optim": _register_fused_optim,
+            "_set_static_graph": lambda: None,  # what is used is seen in every step
+            "_get_ddp_logging_data": _get_ddp_logging_data,
+            "reducer": _Nothing("reducer", "model.hocket is what can be asked of its training"),
+            "logger": _Nothing("logger", "model.hocket.explain() and model.hocket.timeline tell of it"),
+        },
+    )
+
+
+def given(module: torch.nn.Module) -> list[str]:
+    """The attributes in ``vars(module)`` that are there by :func:`give_ddp_attributes`: no part of a copy."""
+    record: Mapping[str, Any] | None = vars(module).get(_RECORD)
+    if record is None:
+        return []
+    held = vars(module)
+    return [_RECORD, *(n for n, v in record.items() if n in _SETTINGS or held.get(n, _ABSENT) is v)]
+
+
+def _give(model: torch.nn.Module, values: Mapping[str, Any]) -> None:
+    holder = _holder(model)
+    mine = {name: value for name, value in values.items() if not _has(holder, name)}
+    # Not by setattr: a module would become a part of itself.
+    vars(holder).update(mine)
+    vars(holder)[_RECORD] = mine
+
+
+def _holder(model: torch.nn.Module) -> torch.nn.Module:
+    """The module that has the attributes of ``model``: of a compiled one, the one within."""
+    within = model._modules.get("_orig_mod")
+    return model if within is None else _holder(within)
+
+
+def _has(model: torch.nn.Module, name: str) -> bool:
+    """Whether ``model`` has ``name`` itself; a property is not evaluated for that."""
+    registered = (model._parameters, model._buffers, model._modules)
+    if any(name in each for each in registered):
+        return True
+    if inspect.getattr_static(model, name, _ABSENT) is not _ABSENT:
+        return True
+    if type(model).__getattr__ is torch.nn.Module.__getattr__:
+        return False
+    try:
+        getattr(model, name)  # it may hand on to a module within
+    except Exception:
+        return False
+    return True
+
+
+def _register_comm_hook(state: object, hook: Callable[..., Any]) -> None:
+    del state
+    if hook is not allreduce_hook:  # that one does what is done anyway
+        _refuse_hook(getattr(hook, "__qualname__", repr(hook)))
+
+
+def _register_builtin_comm_hook(comm_hook_type: Any) -> None:
+    if comm_hook_type is not BuiltinCommHookType.ALLREDUCE:
+        _refuse_hook(str(comm_hook_type))
+
+
+def _refuse_hook(name: str) -> NoReturn:
+    raise HocketError(
+        f"communication hook '{name}' changes what DistributedDataParallel sends, and here the plan says what"
+        " is sent; leave it out, or train with DistributedDataParallel"
+    )
+
+
+def _register_fused_optim(optim: type, *_: Any, **__: Any) -> NoReturn:
+    raise HocketError(
+        f"{optim.__name__} is to step within the backward pass; give the optimizer to hocket.distribute, and"
+        " its steps run as gradients arrive"
+    )
+
+
+def _get_ddp_logging_data() -> NoReturn:
+    raise HocketError(
+        "there are no counters of DistributedDataParallel; model.hocket.explain() has Hocket's own"
+    )
+
+
+class _Nothing:
+    """A part of DistributedDataParallel that does not exist here; who asks it for something gets one line."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._line = (
+            f"DistributedDataParallel's '{name}' does not exist in a model that Hocket trains; {instead}"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # copies, pickles and the like look whether there is such a method
+        raise HocketError(f"{self._line} (it was asked for '{name}')")

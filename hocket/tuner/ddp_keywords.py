@@ -1,0 +1,64 @@
+"""Keywords of DistributedDataParallel in a call of ``hocket.distribute``.
+
+A script that exchanges one for the other keeps them: what changes nothing here is taken, and the rest is
+refused in one line that says what to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hocket.errors import HocketError, UnknownNameError
+
+OWN = ("plan", "network", "process_group", "compile", "init_sync", "broadcast_buffers", "timeout_s")
+"""What ``hocket.distribute`` takes itself, three of them as DistributedDataParallel does."""
+
+_TAKEN = (
+    # Gradients that nobody produces are found in every step, and so is what is used in which.
+    "find_unused_parameters", "static_graph", "skip_all_reduce_unused_params", "check_reduction",
+    # How gradients are put together for the network is the plan's.
+    "bucket_cap_mb", "bucket_cap_mb_list", "gradient_as_bucket_view", "batched_grad_copy",
+    # Of batches that are scattered over devices.
+    "dim",
+)  # fmt: skip
+
+_WAIT = "leave it out: plans let gradients leave when they are needed, or give a plan of your own (plan=)"
+_PLACE = "leave it out: distribute trains where the model is, on processors"
+_REFUSED = {
+    "device_ids": _PLACE,
+    "output_device": _PLACE,
+    "delay_all_reduce_named_params": _WAIT,
+    "param_to_hook_all_reduce": _WAIT,
+    "mixed_precision": "use torch.autocast, or convert the model before",
+    "device_mesh": "give process_group=device_mesh.get_group()",
+}
+
+NAMES = (*_TAKEN, *_REFUSED, "forward_sync_buffers")
+
+
+def forward_sync_buffers_of(given: Mapping[str, Any], broadcast_buffers: bool | None) -> bool:
+    """Whether buffers are kept equal in training, as DistributedDataParallel reads its keywords.
+
+    ``given``: keywords beside Hocket's own.
+
+    Raises
+    ------
+    HocketError
+        For one that means something and cannot be had.
+    UnknownNameError
+        For one that is neither library's.
+    """
+    for name, value in given.items():
+        if name in _REFUSED and value is not None and value != []:
+            raise HocketError(f"{name}={_shown(value)} is DistributedDataParallel's; {_REFUSED[name]}")
+        if name not in NAMES:
+            raise UnknownNameError("keyword of hocket.distribute", name, (*OWN, *NAMES))
+    newer = given.get("forward_sync_buffers")
+    wanted = broadcast_buffers if newer is None else newer
+    return wanted is None or bool(wanted)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"<{type(value).__name__}>"

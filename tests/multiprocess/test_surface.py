@@ -1,0 +1,14 @@
+"""Scripts written for DistributedDataParallel: its names on a distributed model do as on the wrapper."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.multiprocess.launch import run
+
+CASES = "tests.multiprocess.surface_cases"
+
+
+@pytest.mark.parametrize("name", ["accumulation_by_the_flag", "the_module_evaluates_and_saves"])
+def test_names_of_ddp_do_as_they_did(name: str) -> None:
+    assert run(f"{CASES}:{name}") == [[], []]
