@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hocket.launch.job import JOB_VARIABLE, Job, split_address
 from hocket.launch.joined import Joined
+from hocket.launch.signs import Signs
 
 _POLL_S = 0.05
 _GRACE_S = 10.0  # to end with an error of one's own
@@ -32,19 +33,26 @@ SCRIPT = (str(Path(__file__).with_name("script.py")),)
 
 @dataclass
 class _Process:
-    """``name`` in messages; ``worker``: its number, None for a server; ``awaited``: it failed too early."""
+    """One process of a job.
+
+    ``name`` in messages; ``worker``: its number, None for a server; ``awaited``: it failed too early;
+    ``silent_s``: for how long it had given no sign of life when it was ended for that.
+    """
 
     name: str
     popen: subprocess.Popen[bytes]
     worker: int | None = None
     attempt: int = 0
     awaited: bool = False
+    silent_s: float = 0.0
 
     @property
     def ended(self) -> str:
         """How it ended, in words."""
         status = self.popen.returncode
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        if self.silent_s:
+            how = f"no sign of life for {self.silent_s:.0f} s"
         return f"{how} before it had joined, and the others wait for it" if self.awaited else how
 
 
@@ -81,9 +89,10 @@ def run_job(
 ) -> int:
     """Run the servers of ``job``, the first one at ``listener``, and ``command`` as each worker; the status.
 
-    ``told``: variables for the workers. Asynchronous workers that fail are started again, ``restarts`` times
-    each, and afterwards the others go on without them; in a synchronous job that has too few left, everybody
-    ends, and so they do where one had not joined yet that others wait for.
+    ``told``: variables for the workers. A worker that gives no sign of life for the job's timeout is ended,
+    and has failed. Asynchronous workers that fail are started again, ``restarts`` times each, and afterwards
+    the others go on without them; in a synchronous job that has too few left, everybody ends, and so they do
+    where one had not joined yet that others wait for.
     """
     with socket.create_server((split_address(job.address)[0], 0)) as store_listener:
         store = "{}:{}".format(*store_listener.getsockname()[:2])
@@ -108,6 +117,7 @@ class _Run:
         self._workers: list[_Process] = []
         self._given_up = 0
         self._joined = Joined.made(job)
+        self._signs = Signs(job.rule.workers, job.timeout_s)
 
     def start(self, listener: socket.socket, store_listener: socket.socket) -> None:
         inherited = [listener.fileno(), store_listener.fileno()]
@@ -125,6 +135,7 @@ class _Run:
         # What has ended is known by polling alone, so that no failure is passed over.
         while any(worker.popen.returncode is None for worker in self._workers):
             time.sleep(_POLL_S)
+            self._end_silent()
             ended = [p for p in [*self._workers, *self._servers] if p.popen.poll() not in (None, 0)]
             # Those that a failure drags along end with 1: who ended otherwise was the first.
             for process in sorted(ended, key=lambda process: process.popen.returncode == 1):
@@ -135,6 +146,15 @@ class _Run:
                     # Those that it drags along end with 1, as scripts do on an error.
                     return max(1, *(worker.popen.returncode or 0 for worker in self._workers))
         return 0
+
+    def _end_silent(self) -> None:
+        """End workers, with all that they have started, that have given no sign for too long."""
+        for process in self._workers:
+            worker, running = process.worker, process.popen.returncode is None
+            if worker is not None and running and not process.silent_s:
+                process.silent_s = self._signs.silence_s(worker)
+                if process.silent_s:
+                    _signal_group(process, signal.SIGKILL)  # one that is stopped hears of nothing else
 
     def _first(self, process: _Process) -> _Process:
         """``process``, which has failed, or who dragged it along: one that is killed may be gone for others,
@@ -158,10 +178,12 @@ class _Run:
                 _signal_group(process, number)
             self._wait(seconds, servers=True)
         self._joined.close()
+        self._signs.close()
 
     def _started(self, worker: int, attempt: int) -> _Process:
         environment = {**self._told, **worker_environment(self._job, self._store, worker, attempt)}
-        popen = _started([sys.executable, *SCRIPT, *self._command], environment, [])
+        signs, fd = self._signs.begin(worker)
+        popen = _started([sys.executable, *SCRIPT, *self._command], environment | signs, [fd])
         return _Process(f"worker {worker}", popen, worker, attempt)
 
     def _goes_on(self, process: _Process) -> bool:

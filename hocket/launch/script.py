@@ -5,6 +5,7 @@
 An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to
 be found when a worker says farewell to its servers, or a rank to the others. Here every exit goes through
 ``sys.exit``, however the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
+A launcher that wants signs of life gets them from the beginning.
 
 It is run as a file, not as a module, so that SCRIPT's folder takes the place of this one in ``sys.path``.
 """
@@ -24,6 +25,10 @@ def main() -> NoReturn:
     """Run the script in the first argument; what follows it is its own."""
     del sys.argv[0]
     path = os.path.abspath(sys.argv[0])
+    if "HOCKET_SIGNS" in os.environ:
+        from hocket.launch.signs import give_signs
+
+        give_signs()
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     with io.open_code(path) as file:

@@ -85,7 +85,10 @@ def fails() -> None:
                 sys.exit(1)
             if sys.argv[1] == "leaves":
                 raise SystemExit(3)
-            os.kill(os.getpid(), signal.SIGKILL)
+            if sys.argv[1] == "hangs":  # within the pass, as in a driver, while other threads go on
+                model.register_forward_pre_hook(lambda *_: time.sleep(1000))
+                continue
+            os.kill(os.getpid(), signal.SIGSTOP if sys.argv[1] == "stops" else signal.SIGKILL)
         if WORKER == 1 and attempt == 1 and step == 20:
             Path("again").write_text("")
             break
@@ -104,7 +107,7 @@ def unable() -> None:
 def main() -> None:
     torch.set_num_threads(1)
     try:
-        failing = {"fails": fails, "exits": fails, "leaves": fails, "unable": unable}
+        failing = {**dict.fromkeys(("fails", "exits", "leaves", "stops", "hangs"), fails), "unable": unable}
         result = {"parity": parity, "paced": paced, **failing}[sys.argv[1]]()
     except HocketError as error:
         Path(f"error{WORKER}").write_text(str(error))

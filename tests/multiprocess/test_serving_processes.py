@@ -168,6 +168,23 @@ def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("case", "transport"), [("stops", "gloo"), ("hangs", "grpc")])
+def test_an_asynchronous_worker_that_stalls_is_ended_and_comes_again(case: str, transport: str) -> None:
+    options = ("--workers", "2", "--mode", "async", "--restarts", "1", "--timeout", "12s")
+    status, err = ended(case, *PS, *options, "--transport", transport)
+    assert status == 0, err
+    assert re.search(r"worker 1 ended with no sign of life for 1\d s; it is started again", err), err
+    assert int(Path("steps1").read_text()) == 20
+
+
+@pytest.mark.slow
+def test_a_synchronous_job_ends_with_the_worker_that_stalls() -> None:
+    status, err = ended("stops", *PS, "--workers", "2", "--timeout", "12s")
+    assert status == 1, err
+    assert "everything was ended" in err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("worker", "options"), [(0, ("--servers", "2")), (1, ("--staleness", "1"))])
 def test_a_worker_that_fails_before_it_joins_is_not_waited_for(
     worker: int, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

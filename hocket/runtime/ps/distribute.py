@@ -12,7 +12,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
-from hocket.launch import Job
+from hocket.launch import Job, signs
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
@@ -104,6 +104,8 @@ def serve(
     client.lay(first, drawn=planner.drawn)
     training.between_steps = course
     training.begin()
+    if signs.signer is not None:
+        signs.signer.progress = training.progress
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if worker == 0 else None

@@ -69,6 +69,7 @@ class ServedTraining(Passes):
         self._learning = True
         self._reasons: dict[str, None] = {}
         self._complete = False
+        self._passes = 0
         self._pushed: set[Parameter] = set()
         self._marks: dict[Parameter, Fingerprint | None] = {}
         # In the first steps, the gradients as the backward pass has left them.
@@ -109,11 +110,16 @@ class ServedTraining(Passes):
 
     # The forward pass.
 
+    def progress(self) -> object:
+        """Where the pass that runs is, None between passes; another thread asks."""
+        return (self._passes, self.steps, len(self._fired)) if self._depth or self._fired else None
+
     @property
     def _trains(self) -> bool:
         return self._mode != "inference" and super()._trains
 
     def _forward_begins(self) -> None:
+        self._passes += 1
         if self._mode == "inference":
             self._begin_inference()
         elif not torch.is_grad_enabled():
