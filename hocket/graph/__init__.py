@@ -6,7 +6,14 @@ from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
 from hocket.graph.result import ResultRow
 from hocket.graph.step import Phase, StepGraph
 from hocket.graph.timeline import Lane, Span, Timeline
-from hocket.graph.validate import OperationRow, ParameterRow, StepRows, check_plan, step_from_rows
+from hocket.graph.validate import (
+    OperationRow,
+    ParameterRow,
+    StepRows,
+    check_exchanges,
+    check_plan,
+    step_from_rows,
+)
 
 __all__ = [
     "Csr",
@@ -24,6 +31,7 @@ __all__ = [
     "StepGraph",
     "StepRows",
     "Timeline",
+    "check_exchanges",
     "check_plan",
     "load_plan",
     "load_step",

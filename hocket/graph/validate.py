@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 import msgspec
 import numpy as np
 
-from hocket.errors import FormatError
+from hocket.errors import FormatError, HocketError
 from hocket.graph.csr import Csr, find_cycle, topological_order
 from hocket.graph.plan import Plan, Pull, Push, Reduction
 from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
@@ -152,6 +152,26 @@ def _durations(operations: Sequence[OperationRow], refuse: Refuse) -> Seconds:
         rule = f"{durations[i, k]} is not a number of seconds between 0 and 1e9 (operation '{name}')"
         refuse(f"operations[{i}].duration_s", rule)
     return durations
+
+
+def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) -> None:
+    """Refuse a step that sends nothing: whatever is planned or predicted for it would look perfect.
+
+    Raises
+    ------
+    HocketError
+        When the step has no parameters, or, for all-reduce, completes no gradient; for any number of workers.
+    """
+    if not graph.num_parameters:
+        raise HocketError(
+            f"the step of '{graph.model}' has no parameters, so nothing is sent and nothing can be planned or "
+            "predicted; profile the training step, or import a trace with its gradients (record_shapes=True)"
+        )
+    if architecture == "allreduce" and not graph.produced.any():
+        raise HocketError(
+            f"the step of '{graph.model}' completes no gradient, so all-reduce has nothing to send; profile "
+            "the training step, or choose parameter servers, from which inference pulls"
+        )
 
 
 def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hocket.errors import HocketError
-from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.graph import Plan, ResultRow, StepGraph, Timeline, check_exchanges
 from hocket.graph.result import overlap_of
 from hocket.network import Network
 from hocket.sim.bound import lower_bound
@@ -56,8 +56,10 @@ def simulate(
     Raises
     ------
     FormatError, HocketError
-        When the plan does not fit the step or the network, or ``iterations`` is not positive.
+        When the plan does not fit the step or the network, the step sends nothing, or ``iterations`` is not
+        positive.
     """
+    check_exchanges(graph, plan.architecture)
     if iterations < 1:
         raise HocketError(f"{iterations} iterations cannot be averaged; simulate at least 1")
     started = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from hocket.errors import HocketError, UnknownNameError
-from hocket.graph import Plan, ResultRow, StepGraph
+from hocket.graph import Plan, ResultRow, StepGraph, check_exchanges
 from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
@@ -161,8 +161,10 @@ def check_request(
     Raises
     ------
     HocketError
-        When there are more servers than parameters, or an option of the other architecture is given.
+        When the step sends nothing, there are more servers than parameters, or an option of the other
+        architecture is given.
     """
+    check_exchanges(graph, architecture)
     check_exchange(network, architecture)
     if architecture == "allreduce":
         if barrier is not None:
