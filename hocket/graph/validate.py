@@ -164,8 +164,9 @@ def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) 
     """
     if not graph.num_parameters:
         raise HocketError(
-            f"the step of '{graph.model}' has no parameters, so nothing is sent and nothing can be planned or "
-            "predicted; profile the training step, or import a trace with its gradients (record_shapes=True)"
+            f"the step of '{graph.model}' has no parameters, so nothing is sent and nothing can be "
+            "planned or predicted; profile the training step, or import a trace with its gradients "
+            "(record_shapes=True)"
         )
     if architecture == "allreduce" and not graph.produced.any():
         raise HocketError(

@@ -13,20 +13,20 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from tests.strategies import operation, parameter, step
-from tests.unit.cli.test_commands import hocket as command_line
+from tests.unit.cli.test_commands import hocket as run
 from tests.unit.cli.test_commands import refused
 
 BARE = step([], [operation("forward"), operation("backward", inputs=["forward"], phase="backward")])
 INFERENCE = step([parameter("p", 125)], [operation("forward", reads=["p"])])
-NO_PARAMETERS = (
-    "the step of 'toy' has no parameters, so nothing is sent and nothing can be planned or predicted"
-)
+NO_PARAMETERS = "the step of 'toy' has no parameters, so nothing is sent and nothing can be planned"
 NO_GRADIENT = "the step of 'toy' completes no gradient, so all-reduce has nothing to send"
 
 
 def simulated(graph: StepGraph, network: Network, policy: str) -> Any:
     architecture: Any = "ps" if policy == "fifo" else "allreduce"
-    return hocket.simulate(graph, Plan(policy=policy, model="toy", architecture=architecture), network)
+    return hocket.simulate(
+        graph, Plan(policy=policy, model="toy", architecture=architecture, compute_order=None), network
+    )
 
 
 def tuned(graph: StepGraph, network: Network, policy: str) -> Any:
@@ -70,7 +70,7 @@ def test_commands_refuse_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hocket.save_step(BARE, "step.json")
-    line = refused(command_line(command[0], "step.json", *command[1:]))
+    line = refused(run(command[0], "step.json", *command[1:]))
     assert NO_PARAMETERS in line
     assert "record_shapes=True" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.json"]
