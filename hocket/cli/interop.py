@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 import_app = typer.Typer(help="Steps from what other tools recorded.", no_args_is_help=True)
 export_app = typer.Typer(help="Steps and timelines for other tools.", no_args_is_help=True)
 
+Unplanned = Annotated[
+    bool,
+    typer.Option(
+        "--allow-no-gradients",
+        help="Import to look at: without parameters, where the exchange of gradients cannot be told.",
+    ),
+]
 Written = Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")]
 
 
@@ -36,6 +43,7 @@ def import_kineto(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples in a step; else as recorded.")
     ] = None,
+    allow_no_gradients: Unplanned = False,
 ) -> None:
     """One job's Kineto traces as a step that can be planned, tuned and predicted."""
     from hocket.document import check_writable
@@ -43,7 +51,12 @@ def import_kineto(
 
     check_writable(output, *traces, *options.inputs(execution_trace))
     with progress("reading"):
-        imported = run(traces, execution_trace=execution_trace, batch_size=batch_size)
+        imported = run(
+            traces,
+            execution_trace=execution_trace,
+            batch_size=batch_size,
+            allow_no_gradients=allow_no_gradients,
+        )
     _put(imported, output)
 
 
@@ -54,6 +67,7 @@ def import_chakra(
         typer.Argument(metavar="FILE...", help="A Chakra execution trace of each rank (.et, .gz)."),
     ],
     output: Written,
+    allow_no_gradients: Unplanned = False,
 ) -> None:
     """Chakra execution traces as a step; one that Hocket exported reads back equal."""
     from hocket.document import check_writable
@@ -61,7 +75,7 @@ def import_chakra(
 
     check_writable(output, *traces)
     with progress("reading"):
-        imported = run(traces)
+        imported = run(traces, allow_no_gradients=allow_no_gradients)
     _put(imported, output)
 
 

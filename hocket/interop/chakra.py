@@ -27,8 +27,11 @@ class _Head(msgspec.Struct, frozen=True):
     parameters: list[ParameterRow]
 
 
-def import_chakra(paths: Sequence[str | Path]) -> Imported:
+def import_chakra(paths: Sequence[str | Path], *, allow_no_gradients: bool = False) -> Imported:
     """Read Chakra files, one a rank: each rank's durations are a sample of the same step.
+
+    allow_no_gradients : a step whose exchange of gradients cannot be told comes without parameters, to be
+        looked at, and a note says why; else it is refused.
 
     Raises
     ------
@@ -39,7 +42,7 @@ def import_chakra(paths: Sequence[str | Path]) -> Imported:
     notes: list[str] = []
     durations: list[list[list[float]]] = []
     for path in paths:
-        rows, own_notes = _read(path)
+        rows, own_notes = _read(path, allow_no_gradients)
         notes += [f"{path}: {note}" for note in own_notes]
         if first is None:
             first = rows
@@ -70,7 +73,7 @@ def _require_same(first: StepRows, other: StepRows, first_source: str, source: s
         raise FormatError(source, "nodes", rule)
 
 
-def _read(path: str | Path) -> tuple[StepRows, list[str]]:
+def _read(path: str | Path, allow_no_gradients: bool) -> tuple[StepRows, list[str]]:
     source = str(path)
     metadata, nodes = read_messages(read_bytes(path), source)
     if not nodes:
@@ -81,8 +84,12 @@ def _read(path: str | Path) -> tuple[StepRows, list[str]]:
             raise FormatError(source, f"node {i}", f"id {node.id} is a duplicate; ids are unique")
     head = attributes(metadata).get(STEP_ATTRIBUTE)
     if isinstance(head, str):
-        return _ours(decode(head.encode(), _Head, "hocket.step/1", source), nodes, place, source), []
-    return foreign_step(Path(path), nodes, place)
+        rows = _ours(decode(head.encode(), _Head, "hocket.step/1", source), nodes, place, source)
+        if not rows.parameters and not allow_no_gradients:
+            rule = "the step has no parameters; give --allow-no-gradients, to look at it"
+            raise FormatError(source, "parameters", rule)
+        return rows, []
+    return foreign_step(Path(path), nodes, place, allow_no_gradients=allow_no_gradients)
 
 
 def _ours(head: _Head, nodes: list[Any], place: dict[int, int], source: str) -> StepRows:

@@ -4,7 +4,7 @@ Nodes are operations, and what they depend on by data or control are their input
 a cycle (converters renumber nodes, but not always who controls them), data alone. An all-reduce that
 nothing leads from to another collective exchanges gradients: it is a parameter of ``comm_size`` bytes,
 completed by what it depends on and awaited by what depends on it. Other collectives are operations that
-take as long as recorded.
+take as long as recorded, unless they may be what exchanges the gradients: then the trace is refused.
 
 **Phases.** Backward: operators with that name, autograd's or that of an input's or a weight's gradient
 (``_IG`` and ``_WG`` of text converters), and what follows them. Update: what follows an all-reduce of
@@ -33,6 +33,9 @@ from hocket.words import counted
 _OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
 _BACKWARD = re.compile(r"backward|^autograd::|(_[iw]g|(input|weight)_grad)$", re.IGNORECASE)
 _MICRO = 1e-6
+# Collectives that exchange no gradients, and how much others may carry beside these.
+_OF_LAYERS = ("BROADCAST", "BARRIER", "ALL_TO_ALL")
+_APART = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +62,31 @@ class _Trace:
         """Whether the node is a collective itself, not the operator around one."""
         return self.nodes[i].type == NodeType.COMM_COLL and "comm_type" in self.known[i]
 
-    def is_all_reduce(self, i: int) -> bool:
-        """Whether it is an all-reduce, by its number in the schema or as text."""
-        if not self.is_collective(i):
-            return False
+    def kind(self, i: int) -> str:
+        """Of a collective its name in the schema, which the file may give as text or as its number."""
         kind = self.known[i]["comm_type"]
         if isinstance(kind, str):
-            return kind.upper().replace("_", "") == "ALLREDUCE"
-        return bool(kind == Collective.ALL_REDUCE)
+            text = kind.upper().replace("_", "")
+            return next((each.name for each in Collective if each.name.replace("_", "") == text), kind)
+        return next((each.name for each in Collective if each == kind), str(kind))
+
+    def is_all_reduce(self, i: int) -> bool:
+        """Whether it is an all-reduce."""
+        return self.is_collective(i) and self.kind(i) == Collective.ALL_REDUCE.name
+
+    def size_bytes(self, i: int) -> int:
+        """Bytes of a collective's message.
+
+        Raises
+        ------
+        FormatError
+            When the file does not say them.
+        """
+        size = self.known[i].get("comm_size")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            rule = f"comm_size {size!r} is not a number of bytes ('{self.nodes[i].name}')"
+            raise FormatError(self.source, f"node {self.nodes[i].id}", rule)
+        return size
 
     def untimed(self) -> tuple[int, int]:
         """How many compute nodes, the host's aside, have no duration, and how many there are."""
@@ -104,15 +124,25 @@ def _trace(source: str, nodes: list[Any], place: dict[int, int]) -> _Trace:
     )
 
 
-def foreign_step(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[StepRows, list[str]]:
-    """The step of ``nodes``, ``place`` of each id, and what is to be said of it."""
+def foreign_step(
+    path: Path, nodes: list[Any], place: dict[int, int], *, allow_no_gradients: bool
+) -> tuple[StepRows, list[str]]:
+    """The step of ``nodes``, ``place`` of each id, and what is to be said of it.
+
+    allow_no_gradients : where the exchange of gradients cannot be told, have no parameters; else refuse.
+    """
     trace = _trace(str(path), nodes, place)
     untimed, computing = trace.untimed()
-    if untimed and untimed == computing:
+    if untimed == computing:
         rule = f"none of {counted(computing, 'compute node')} has a duration; give a trace that was measured"
         raise FormatError(trace.source, "nodes", rule)
     gradients = _gradients(trace)
     phases = _phases(trace, gradients)
+    reason = _why_not_planned(trace, gradients, phases)
+    if reason:
+        if not allow_no_gradients:
+            raise FormatError(trace.source, "nodes", f"{reason}; or give --allow-no-gradients, to look at it")
+        gradients = {}
     names = UniqueNames()
     of_node = {i: names.take(node.name or f"node {i}") for i, node in enumerate(nodes) if i not in gradients}
     of_gradient = {i: f"bucket{k}" for k, i in enumerate(gradients)}
@@ -150,7 +180,10 @@ def foreign_step(path: Path, nodes: list[Any], place: dict[int, int]) -> tuple[S
         ],
         operations=operations,
     )
-    return rows, _notes(trace, gradients)
+    notes = _notes(trace, gradients)
+    if reason:
+        notes.append(f"without parameters, so that nothing can be planned: {reason}")
+    return rows, notes
 
 
 def _gradients(trace: _Trace) -> dict[int, int]:
@@ -162,14 +195,10 @@ def _gradients(trace: _Trace) -> dict[int, int]:
         after = (j for j in users.row(i).tolist() if not trace.host[j] or trace.host[i])
         leads_on[i] = any(leads_on[j] or trace.is_collective(j) for j in after)
     found = {}
-    for i, node in enumerate(trace.nodes):
+    for i in range(len(trace.nodes)):
         if leads_on[i] or not trace.is_all_reduce(i):
             continue
-        size = trace.known[i].get("comm_size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            rule = f"comm_size {size!r} is not a number of bytes ('{node.name}')"
-            raise FormatError(trace.source, f"node {node.id}", rule)
-        found[i] = size
+        found[i] = trace.size_bytes(i)
     return found
 
 
@@ -185,6 +214,38 @@ def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
         elif _BACKWARD.search(name) or "backward" in follows:
             phases[i] = "backward"
     return phases
+
+
+def _why_not_planned(trace: _Trace, gradients: dict[int, int], phases: list[str]) -> str:
+    """Why a plan would be wrong, since gradients may be exchanged by what stays; empty where it would not."""
+    others = [i for i in range(len(trace.nodes)) if trace.is_collective(i) and i not in gradients]
+    if not sum(gradients.values()):
+        kinds = sorted({trace.kind(i) for i in others})
+        beside = (
+            f"; its {counted(len(others), 'other collective')} ({', '.join(kinds)}) are not" if others else ""
+        )
+        return (
+            f"no parameters: {counted(len(gradients), 'all-reduce')} at the end of the backward pass "
+            f"exchange gradients{beside}; give a trace of data-parallel training"
+        )
+    groups = {trace.known[i].get("pg_name") for i in gradients}
+    suspects = [
+        i
+        for i in others
+        if phases[i] != "forward"
+        and trace.kind(i) not in _OF_LAYERS
+        and (None in groups or trace.known[i].get("pg_name") in {None, *groups})
+    ]
+    size = sum(trace.size_bytes(i) for i in suspects)
+    if size <= sum(gradients.values()) * _APART:
+        return ""
+    kinds = sorted({trace.kind(i) for i in suspects})
+    return (
+        f"beside {counted(len(gradients), 'all-reduce')} of gradients ({sum(gradients.values())} bytes), "
+        f"{counted(len(suspects), 'collective')} ({', '.join(kinds)}, {size} bytes) run in the backward pass "
+        "or behind it, which may exchange gradients too, as sharded training does, and would count twice "
+        "beside a plan; give a trace of data-parallel training"
+    )
 
 
 def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
@@ -208,6 +269,4 @@ def _notes(trace: _Trace, gradients: dict[int, int]) -> list[str]:
         notes.append(f"{counted(others, 'other collective')}: operations that take as long as recorded")
     if trace.launches:
         notes.append("operators on the host take no time: they run beside the GPU")
-    if not gradients:
-        notes.append("no parameters: no all-reduce in the trace is one of gradients; nothing can be planned")
     return notes

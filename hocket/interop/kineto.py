@@ -19,22 +19,22 @@ operations, as launched, and all-reduces must agree.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
 from hocket.graph.names import UniqueNames
 from hocket.interop.execution_trace import Joined, join, read_execution_trace
 from hocket.interop.imported import Imported
+from hocket.interop.kineto_alike import steps_alike
 from hocket.interop.kineto_batch import batch_size_of
 from hocket.interop.kineto_events import Trace
+from hocket.interop.kineto_exchange import why_not_planned
 from hocket.interop.kineto_file import read_trace
 from hocket.interop.kineto_gradients import Gradients, find_gradients
 from hocket.interop.kineto_inputs import stream_inputs
-from hocket.interop.kineto_notes import gradient_notes, step_notes
-from hocket.interop.kineto_steps import Step, cut_steps
+from hocket.interop.kineto_notes import exchange_notes, gradient_notes, step_notes
+from hocket.interop.kineto_steps import Step
 from hocket.interop.kineto_tensors import first_tensor
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
@@ -45,11 +45,14 @@ def import_kineto(
     *,
     execution_trace: str | Path | None = None,
     batch_size: int | None = None,
+    allow_no_gradients: bool = False,
 ) -> Imported:
     """Read the traces of one job's ranks, the first of which gives the structure.
 
     execution_trace : of the first trace's rank; joined by record function id.
     batch_size : examples in a step; by default what the trace says, else a guess from shapes, else 1.
+    allow_no_gradients : a step whose gradients, or whose exchange of them, cannot be told comes without
+        parameters, to be looked at, and a note says why; else it is refused.
 
     Raises
     ------
@@ -57,74 +60,41 @@ def import_kineto(
         Naming the file, the event and the rule.
     """
     traces = [read_trace(path) for path in paths]
-    kept, notes = _alike(traces)
-    labels = [step.label for step in kept[0] if all(step.label in {s.label for s in own} for own in kept[1:])]
-    if not labels:
-        rule = f"shares no step with {traces[0].source}; trace the same steps on every rank"
-        raise FormatError(traces[1].source, "traceEvents", rule)
-    samples = [step for own in kept for step in own if step.label in labels]
+    kept, notes = steps_alike(traces)
+    samples = [step for own in kept for step in own]
     structure, joined = samples[0], None
     if execution_trace is not None:
-        own = [step for step in kept[0] if step.label in labels]
-        joined = join(read_execution_trace(execution_trace), traces[0], own)
+        joined = join(read_execution_trace(execution_trace), traces[0], kept[0])
         structure = joined.step
         notes.append(joined.note)
     shape_of = first_tensor if joined is None else joined.shape_of
     gradients = find_gradients(structure, shape_of)
-    if gradients.sized_by == "all-reduces" and any(r.size_bytes is None for r in structure.reductions):
-        traces[0].refuse(
-            "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
-            "newer, or give the --execution-trace"
-        )
-    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of)
+    reason = why_not_planned(traces[0], structure, gradients)
+    if reason:
+        if not allow_no_gradients:
+            traces[0].refuse(f"{reason}; or give --allow-no-gradients, to look at the step")
+        notes.append(f"without parameters, so that nothing can be planned: {reason}")
+    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of, gradients.passes)
+    durations = _durations(structure, samples)
+    if not any(any(row) for row in durations):
+        traces[0].refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")
+    parameters = Gradients() if reason else gradients
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],
         batch_size=batch,
         device=traces[0].device,
         parameters=[
             ParameterRow(parameter.name, parameter.shape, parameter.dtype, parameter.size_bytes)
-            for parameter in gradients.parameters
+            for parameter in parameters.parameters
         ],
-        operations=_rows(traces[0], structure, _durations(structure, samples), gradients, joined),
+        operations=_rows(traces[0], structure, durations, parameters, joined),
     )
     for trace, own in zip(traces, kept, strict=True):
-        notes += step_notes(trace.source, trace.device, [step for step in own if step.label in labels])
-    notes += [
-        *gradient_notes(samples, gradients, by_nodes=joined is not None and joined.gives_shapes),
-        *batch_note,
-    ]
-    return Imported(step_from_rows(rows, str(paths[0])), tuple(notes))
-
-
-def _alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
-    """Of each rank the steps that do what most of them do; all ranks do the same."""
-    kept, notes = [], []
-    for trace in traces:
-        steps = cut_steps(trace)
-        if not steps:
-            trace.refuse("no GPU operation was launched within a step")
-        key = Counter(step.key() for step in steps).most_common(1)[0][0]
-        own = [step for step in steps if step.key() == key]
-        if len(own) < len(steps):
-            left = ", ".join(step.label for step in steps if step.key() != key)
-            notes.append(
-                f"{trace.source}: {len(own)} of {len(steps)} steps run the same operations; left out: {left}"
-            )
-        if any(o.collective == "reduce_scatter" and o.phase == Phase.BACKWARD for o in own[0].operations):
-            trace.refuse(
-                "gradients are exchanged by reduce_scatter, as sharded training does, and Hocket plans all-"
-                "reduces and parameter servers; trace the job under DistributedDataParallel, or on one GPU"
-            )
-        kept.append(own)
-    ranks = Counter(trace.rank for trace in traces if trace.rank is not None)
-    for trace in traces:
-        if trace.rank is not None and ranks[trace.rank] > 1:
-            trace.refuse(
-                f"is of rank {trace.rank}, and so is another file; give each rank once", "distributedInfo"
-            )
-    for trace, own in zip(traces[1:], kept[1:], strict=True):
-        _require_same(traces[0], kept[0][0], trace, own[0])
-    return kept, notes
+        notes += [*trace.notes, *step_notes(trace.source, trace.device, own)]
+    notes += exchange_notes(samples)
+    if not reason:
+        notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
+    return Imported(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
 
 
 def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
@@ -135,26 +105,6 @@ def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
         for i, j in zip(places, sample.launched(), strict=True):
             durations[i].append(sample.operations[j].duration_s)
     return durations
-
-
-def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> None:
-    pairs = (
-        ("all-reduce", [f"{r.size_bytes} bytes" for r in expected.reductions],
-         [f"{r.size_bytes} bytes" for r in found.reductions]),
-        ("operation", [expected.operations[i].name for i in expected.launched()],
-         [found.operations[i].name for i in found.launched()]),
-    )  # fmt: skip
-    for what, of_first, of_other in pairs:
-        if of_first == of_other:
-            continue
-        k = next(
-            (k for k, (a, b) in enumerate(zip(of_first, of_other, strict=False)) if a != b),
-            min(len(of_first), len(of_other)),
-        )
-        here, there = ([*of_other, "nothing"][k], [*of_first, "nothing"][k])
-        trace.refuse(
-            f"{what} {k} of a step is {here} where {first.source} has {there}; give ranks of one job"
-        )
 
 
 def _rows(

@@ -16,10 +16,12 @@ _LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
 _DIGITS = 15  # of the largest batch size that is believed
 
 
-def batch_size_of(trace: Trace, step: Step, given: int | None, shape_of: ShapeOf) -> tuple[int, list[str]]:
+def batch_size_of(
+    trace: Trace, step: Step, given: int | None, shape_of: ShapeOf, passes: int = 1
+) -> tuple[int, list[str]]:
     """Examples in ``step``, and what is to be said of where that is from.
 
-    ``shape_of``: an operator's first argument.
+    ``shape_of``: an operator's first argument; ``passes``: how many micro-batches a step has.
 
     Raises
     ------
@@ -32,9 +34,10 @@ def batch_size_of(trace: Trace, step: Step, given: int | None, shape_of: ShapeOf
         return _recorded(trace), [f"batch size {_recorded(trace)}: as the trace says"]
     for event, extents in _shapes(step, shape_of):
         if len(extents) > 1 and extents[0] > 0:
-            return extents[0], [
-                f"batch size {extents[0]} is a guess, the first extent of what {event.name} got: give "
-                "--batch-size, or record it with profiler.add_metadata_json('batch_size', '32')"
+            times = f"{passes} times " if passes > 1 else ""
+            return extents[0] * passes, [
+                f"batch size {extents[0] * passes} is a guess, {times}the first extent of what {event.name} "
+                "got: give --batch-size, or record it with profiler.add_metadata_json('batch_size', '32')"
             ]
     return 1, ["the batch size is not in the trace: throughput counts steps; give --batch-size"]
 

@@ -10,11 +10,13 @@ from itertools import pairwise
 
 from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Gpu, Host, whole
 from hocket.interop.kineto_tensors import dtype_name, first_tensor, item_bytes
+from hocket.words import counted
 
 _KERNEL = re.compile(r"(void )?[nr]ccl", re.IGNORECASE)
-_CALLERS = ("nccl:", "c10d::")
+_CALLERS = ("nccl:", "c10d::", "_c10d_functional", "gloo:", "record_param_comms")
 _WHOLE_NUMBERS = ("int32", "int64")
 ALL_REDUCE = "all_reduce"
+_SMALL_BYTES = 10_000
 _COLLECTIVES = {
     re.compile(r"all_?reduce", re.IGNORECASE): ALL_REDUCE,
     re.compile(r"reduce_?scatter", re.IGNORECASE): "reduce_scatter",
@@ -27,12 +29,45 @@ _COLLECTIVES = {
 
 
 @dataclass(slots=True, eq=False)
-class Reduction:
-    """An all-reduce of gradients."""
+class Collective:
+    """A collective of one step, and its message, as far as the trace tells it.
+
+    ``hooked``: launched where a gradient is complete; ``group``: its process group, empty if unknown.
+    """
 
     gpu: Gpu
-    size_bytes: int | None
+    kind: str
+    elements: int | None
     dtype: str
+    hooked: bool
+    group: str
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of the message."""
+        return None if self.elements is None else self.elements * (item_bytes(self.dtype) or 1)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it carries whole numbers, which no gradient is."""
+        return self.dtype in _WHOLE_NUMBERS
+
+
+def collectives_in_words(collectives: Sequence[Collective]) -> str:
+    """How many there are of each kind, and how large they are: ``2 all_reduces (16.00 MiB)``."""
+    parts = []
+    for kind in dict.fromkeys(collective.kind for collective in collectives):
+        own = [collective for collective in collectives if collective.kind == kind]
+        sizes = [collective.size_bytes for collective in own if collective.size_bytes is not None]
+        size = mebibytes(sum(sizes)) if len(sizes) == len(own) else "of unknown size"
+        groups = ", ".join(sorted({collective.group for collective in own if collective.group}))
+        parts.append(f"{counted(len(own), kind)} ({size}{f', group {groups}' if groups else ''})")
+    return ", ".join(parts)
+
+
+def mebibytes(size_bytes: float) -> str:
+    """A size as people read it; small ones in bytes."""
+    return f"{size_bytes / 2**20:.2f} MiB" if size_bytes >= _SMALL_BYTES else f"{size_bytes:.0f} bytes"
 
 
 def in_hook(chain: Sequence[Host]) -> bool:
@@ -40,36 +75,51 @@ def in_hook(chain: Sequence[Host]) -> bool:
     return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
 
 
-def collective_of(gpu: Gpu, chain: Sequence[Host]) -> str:
-    """The kind of a collective, launched within ``chain``; empty for what is none."""
+def collective_of(gpu: Gpu, chain: Sequence[Host]) -> Collective | None:
+    """The collective that ``gpu`` is, launched within ``chain``; None for what is none."""
     if gpu.args.collective is None and not _KERNEL.match(gpu.name):
-        return ""
+        return None
     said = [gpu.args.collective, *(event.args.collective for event in chain)]
     around = [event.name for event in chain if event.name.startswith(_CALLERS)]
     # The kernel last: all of RCCL's have one name.
-    for text in (*said, *around, gpu.name):
-        for pattern, kind in _COLLECTIVES.items():
-            if isinstance(text, str) and pattern.search(text):
-                return kind
-    return "collective"
+    kinds = (kind_of(text) for text in (*said, *around, gpu.name) if isinstance(text, str))
+    kind = next((kind for kind in kinds if kind), "collective")
+    elements, dtype = _message_of(gpu, chain)
+    groups = [
+        name
+        for args in (gpu.args, *(event.args for event in chain))
+        for name in (args.group, args.group_name)
+        if isinstance(name, str) and name
+    ]
+    return Collective(gpu, kind, elements, dtype, in_hook(chain), groups[0] if groups else "")
 
 
-def message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
-    """Bytes and type of a collective's message, where the kernel or an operator around it tells them."""
+def kind_of(text: str) -> str:
+    """The kind of collective that a name speaks of; empty for none."""
+    return next((kind for pattern, kind in _COLLECTIVES.items() if pattern.search(text)), "")
+
+
+def called_on_host(event: Host) -> str:
+    """The kind of collective that an operator of the host asks for; empty for any other operator."""
+    return kind_of(event.name) if event.name.startswith(("c10d::", "gloo:", "mpi:", "ucc:")) else ""
+
+
+def _message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
+    """Elements and type of a collective's message, where the kernel or an operator around it tells them."""
     for args in (gpu.args, *(event.args for event in chain)):
-        elements = whole(args.elements)
-        if elements is not None and elements >= 0 and isinstance(args.dtype, str):
-            size = item_bytes(args.dtype)
-            if size is not None:
-                return size * elements, dtype_name(args.dtype)
+        # A gathering ends with more than it begins with, a scattering with less.
+        counts = [whole(count) for count in (args.elements, args.out_elements)]
+        elements = max((count for count in counts if count is not None), default=-1)
+        if elements >= 0 and isinstance(args.dtype, str) and item_bytes(args.dtype) is not None:
+            return elements, dtype_name(args.dtype)
     for event in chain:
-        found = first_tensor(event)
+        found = first_tensor(event) if event.name.startswith(_CALLERS) else None
         if found is not None:
-            return found[2], found[1]
+            return found[2] // (item_bytes(found[1]) or 1), found[1]
     return None, "float32"
 
 
-def of_gradients(reductions: Sequence[Reduction], host: Sequence[Host]) -> list[Reduction]:
+def of_gradients(reductions: Sequence[Collective], host: Sequence[Host]) -> list[Collective]:
     """Those of ``reductions`` that exchange gradients, by their launch.
 
     With ``find_unused_parameters`` the hook that launches DDP's last bucket also reduces a map of the
@@ -80,5 +130,5 @@ def of_gradients(reductions: Sequence[Reduction], host: Sequence[Host]) -> list[
     return [
         reduction
         for reduction, (before, now) in zip(reductions, pairwise([0, *counts]), strict=True)
-        if now > before or reduction.dtype not in _WHOLE_NUMBERS
+        if now > before or not reduction.counts
     ]

@@ -24,7 +24,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
 
     Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
     and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream`` (Intel's:
-    ``queue``), ``copied_bytes``. Of collectives: ``collective``, ``elements``, ``dtype``. Of waits of a
+    ``queue``), ``copied_bytes``, ``bandwidth`` (None where it was no number). Of collectives:
+    ``collective``, ``elements``, ``out_elements``, ``dtype``, ``group`` and ``group_name``. Of waits of a
     stream: the last three.
     """
 
@@ -37,9 +38,13 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     stream: Any = None
     queue: Any = msgspec.field(name="sycl queue", default=None)
     copied_bytes: Any = msgspec.field(name="bytes", default=None)
+    bandwidth: Any = msgspec.field(name="memory bandwidth (GB/s)", default=msgspec.UNSET)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
     dtype: Any = None
+    group: Any = msgspec.field(name="Process Group Description", default=None)
+    group_name: Any = msgspec.field(name="Process Group Name", default=None)
     sync_kind: Any = msgspec.field(name="cuda_sync_kind", default=None)
     on_stream: Any = msgspec.field(name="wait_on_stream", default=None)
     recorded_by: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
@@ -121,7 +126,8 @@ class Trace:
     """One rank's trace; everything in order of its start.
 
     ``batch_size``: what ``profiler.add_metadata_json`` recorded under that name, as it is.
-    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end.
+    ``gpu``: those whose call is known. ``waits``: the host waits for the GPU until each one's end. ``notes``:
+    what was not read.
     """
 
     source: str
@@ -134,6 +140,7 @@ class Trace:
     waits: Sequence[Call]
     stream_waits: Sequence[StreamWait]
     unlaunched: Sequence[Unlaunched] = field(default=())
+    notes: Sequence[str] = field(default=())
 
     def refuse(self, rule: str, place: str = "traceEvents") -> NoReturn:
         """Raise FormatError for this file."""

@@ -8,6 +8,7 @@ its call by ``correlation``; an operator encloses what begins while it runs on i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import msgspec
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.interop.kineto_events import (
+    ACCUMULATE,
+    NODE_PREFIX,
     OPTIMIZER_PREFIX,
     STEP_PREFIX,
     Args,
@@ -28,12 +31,17 @@ from hocket.interop.kineto_events import (
     Unlaunched,
     whole,
 )
+from hocket.interop.kineto_repair import mended
+from hocket.words import counted
 
 _GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"))
 _RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"))
 _HOST = frozenset(("cpu_op", "Operator", "user_annotation"))
 _SYNC = frozenset(("cuda_sync",))
+_COPIES = _GPU - {"kernel", "Kernel"}
 _READ = _GPU | _RUNTIME | _HOST | _SYNC
+_NEEDED = (NODE_PREFIX, ACCUMULATE, STEP_PREFIX, OPTIMIZER_PREFIX, "c10d::", "nccl:", "record_param_comms")
+_NAMES_SHOWN = 3
 _HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 
 # What is believed of a time and of a duration: 30,000 and 30 years.
@@ -77,13 +85,30 @@ def read_trace(path: str | Path) -> Trace:
         Naming the file, the event and the rule.
     """
     source = str(path)
-    file = decode(read_bytes(path), _File, "", source)
+    data = read_bytes(path)
+    try:
+        return _trace(decode(data, _File, "", source), source, [])
+    except FormatError as refused:
+        whole, done = mended(data)
+        if not done:
+            raise
+        try:
+            return _trace(decode(whole, _File, "", source), source, [f"{source}: mended {', '.join(done)}"])
+        except FormatError:
+            raise refused from None
+
+
+def _trace(file: _File, source: str, notes: list[str]) -> Trace:
     host: list[Host] = []
     calls: dict[int, Call] = {}
     on_gpu: list[tuple[int, _Event, float, float]] = []
     syncs: list[Args] = []
+    left_out: Counter[str] = Counter()
     for i, event in enumerate(file.traceEvents):
         if event.ph != "X" or event.cat not in _READ:
+            continue
+        if _left_out(event):
+            left_out[event.name] += 1
             continue
         start_us, end_us = _times(event, source, i)
         thread = (event.pid, event.tid)
@@ -106,13 +131,17 @@ def read_trace(path: str | Path) -> Trace:
         stream = whole(args.queue if args.stream is None else args.stream)
         correlation = whole(args.correlation)
         if stream is None or correlation is None:
-            rule = f"'{event.name}' needs stream and correlation, whole numbers"
+            rule = f"'{event.name}' needs stream and correlation, whole numbers; record the trace again"
             raise FormatError(source, f"traceEvents[{i}].args", rule)
         call = calls.get(correlation)
         if call is None:
             unlaunched.append(Unlaunched(i, stream, start_us, end_us))
         else:
             gpu.append(Gpu(event.name, stream, start_us, end_us, args, call))
+    if left_out:
+        names = ", ".join(sorted(left_out)[:_NAMES_SHOWN]) + ", ..." * (len(left_out) > _NAMES_SHOWN)
+        events = counted(left_out.total(), "event")
+        notes.append(f"{source}: left out {events} whose time or correlation makes no sense: {names}")
     return Trace(
         source=source,
         rank=file.distributedInfo.rank,
@@ -127,17 +156,33 @@ def read_trace(path: str | Path) -> Trace:
         ),
         stream_waits=_stream_waits(syncs, calls),
         unlaunched=unlaunched,
+        notes=notes,
     )
 
 
+def _left_out(event: _Event) -> bool:
+    """Whether it cannot be read, and a step does not need it."""
+    if event.cat in _COPIES:
+        return event.args.correlation is None or event.args.bandwidth is None
+    if event.cat in _GPU or event.cat not in _HOST or event.name.startswith(_NEEDED):
+        return False
+    return any(not _sensible(*row) for row in _limits(event))
+
+
+def _limits(event: _Event) -> tuple[tuple[float | None, float, float], ...]:
+    """Time and duration with what is believed of them."""
+    return (event.ts, -_LATEST_US, _LATEST_US), (event.dur, 0.0, _LONGEST_US)
+
+
+def _sensible(value: float | None, least: float, most: float) -> bool:
+    return value is not None and least <= value <= most
+
+
 def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
-    for key, value, least, most in (
-        ("ts", event.ts, -_LATEST_US, _LATEST_US),
-        ("dur", event.dur, 0.0, _LONGEST_US),
-    ):
-        if value is None or not least <= value <= most:
+    for key, (value, least, most) in zip(("ts", "dur"), _limits(event), strict=True):
+        if not _sensible(value, least, most):
             rule = f"{value} is not a number of microseconds from {least:g} to {most:g} ('{event.name}')"
-            raise FormatError(source, f"traceEvents[{i}].{key}", rule)
+            raise FormatError(source, f"traceEvents[{i}].{key}", f"{rule}; record the trace again")
     assert event.ts is not None
     assert event.dur is not None
     return event.ts, event.ts + event.dur

@@ -9,21 +9,30 @@ always there. They are taken from the first of
 2. DDP's ``copy_bucket_to_grad``, which copies the gradients back in the same order;
 3. the all-reduces: then each is one parameter, a bucket of gradients whose boundaries are not in the file.
 
-With all-reduces, 1 and 2 count only if the gradients between two launches add up to the all-reduce's message.
+With all-reduces, 1 and 2 count only if the gradients add up to the messages, in bytes or, where a hook sends
+another type, in elements: then parameters have that type. Gradients that are accumulated over several passes
+are complete in the last one, and read in each.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hocket.graph.names import UniqueNames
+from hocket.interop.kineto_collectives import Collective
 from hocket.interop.kineto_events import ACCUMULATE, NODE_PREFIX, Host, whole
 from hocket.interop.kineto_lookup import StepReader
 from hocket.interop.kineto_steps import Step
 from hocket.interop.kineto_tensors import Tensor, dtype_name, first_tensor, item_bytes
 
+ShapeOf = Callable[[Host], Tensor | None]
+
+# By how much the messages may differ from the gradients in them.
+APART = 0.03
+BY_REDUCTIONS = "all-reduces"
 _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 
 
@@ -31,8 +40,7 @@ _COPY_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 class Parameter:
     """A trained parameter; ``readers`` and ``producer`` are places in the step's operations.
 
-    ``bucket``: which all-reduce of the step exchanges its gradient; -1 without. ``copies``: operations that
-    handle its reduced gradient alone.
+    ``copies``: operations that handle its reduced gradient alone.
     """
 
     name: str
@@ -41,50 +49,65 @@ class Parameter:
     size_bytes: int
     producer: int
     readers: list[int]
-    bucket: int = -1
     copies: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """What was found: ``sized_by`` says from what the sizes are, ``count`` how many gradients there were."""
+    """The trained parameters, and what was found on the way to them.
 
-    parameters: list[Parameter]
-    sized_by: str
-    count: int
-    without_reader: int
+    ``sized_by``: from what sizes are; ``count``: how many gradients there were; ``shaped_bytes``: of these by
+    their recorded shapes, None if one is unknown; ``passes``: backward passes that accumulate, ``begun_us``:
+    when the first gradient of the last one was complete.
+    """
+
+    parameters: list[Parameter] = field(default_factory=list)
+    sized_by: str = ""
+    count: int = 0
+    without_reader: int = 0
+    shaped_bytes: int | None = None
+    passes: int = 1
+    begun_us: float = math.inf
+
+    @property
+    def sized(self) -> bool:
+        """Whether each gradient's own size is known."""
+        return self.sized_by not in ("", BY_REDUCTIONS)
 
 
 @dataclass(slots=True, eq=False)
 class _Accumulation:
-    """One gradient as it is completed."""
+    """One gradient as it is completed; ``nodes``: who made it, in each pass that accumulates it."""
 
     event: Host
-    node: Host | None
+    nodes: list[Host]
     end_us: float
     bucket: int
     shape: Tensor | None
 
 
-def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first_tensor) -> Gradients:
+def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
     """The parameters of ``step``, those read first first; ``shape_of``: what an operator's input is."""
     reader = StepReader(step)
-    if not reader.trains:
-        return Gradients(parameters=[], sized_by="", count=0, without_reader=0)
-    gradients = [g for g in _accumulations(step, shape_of) if g.event.start_us > reader.last_pass_us]
-    copies = _copied_back(step)
+    gradients, passes = completed(step, reader, shape_of)
+    if not gradients:
+        return Gradients()
+    shaped = bytes_of(gradients)
     sized_by = "recorded shapes"
-    if not _fits(step, gradients):
+    if not fit(step.reductions, gradients):
         sized_by = "DDP's copies of reduced gradients"
-        if len(copies) == len(gradients):
-            for gradient, (_, shape) in zip(gradients, copies, strict=True):
+        copied = _copied_back(step)
+        if len(copied) == len(gradients):
+            for gradient, (_, shape) in zip(gradients, copied, strict=True):
                 gradient.shape = shape
-        if not _fits(step, gradients):
-            sized_by = "all-reduces"
-    if sized_by == "all-reduces":
+        if not fit(step.reductions, gradients):
+            sized_by = BY_REDUCTIONS
+    if sized_by == BY_REDUCTIONS:
         parameters, unread = _buckets(step, reader, gradients)
     else:
+        _as_sent(step.reductions, gradients)
         parameters, unread = _single(reader, gradients)
+        copies = _copied_back(step)
         if len(copies) == len(parameters):
             for parameter, (places, _) in zip(parameters, copies, strict=True):
                 parameter.copies = places
@@ -96,10 +119,73 @@ def find_gradients(step: Step, shape_of: Callable[[Host], Tensor | None] = first
         sized_by=sized_by if parameters else "",
         count=len(gradients),
         without_reader=unread,
+        shaped_bytes=shaped,
+        passes=passes,
+        begun_us=gradients[0].event.start_us,
     )
 
 
-def _accumulations(step: Step, shape_of: Callable[[Host], Tensor | None]) -> list[_Accumulation]:
+def completed(
+    step: Step, reader: StepReader, shape_of: ShapeOf = first_tensor
+) -> tuple[list[_Accumulation], int]:
+    """The gradients of a step as its last backward pass completes them, and how many passes there are."""
+    every = _accumulations(step, shape_of) if reader.trains else []
+    last = [gradient for gradient in every if gradient.event.start_us > reader.last_pass_us] or every
+    if not last or len(every) == len(last):
+        return last, 1
+    passes = -(-len(every) // len(last))
+    if len(every) == passes * len(last):
+        for k, gradient in enumerate(last):
+            gradient.nodes = [node for own in every[k :: len(last)] for node in own.nodes]
+    return last, passes
+
+
+def bytes_of(gradients: Sequence[_Accumulation]) -> int | None:
+    """Bytes of all gradients by their shapes; None where one is unknown."""
+    sizes = [gradient.shape[2] for gradient in gradients if gradient.shape is not None]
+    return sum(sizes) if len(sizes) == len(gradients) else None
+
+
+def elements_of(gradients: Sequence[_Accumulation]) -> int:
+    """Elements of all gradients whose shapes are known."""
+    return sum(math.prod(gradient.shape[0]) for gradient in gradients if gradient.shape is not None)
+
+
+def fit(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> bool:
+    """Whether all sizes are known, and are those of the all-reduces' messages, if there are any."""
+    size = bytes_of(gradients)
+    if size is None:
+        return False
+    sizes = [reduction.size_bytes for reduction in reductions]
+    known = sum(size for size in sizes if size is not None)
+    if None in sizes or not reductions:
+        return known <= size * (1 + APART)
+    return abs(known - size) <= size * APART or _sent_as(reductions, gradients) != ""
+
+
+def _sent_as(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> str:
+    """The type in which all gradients are sent, if it is another than theirs; else nothing."""
+    types = {reduction.dtype for reduction in reductions}
+    own = {gradient.shape[1] for gradient in gradients if gradient.shape is not None}
+    sent = sum(reduction.elements or 0 for reduction in reductions)
+    elements = elements_of(gradients)
+    if len(types) == 1 and types != own and elements and abs(sent - elements) <= elements * APART:
+        return next(iter(types))
+    return ""
+
+
+def _as_sent(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> None:
+    """Give gradients the type in which they travel, as a hook that compresses them chooses it."""
+    dtype = _sent_as(reductions, gradients)
+    if not dtype:
+        return
+    for gradient in gradients:
+        assert gradient.shape is not None
+        shape = gradient.shape[0]
+        gradient.shape = shape, dtype, math.prod(shape) * (item_bytes(dtype) or 1)
+
+
+def _accumulations(step: Step, shape_of: ShapeOf) -> list[_Accumulation]:
     launches = [reduction.gpu.call.start_us for reduction in step.reductions]
     last_node: dict[object, Host] = {}
     found = []
@@ -117,7 +203,8 @@ def _accumulations(step: Step, shape_of: Callable[[Host], Tensor | None]) -> lis
                 # What the hook launches after the all-reduce is no part of the gradient.
                 end_us = min(end_us, launches[bucket])
             node = last_node.get(event.thread)
-            found.append(_Accumulation(event, node, end_us, bucket, shape_of(event)))
+            nodes = [] if node is None else [node]
+            found.append(_Accumulation(event, nodes, end_us, bucket, shape_of(event)))
     return found
 
 
@@ -139,39 +226,19 @@ def _copied_back(step: Step) -> list[tuple[list[int], Tensor | None]]:
     return copies
 
 
-def _fits(step: Step, gradients: Sequence[_Accumulation]) -> bool:
-    """Whether all sizes are known, and add up to the messages of the all-reduces, if there are any."""
-    if not gradients or any(gradient.shape is None for gradient in gradients):
-        return False
-    sums = [0] * (len(step.reductions) + 1)
-    for gradient in gradients:
-        assert gradient.shape is not None
-        sums[gradient.bucket] += gradient.shape[2]
-    if not step.reductions:
-        return True
-    expected = [reduction.size_bytes for reduction in step.reductions]
-    return sums[-1] == 0 and all(
-        size is None or size == sum_ for size, sum_ in zip(expected, sums[:-1], strict=True)
-    )
-
-
 def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[list[Parameter], int]:
     """Each gradient a parameter, named after the forward operator that reads it."""
-    readers = [
-        reader.readers(gradient.node.args.sequence if gradient.node else None) for gradient in gradients
-    ]
-    in_order = sorted(
-        {id(rows): (rows, name) for rows, name in readers if rows}.values(), key=lambda x: x[0][0]
-    )
+    readers = [_readers(reader, gradient) for gradient in gradients]
+    named = {tuple(rows): name for rows, name in readers if rows}
     numbers, layer = UniqueNames(), {}
-    for rows, name in in_order:
-        layer[id(rows)] = numbers.take(name)
+    for places in sorted(named):
+        layer[places] = numbers.take(named[places])
     names, parameters, unread = UniqueNames(), [], 0
     for gradient, (rows, _) in zip(gradients, readers, strict=True):
         assert gradient.shape is not None
         shape, dtype, size = gradient.shape
         unread += not rows
-        name = f"{layer[id(rows)]}/parameter" if rows else "parameter"
+        name = f"{layer[tuple(rows)]}/parameter" if rows else "parameter"
         parameters.append(
             Parameter(
                 name=names.take(name),
@@ -180,7 +247,6 @@ def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[lis
                 size_bytes=size,
                 producer=reader.last_backward(gradient.end_us),
                 readers=rows or reader.first_forward,
-                bucket=gradient.bucket if reader.step.reductions else -1,
             )
         )
     return parameters, unread
@@ -194,8 +260,8 @@ def _buckets(
     for k, reduction in enumerate(step.reductions):
         read: set[int] = set()
         for gradient in gradients:
-            if gradient.bucket == k and gradient.node is not None:
-                read.update(reader.readers(gradient.node.args.sequence)[0])
+            if gradient.bucket == k:
+                read.update(_readers(reader, gradient)[0])
         unread += not read
         size = reduction.size_bytes or 0
         parameters.append(
@@ -206,7 +272,13 @@ def _buckets(
                 size_bytes=size,
                 producer=reader.last_backward(reduction.gpu.call.start_us),
                 readers=sorted(read) or reader.first_forward,
-                bucket=k,
             )
         )
     return parameters, unread
+
+
+def _readers(reader: StepReader, gradient: _Accumulation) -> tuple[list[int], str]:
+    """The forward operations that read a parameter, in any pass, and the operator that launched the last."""
+    found = [reader.readers(node.args.sequence) for node in gradient.nodes]
+    rows = sorted({row for rows, _ in found for row in rows})
+    return rows, next((name for _, name in reversed(found) if name), "")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from hocket.interop.kineto_gradients import Gradients
+from hocket.interop.kineto_collectives import collectives_in_words, mebibytes
+from hocket.interop.kineto_gradients import APART, BY_REDUCTIONS, Gradients
 from hocket.interop.kineto_steps import Step
 from hocket.words import counted
 
@@ -37,41 +38,63 @@ def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
     return notes
 
 
-def gradient_notes(samples: Sequence[Step], gradients: Gradients, *, by_nodes: bool) -> list[str]:
-    """What was reduced, and where sizes are from; ``by_nodes``: shapes are an ExecutionTrace's."""
+def exchange_notes(samples: Sequence[Step]) -> list[str]:
+    """Of collectives what plans replace, and what stays as it was recorded."""
     notes = []
-    reductions = samples[0].reductions
-    if reductions:
-        size = sum(reduction.size_bytes or 0 for reduction in reductions)
+    first = samples[0]
+    if first.marks > 1:
+        begun = ", the first of which is taken to be in the trace" if len(samples) == 1 else ""
+        notes.append(
+            f"a step is one of the optimizer: {first.marks} marked steps that accumulate gradients{begun}"
+        )
+    if first.reductions:
+        size = first.reduced_bytes
         took_us = median(sum(r.gpu.end_us - r.gpu.start_us for r in own.reductions) for own in samples)
         waited_s = median(own.waited_s for own in samples)
         notes.append(
-            f"{counted(len(reductions), 'all-reduce')} a step, {size / 2**20:.2f} MiB: "
+            f"{counted(len(first.reductions), 'all-reduce')} a step, "
+            f"{'of unknown size' if size is None else f'{size / 2**20:.2f} MiB'}: "
             f"{_ms(took_us * _MICRO)} (waiting for other ranks included), for which the GPU idles "
             f"{_ms(waited_s)}; plans place them"
         )
-    others = Counter(operation.collective for operation in samples[0].operations if operation.collective)
-    for kind, count in others.items():
+    others = [operation.collective for operation in first.others if operation.collective is not None]
+    notes += [
+        f"{collectives_in_words([c for c in others if c.kind == kind])} a step: operations that take as long "
+        "as recorded, whatever the number of workers"
+        for kind in dict.fromkeys(collective.kind for collective in others)
+    ]
+    return notes
+
+
+def gradient_notes(step: Step, gradients: Gradients, *, by_nodes: bool) -> list[str]:
+    """Where sizes are from, and what they leave open; ``by_nodes``: shapes are an ExecutionTrace's."""
+    notes = []
+    if gradients.passes > 1:
         notes.append(
-            f"{counted(count, kind)} a step: operations that take as long as recorded, "
-            "whatever the number of workers"
+            f"{gradients.passes} backward passes a step accumulate gradients; the last completes them"
         )
-    count = gradients.count
-    if gradients.sized_by == "all-reduces":
+    count, own = gradients.count, gradients.shaped_bytes
+    sent = step.reduced_bytes if step.reductions else own
+    if gradients.sized_by == BY_REDUCTIONS and own is None:
         notes.append(
             f"each all-reduce is one parameter ('bucket0', ...), though {count} gradients are in them: "
             "their sizes are not in the trace; record_shapes=True records them"
         )
-    elif gradients.parameters:
-        source = "the ExecutionTrace" if by_nodes else gradients.sized_by
-        notes.append(f"{counted(len(gradients.parameters), 'parameter')}, sizes from {source}")
-    elif count:
+    elif gradients.sized_by == BY_REDUCTIONS:
         notes.append(
-            f"no parameters: {count} gradients are completed, but their sizes are not in the trace; record "
-            "with record_shapes=True, or give the job's --execution-trace; without, nothing can be planned"
+            "each all-reduce is one parameter ('bucket0', ...), since some were not used in the step"
         )
     else:
-        notes.append("no parameters: the trace holds no gradients")
+        source = "the ExecutionTrace" if by_nodes else gradients.sized_by
+        notes.append(f"{counted(len(gradients.parameters), 'parameter')}, sizes from {source}")
+    if own is not None and sent is not None and abs(sent - own) > own * APART:
+        sent_as = sorted({reduction.dtype for reduction in step.reductions})
+        notes.append(
+            f"gradients have {mebibytes(own)} and travel in {mebibytes(sent)} ({sent / own:.0%}), as "
+            f"{', '.join(sent_as)}: that is what plans send"
+        )
+    if not step.reductions and not step.updates:
+        notes.append("nothing runs after the backward pass: the optimizer's step is not in the trace")
     if gradients.without_reader:
         notes.append(
             f"{counted(gradients.without_reader, 'parameter')} without a forward operation in the trace: "

@@ -1,11 +1,8 @@
-"""A Kineto trace cut into its steps: the GPU operations of each, their phase, and how long they take.
+"""The operations of a traced step: what ran on the GPU, in which phase, and how long it takes.
 
-Steps are the ``ProfilerStep#`` annotations; without them, what lies between the ends of two
-``Optimizer.step#``; without these, the whole trace. A GPU operation belongs to the step in which it was
-launched.
-
-**Phases.** Update: launched in ``Optimizer.step#``, or after the last operation that autograd's nodes
-launched. Backward: launched by one of these nodes. Forward: the rest.
+**Phases.** Update: launched in ``Optimizer.step#`` (not by the closure that it may call, which holds both
+passes), or after the last operation that autograd's nodes launched. Backward: launched by one of these nodes.
+Forward: the rest.
 
 **Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no
 operation before it covers, and the idle time before it: that is what the host kept the GPU waiting for.
@@ -20,19 +17,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto_collectives import (
-    ALL_REDUCE,
-    Reduction,
-    collective_of,
-    in_hook,
-    message_of,
-    of_gradients,
-)
-from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Host, Trace
+from hocket.interop.kineto_collectives import ALL_REDUCE, Collective, collective_of, of_gradients
+from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, Host
 
 _MICRO = 1e-6
 
@@ -45,22 +33,24 @@ class Operation:
     phase: Phase
     name: str
     duration_s: float = 0.0
-    collective: str = ""
+    collective: Collective | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Step:
     """One step; ``operations`` in order of their start, ``reductions`` in the order of their launch.
 
+    ``marks``: how many marked steps it holds, more than one where gradients are accumulated over them.
     ``elapsed_s``: from the end of the step before to the end of this one, on the GPU.
     """
 
     label: str
     begin_us: float
     end_us: float
+    marks: int = 1
     host: list[Host] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    reductions: list[Reduction] = field(default_factory=list)
+    reductions: list[Collective] = field(default_factory=list)
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
@@ -72,6 +62,22 @@ class Step:
         """
         of = [operation.gpu for operation in self.operations]
         return sorted(range(len(of)), key=lambda i: (of[i].call.start_us, of[i].stream))
+
+    @property
+    def others(self) -> list[Operation]:
+        """The collectives among the operations: those that exchange no gradients."""
+        return [operation for operation in self.operations if operation.collective is not None]
+
+    @property
+    def reduced_bytes(self) -> int | None:
+        """Bytes of the messages that exchange gradients; None where one is unknown."""
+        sizes = [reduction.size_bytes for reduction in self.reductions if reduction.size_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.reductions) else None
+
+    @property
+    def updates(self) -> bool:
+        """Whether anything runs in it after the backward pass."""
+        return any(operation.phase == Phase.UPDATE for operation in self.operations)
 
     def key(self) -> tuple[object, ...]:
         """What steps that do the same have in common."""
@@ -89,115 +95,61 @@ def short_name(name: str) -> str:
     return name.rpartition("::")[2]
 
 
-def cut_steps(trace: Trace) -> list[Step]:
-    """The steps of a trace, in order, with what they ran on the GPU.
-
-    Raises
-    ------
-    FormatError
-        Naming the file, if nothing ran on a GPU, or the launch of an operation within the steps is missing.
-    """
-    if not trace.gpu:
-        rule = "holds no GPU operation with its launch; record ProfilerActivity.CPU and CUDA"
-        raise FormatError(trace.source, "traceEvents", rule)
-    steps = _intervals(trace)
-    begins = [step.begin_us for step in steps]
-    launched: list[list[Gpu]] = [[] for _ in steps]
-    ends_before = _launched_before_recording(trace, steps)
-    for gpu in trace.gpu:
-        k = bisect_right(begins, gpu.call.start_us) - 1
-        if k < 0:
-            ends_before.append(gpu.end_us)
-        elif gpu.call.start_us < steps[k].end_us:
-            launched[k].append(gpu)
-    for event in trace.host:
-        k = bisect_right(begins, event.start_us) - 1
-        if k >= 0 and event.start_us < steps[k].end_us:
-            steps[k].host.append(event)
-    busy_us = max([steps[0].begin_us, *ends_before])
-    for step, ran in zip(steps, launched, strict=True):
-        _fill(step, ran)
-        busy_us = _time(step, busy_us)
-    return [step for step in steps if step.operations]
-
-
-def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[float]:
-    """When what the host had launched before the recording began ended; no other launch may be missing."""
-    first: dict[int, float] = {}
-    for gpu in trace.gpu:
-        first.setdefault(gpu.stream, gpu.start_us)
-    ends = []
-    for late in trace.unlaunched:
-        # A stream runs in the order of launches. Of one without any, what runs before all others counts.
-        if late.start_us < first.get(late.stream, trace.gpu[0].start_us):
-            ends.append(late.end_us)
-        elif steps[0].begin_us <= late.start_us < steps[-1].end_us:
-            rule = "its correlation is that of no call of the runtime: the launch is not in the file"
-            raise FormatError(trace.source, f"traceEvents[{late.place}].args.correlation", rule)
-    return ends
-
-
-def _intervals(trace: Trace) -> list[Step]:
-    marked = {event.name: event for event in trace.host if event.name.startswith(STEP_PREFIX)}
-    if marked:
-        events = sorted(marked.values(), key=lambda event: event.start_us)
-        steps = [Step(event.name, event.start_us, event.end_us) for event in events]
-        # What is launched between two annotations, such as by a logger, belongs to the one before.
-        for step, following in pairwise(steps):
-            step.end_us = following.begin_us
-        return steps
-    begin_us = min([trace.gpu[0].call.start_us, *(event.start_us for event in trace.host[:1])])
-    ends = sorted(event.end_us for event in trace.host if event.name.startswith(OPTIMIZER_PREFIX))
-    if not ends:
-        last_us = max(gpu.call.end_us for gpu in trace.gpu) + 1.0
-        return [Step("the whole trace", begin_us, last_us)]
-    edges = [begin_us, *ends]
-    return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end]
-
-
-def _fill(step: Step, ran: Sequence[Gpu]) -> None:
+def fill(step: Step, ran: Sequence[Gpu]) -> None:
     """Sort what ran into operations and reductions, each with its phase and name."""
     chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
-    rows = [
-        (gpu, chain, phase, collective_of(gpu, chain))
-        for gpu, chain, phase in zip(ran, chains, _phases(ran, chains), strict=True)
-    ]
+    found = [collective_of(gpu, chain) for gpu, chain in zip(ran, chains, strict=True)]
+    phases = _phases(ran, chains)
     # Other all-reduces of the backward pass are a layer's own, as of batch statistics.
     reductions = [
-        Reduction(gpu, *message_of(gpu, chain))
-        for gpu, chain, phase, kind in rows
-        if kind == ALL_REDUCE and phase == Phase.BACKWARD and in_hook(chain)
+        collective
+        for collective, phase in zip(found, phases, strict=True)
+        if collective is not None
+        and collective.kind == ALL_REDUCE
+        and phase == Phase.BACKWARD
+        and collective.hooked
     ]
     reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
     step.reductions = of_gradients(reductions, step.host)
-    exchanging = {id(reduction.gpu) for reduction in step.reductions}
+    exchanging = {id(reduction) for reduction in step.reductions}
     step.operations = [
-        Operation(gpu, phase, _name(gpu, chain, phase, kind), collective=kind)
-        for gpu, chain, phase, kind in rows
-        if id(gpu) not in exchanging
+        Operation(gpu, phase, _name(gpu, chain, phase, collective), collective=collective)
+        for gpu, chain, phase, collective in zip(ran, chains, phases, found, strict=True)
+        if id(collective) not in exchanging
     ]
 
 
 def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]:
-    nodes = [any(event.name.startswith(NODE_PREFIX) for event in chain) for chain in chains]
-    last_us = max(
-        (gpu.call.start_us for gpu, in_node in zip(ran, nodes, strict=True) if in_node), default=math.inf
+    by_node = sorted(
+        gpu.call.start_us
+        for gpu, chain in zip(ran, chains, strict=True)
+        if any(event.name.startswith(NODE_PREFIX) for event in chain)
     )
-    phases = []
-    for gpu, chain, in_node in zip(ran, chains, nodes, strict=True):
-        if any(event.name.startswith(OPTIMIZER_PREFIX) for event in chain):
-            phases.append(Phase.UPDATE)
-        elif in_node:
-            phases.append(Phase.BACKWARD)
-        else:
-            phases.append(Phase.UPDATE if gpu.call.start_us > last_us else Phase.FORWARD)
-    return phases
+    last_us = by_node[-1] if by_node else math.inf
+    return [
+        _phase(gpu.call.start_us, chain, by_node, last_us) for gpu, chain in zip(ran, chains, strict=True)
+    ]
 
 
-def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str:
+def _phase(at_us: float, chain: Sequence[Host], by_node: Sequence[float], last_us: float) -> Phase:
+    """Of what is launched at ``at_us``; ``by_node``: when autograd's nodes launched something."""
+    node = next((i for i, event in enumerate(chain) if event.name.startswith(NODE_PREFIX)), None)
+    optimizer = next((i for i, event in enumerate(chain) if event.name.startswith(OPTIMIZER_PREFIX)), None)
+    if optimizer is None:
+        if node is not None:
+            return Phase.BACKWARD
+        return Phase.UPDATE if at_us > last_us else Phase.FORWARD
+    if node is not None:
+        # The innermost counts: optimizers run in hooks of autograd, and backward passes in their closures.
+        return Phase.BACKWARD if node < optimizer else Phase.UPDATE
+    follows = bisect_right(by_node, at_us) < bisect_right(by_node, chain[optimizer].end_us)
+    return Phase.FORWARD if follows else Phase.UPDATE
+
+
+def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: Collective | None) -> str:
     part = phase.name.lower()
-    if collective:
-        return f"{part}/{collective}"
+    if collective is not None:
+        return f"{part}/{collective.kind}"
     operators = [event for event in chain if not event.annotation]
     if not operators:
         return f"{part}/{re.split('[<(]', gpu.name.removeprefix('void '))[0].strip() or 'kernel'}"
@@ -207,7 +159,7 @@ def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: str) -> str
     return f"{part}/{name}" if around == name else f"{part}/{around}/{name}"
 
 
-def _time(step: Step, busy_us: float) -> float:
+def time_operations(step: Step, busy_us: float) -> float:
     """Give the step's operations their durations; when the GPU has been busy until, before and after."""
     begin_us = busy_us
     ends = sorted((reduction.gpu.end_us, reduction.gpu.call.start_us) for reduction in step.reductions)
@@ -218,7 +170,7 @@ def _time(step: Step, busy_us: float) -> float:
             k = bisect_right(ends, (gpu.start_us, float("inf"))) - 1
             if k >= 0 and ends[k][1] < gpu.call.start_us:
                 waited_us = max(0.0, ends[k][0] - max(busy_us, gpu.call.end_us))
-        operation.duration_s = (max(0.0, gpu.end_us - busy_us) - waited_us) * _MICRO
+        operation.duration_s = max(0.0, max(0.0, gpu.end_us - busy_us) - waited_us) * _MICRO
         step.waited_s += waited_us * _MICRO
         busy_us = max(busy_us, gpu.end_us)
     step.elapsed_s = (busy_us - begin_us) * _MICRO

@@ -116,11 +116,13 @@ def test_an_embeddings_table_is_no_batch(tmp_path: Path) -> None:
     assert any("batch size 16 is a guess" in note and "aten::embedding" in note for note in notes)
 
 
-def test_shapes_that_are_not_what_was_reduced_do_not_count(tmp_path: Path) -> None:
-    graph, _ = imported(tmp_path, ddp(dtype="Half"))
-    assert graph.parameter_names == ("bucket1", "bucket0")
+def test_gradients_that_a_hook_sends_as_another_type_have_it(tmp_path: Path) -> None:
+    graph, notes = imported(tmp_path, ddp(dtype="Half"))
+    assert graph.parameter_names == ("linear/parameter", "linear.2/parameter")
+    assert graph.parameter_shapes == ((5, 4), (3, 4))
     assert graph.parameter_bytes.tolist() == [40, 24]
     assert set(graph.parameter_dtypes) == {"float16"}
+    assert any("128 bytes and travel in 64 bytes (50%), as float16" in note for note in notes)
 
 
 def test_all_reduces_of_unknown_size_are_refused_unless_shapes_say_it(tmp_path: Path) -> None:
@@ -156,11 +158,16 @@ def test_ddp_says_sizes_as_it_copies_gradients_back(tmp_path: Path) -> None:
 
 def test_one_gpu_without_shapes_says_what_is_missing(tmp_path: Path) -> None:
     document = ddp(shapes=False).document()
-    document["traceEvents"] = [e for e in document["traceEvents"] if not e["name"].startswith("nccl")]
-    graph, notes = imported(tmp_path, document)
+    document["traceEvents"] = [
+        e for e in document["traceEvents"] if not e["name"].startswith(("nccl", "c10d"))
+    ]
+    missing = "no parameters: 2 gradients of a step are complete, but their sizes are not in the trace"
+    with pytest.raises(FormatError, match=f"{missing}; .*--execution-trace; or give --allow-no-gradients"):
+        imported(tmp_path, document)
+    graph, notes = imported(tmp_path, document, allow_no_gradients=True)
     assert graph.num_parameters == 0
     assert graph.operation_names[-1] == "update/_foreach_add_"
-    assert any("no parameters: 2 gradients are completed" in note for note in notes)
+    assert any(missing in note for note in notes)
 
 
 def test_steps_end_with_the_optimizer_where_nobody_marked_them(tmp_path: Path) -> None:
@@ -188,8 +195,10 @@ def test_accumulated_gradients_are_complete_after_the_last_pass(tmp_path: Path) 
             moved = {**event, "ts": event["ts"] - 490, "args": dict(event["args"])}
             if "correlation" in moved["args"]:
                 moved["args"]["correlation"] += 50
+            if "Sequence number" in moved["args"]:
+                moved["args"]["Sequence number"] -= 10
             trace.events.append(moved)
-    trace.events = [e for e in trace.events if not e["name"].startswith(("Prof", "nccl"))]
+    trace.events = [e for e in trace.events if not e["name"].startswith(("Prof", "nccl", "c10d"))]
     launched = {e["args"]["correlation"] for e in trace.events if e["cat"] == "kernel"}
     trace.events = [
         e for e in trace.events if e["cat"] != "cuda_runtime" or e["args"]["correlation"] in launched
@@ -202,6 +211,11 @@ def test_accumulated_gradients_are_complete_after_the_last_pass(tmp_path: Path) 
         "backward/AddmmBackward0.3",
         "backward/AddmmBackward0.4",
     ]
+    # Both passes read both parameters.
+    for name in ("linear/parameter", "linear.2/parameter"):
+        readers = [i for i in range(graph.num_operations) if name in names(graph, graph.reads, i)]
+        assert len([i for i in readers if graph.phases[i] == Phase.FORWARD]) == 2
+    assert graph.batch_size == 16
 
 
 def test_sharded_training_is_refused(tmp_path: Path) -> None:
@@ -455,7 +469,7 @@ def test_resnet50_under_ddp_on_an_a100_is_all_there() -> None:
     ("name", "steps"), [("param_linear_kineto.json.gz", 40), ("param_resnet_kineto.json.gz", 30)]
 )
 def test_traces_of_one_gpu_are_all_there(name: str, steps: int) -> None:
-    graph, notes = import_kineto([DATA / name])
+    graph, notes = import_kineto([DATA / name], allow_no_gradients=True)
     events = [e for e in in_file(name) if e.get("ph") == "X"]
     launches = {e["args"]["correlation"]: e["ts"] for e in events if e["cat"] == "cuda_runtime"}
     ends = sorted(e["ts"] + e["dur"] for e in events if e["name"].startswith("Optimizer.step#"))

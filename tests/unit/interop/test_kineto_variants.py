@@ -171,7 +171,9 @@ def test_ddps_map_of_used_parameters_is_no_gradient(shapes: bool, tmp_path: Path
     assert names(graph, graph.produces, reduced) == []
     assert names(graph, graph.produces, graph.operation_names.index(BACKWARD[2]))
     assert any("2 all-reduces a step" in note for note in notes)
-    assert any("1 all_reduce a step: operations that take as long as recorded" in note for note in notes)
+    assert any(
+        "1 all_reduce (16 bytes) a step: operations that take as long as recorded" in note for note in notes
+    )
 
 
 def test_two_buckets_of_one_hook_are_both_gradients(tmp_path: Path) -> None:
