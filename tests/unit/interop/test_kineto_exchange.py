@@ -1,0 +1,518 @@
+"""What a traced step exchanges: a table of the ways to train, each imported right or refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hocket
+from hocket.errors import FormatError
+from hocket.graph import Phase
+from hocket.interop.kineto import import_kineto
+from hocket.network import Network
+from tests.strategies import examples
+from tests.unit.interop.kinds import (
+    DDP,
+    ITEM_BYTES,
+    LAYERS,
+    MIB,
+    SIDE,
+    Training,
+    buckets,
+    by_hand,
+    steps,
+    usual,
+)
+from tests.unit.interop.test_kineto import imported
+from tests.unit.interop.traces import ENGINE, MAIN, NODE
+
+Make = Callable[[], dict[str, Any]]
+
+
+def micro_batches(trace: Training, *, synced: bool = False, passes: int = 4, mark_each: bool = True) -> None:
+    """An optimizer's step of several backward passes; the last or, if ``synced``, each reduces gradients."""
+    for k in range(passes):
+        begun, last = trace.at, k == passes - 1
+        trace.forward()
+        trace.backward(DDP if synced or last else None)
+        if last:
+            trace.update()
+        if mark_each:
+            trace.mark(begun)
+
+
+def in_marks(one: Callable[[Training], None], count: int = 3, **options: Any) -> dict[str, Any]:
+    trace = Training(**options)
+    for _ in range(count):
+        one(trace)
+    return trace.document()
+
+
+def evaluated_between(trace: Training) -> None:
+    """A training step, and a marked step that only evaluates."""
+    begun = trace.at
+    usual(trace)
+    trace.mark(begun)
+    begun = trace.at
+    trace.forward()
+    trace.mark(begun)
+
+
+def generative(trace: Training) -> None:
+    """Two models in turn, each with its optimizer, in one marked step."""
+    usual(trace)
+    usual(trace)
+
+
+def in_closure(trace: Training) -> None:
+    """All of a step inside of the optimizer's, as Lightning runs it."""
+    begun = trace.at
+    trace.forward()
+    trace.backward(DDP)
+    trace.host("aten::_foreach_add_", trace.at, trace.at + 5)
+    trace.run("multi_tensor_apply", us=80)
+    trace.host("Optimizer.step#SGD.step", begun - 1, trace.at + 3, cat="user_annotation")
+    trace.at += 5
+
+
+def fully_sharded(trace: Training) -> None:
+    trace.collective("allgather", sum(LAYERS), thread=MAIN)
+    trace.forward()
+    trace.backward(lambda t, i, _: t.collective("reduce_scatter", t.layers[i]))
+    trace.update()
+
+
+def mixture(trace: Training) -> None:
+    """Experts, of which two layers are, exchange activations and keep their gradients."""
+    trace.collective("all_to_all", SIDE, thread=MAIN)
+    trace.forward()
+    trace.backward(lambda t, i, _: t.collective("allreduce", 2 * SIDE) if i == 0 else None)
+    trace.update()
+
+
+def tensor_parallel(trace: Training) -> None:
+    """Activations travel in the forward pass and in nodes of autograd; gradients as usual."""
+    trace.collective("allreduce", 8 * SIDE, thread=MAIN, group="tp")
+    trace.forward()
+    begun = trace.at
+    trace.at += 1
+    trace.collective("allreduce", 8 * SIDE, group="tp")
+    trace.host(NODE + "Reduce", begun, trace.at, ENGINE)
+    trace.at += 1
+    trace.backward(DDP)
+    trace.update()
+
+
+def with_small(trace: Training) -> None:
+    """Buffers before, a flag, a norm and a barrier behind: as GradScaler, clipping and logging send them."""
+    trace.collective("broadcast", 64, thread=MAIN)
+    trace.forward()
+    trace.backward(DDP)
+    for _ in range(3):
+        trace.collective("allreduce", 1, thread=MAIN, us=5)
+    trace.update()
+
+
+def zero_after(trace: Training) -> None:
+    trace.forward()
+    trace.backward(DDP)
+    trace.update()
+    trace.collective("broadcast", sum(LAYERS), thread=MAIN)
+
+
+def on_host(trace: Training) -> None:
+    """gloo: the call is in the hook, and only a copy is on the GPU."""
+    trace.forward()
+
+    def hook(t: Training, layer: int, _: float) -> None:
+        if layer == 0:
+            t.host("c10d::allreduce_", t.at, t.at + 4, ENGINE)
+            t.run("copy", thread=ENGINE, us=5)
+
+    trace.backward(hook)
+    trace.update()
+
+
+def bare_thread(trace: Training) -> None:
+    """Horovod: a thread without operators launches, and says nothing of sizes."""
+    trace.forward()
+    trace.backward()
+    trace.launch(
+        trace.at, trace.busy, trace.busy + 300, thread=77, stream=21, name="ncclDevKernel_AllReduce(int)"
+    )
+    trace.busy += 300
+    trace.update()
+
+
+def captured(trace: Training) -> None:
+    """A CUDA graph: one launch for all."""
+    correlation = trace.call("cudaGraphLaunch", trace.at, trace.at + 3)
+    for name in ("gemm", "gemm", "ncclDevKernel_AllReduce_Sum(int)"):
+        args = {"stream": 7, "correlation": correlation}
+        trace.host(name, trace.busy, trace.busy + 100, 7, "kernel", **args)
+        trace.busy += 100
+    trace.at += 5
+    trace.update()
+
+
+def compiled(trace: Training) -> None:
+    """Compiled autograd: no AccumulateGrad."""
+    trace.forward()
+    trace.host(NODE + "CompiledFunctionBackward", trace.at, trace.at + 6, ENGINE)
+    trace.run("gemm", thread=ENGINE)
+    trace.at += 5
+    trace.collective("allreduce", sum(LAYERS), around="_c10d_functional::all_reduce")
+    trace.update()
+
+
+def local(trace: Training) -> None:
+    """Local SGD: gradients are averaged in every third step."""
+    for k in range(3):
+        begun = trace.at
+        usual(trace, DDP if k == 2 else None)
+        trace.mark(begun)
+
+
+def alternating(trace: Training) -> None:
+    """Two models in turn, one marked step each."""
+    for hook in (DDP, None):
+        begun = trace.at
+        usual(trace, hook)
+        trace.mark(begun)
+
+
+def powerful(trace: Training) -> None:
+    """PowerSGD: what travels is less than the gradients."""
+    usual(trace, lambda t, i, _: t.collective("allreduce", SIDE // 8))
+
+
+def piped(trace: Training) -> None:
+    trace.collective("recv", SIDE, thread=MAIN)
+    usual(trace)
+
+
+def unmarked(one: Callable[[Training], None], count: int = 3) -> dict[str, Any]:
+    return steps(Training(), one, count, marked=False)
+
+
+def cut(document: dict[str, Any]) -> dict[str, Any]:
+    """The trace without the second half of its last step."""
+    marks = sorted(e["ts"] for e in document["traceEvents"] if e["name"].startswith("ProfilerStep"))
+    until = marks[-1] + (marks[-1] - marks[-2]) * 0.02
+    events = [
+        e for e in document["traceEvents"] if e.get("cat") in (None, "user_annotation") or e["ts"] < until
+    ]
+    return {**document, "traceEvents": events}
+
+
+# name, trace, steps, parameters, bytes, a note
+IMPORTED: list[tuple[str, Make, int, int, int, str]] = [
+    ("ddp", lambda: steps(Training(), usual), 3, 4, MIB, "2 all-reduces a step, 0.06 MiB"),
+    ("fused AdamW", lambda: steps(Training(), lambda t: usual(t, DDP, "AdamW")), 3, 4, MIB, "sizes from"),
+    ("without marks", lambda: unmarked(usual), 3, 4, MIB, "2 all-reduces a step"),
+    (
+        "sizes unknown",
+        lambda: steps(Training(sizes=False), usual),
+        3,
+        4,
+        MIB,
+        "all-reduces a step, of unknown",
+    ),
+    (
+        "shapes unknown",
+        lambda: steps(Training(shapes=False), usual),
+        3,
+        2,
+        MIB,
+        "each all-reduce is one param",
+    ),
+    (
+        "coalesced",
+        lambda: steps(Training(sizes=False), lambda t: usual(t, buckets(0, around="nccl:coalesced"))),
+        *(3, 4, MIB, "1 all-reduce a step, of unknown size"),
+    ),
+    (
+        "bf16 hook",
+        lambda: steps(Training(), lambda t: usual(t, buckets(2, 0, dtype="BFloat16"))),
+        *(3, 4, MIB // 2, "travel in 0.03 MiB (50%), as bfloat16"),
+    ),
+    (
+        "two models that share a backward pass",
+        lambda: steps(
+            Training(),
+            lambda t: usual(t, lambda t, i, _: t.collective("allreduce", 2 * SIDE) if i in (1, 0) else None),
+        ),
+        *(3, 4, MIB, "2 all-reduces a step"),
+    ),
+    ("by hand", lambda: steps(Training(), by_hand), 3, 4, MIB, "4 all-reduces a step, 0.06 MiB"),
+    (
+        "by hand beside a flag",
+        lambda: steps(Training(), lambda t: by_hand(t, lambda t: t.collective("allreduce", 1, thread=MAIN))),
+        *(3, 4, MIB, "1 all_reduce (4 bytes, group default_pg) a step"),
+    ),
+    (
+        "accumulated, marked each",
+        lambda: in_marks(micro_batches),
+        3,
+        4,
+        MIB,
+        "4 marked steps that accumulate",
+    ),
+    (
+        "accumulated, one step",
+        lambda: in_marks(micro_batches, 1),
+        *(1, 4, MIB, "the first of which is taken to be in the trace"),
+    ),
+    (
+        "accumulated, marked once",
+        lambda: steps(Training(), lambda t: micro_batches(t, mark_each=False)),
+        *(3, 4, MIB, "4 backward passes a step"),
+    ),
+    ("evaluation between", lambda: in_marks(evaluated_between), 3, 4, MIB, "3 of 6 steps run the same"),
+    ("closure", lambda: steps(Training(), in_closure), 3, 4, MIB, "2 all-reduces a step"),
+    ("closure without marks", lambda: unmarked(in_closure), 3, 4, MIB, "2 all-reduces a step"),
+    (
+        "tensor parallel",
+        lambda: steps(Training(), tensor_parallel),
+        3,
+        4,
+        MIB,
+        "2 all_reduces (0.25 MiB, group tp)",
+    ),
+    ("small ones beside", lambda: steps(Training(), with_small), 3, 4, MIB, "3 all_reduces (12 bytes"),
+    ("pipeline", lambda: steps(Training(), piped), 3, 4, MIB, "1 send_recv (0.02 MiB"),
+    ("cut in a step", lambda: cut(steps(Training(), usual, 4)), 3, 4, MIB, "left out: ProfilerStep#3"),
+    ("one GPU", lambda: steps(Training(), lambda t: usual(t, None)), 3, 4, MIB, "4 parameters, sizes from"),
+]
+
+REFUSED: list[tuple[str, Make, str]] = [
+    (
+        "sharded",
+        lambda: steps(Training(), fully_sharded),
+        "exchanged by reduce_scatter, as sharded .*4 reduce_sc",
+    ),
+    (
+        "experts",
+        lambda: steps(Training(), mixture),
+        "carry 0.03 MiB and its 4 gradients have 0.06 MiB: a hook",
+    ),
+    (
+        "PowerSGD",
+        lambda: steps(Training(), powerful),
+        "carry 8192 bytes and its 4 gradients have 0.06 MiB: a hook",
+    ),
+    (
+        "sent twice",
+        lambda: steps(Training(), lambda t: usual(t, lambda t, i, _: t.collective("allreduce", 2 * SIDE))),
+        "carry 0.12 MiB and its 4 gradients have 0.06 MiB: something else is all-reduced",
+    ),
+    (
+        "ZeRO beside DDP",
+        lambda: steps(Training(), zero_after),
+        r"beside its 2 all-reduces .*1 broadcast \(0.06 MiB",
+    ),
+    ("gloo", lambda: steps(Training(), on_host), "calls c10d::allreduce_, and no kernel of a collective"),
+    (
+        "Horovod",
+        lambda: steps(Training(), bare_thread),
+        r"holds 1 all_reduce \(of unknown size\), which may exchange",
+    ),
+    (
+        "CUDA graph",
+        lambda: steps(Training(), captured),
+        "3 of 4 operations of a step were launched by a CUDA graph",
+    ),
+    (
+        "compiled",
+        lambda: steps(Training(), compiled),
+        r"no AccumulateGrad; its 1 all_reduce \(0.06 MiB.*cannot be",
+    ),
+    ("forward only", lambda: steps(Training(), Training.forward), "hold no backward pass"),
+    (
+        "no shapes",
+        lambda: steps(Training(shapes=False), lambda t: usual(t, None)),
+        "4 gradients of a step are comp",
+    ),
+    ("by hand, no shapes", lambda: steps(Training(shapes=False), by_hand), "no parameters: 4 gradients"),
+    (
+        "accumulated and reduced each time",
+        lambda: steps(Training(), lambda t: micro_batches(t, synced=True, mark_each=False)),
+        "all-reduced before the last of the 4 backward passes .*no_sync",
+    ),
+    (
+        "accumulated and reduced each time, marked each",
+        lambda: in_marks(lambda t: micro_batches(t, synced=True)),
+        "ProfilerStep#3 updates parameters, and most steps, such as ProfilerStep#0, do not",
+    ),
+    (
+        "micro-batches without their optimizer",
+        lambda: steps(Training(), lambda t: (t.forward(), t.backward())[0]),
+        "neither exchanges gradients nor updates parameters, as micro-batches do",
+    ),
+    (
+        "two models in a step",
+        lambda: steps(Training(), generative),
+        "2 backward passes with an optimizer step behind",
+    ),
+    (
+        "local SGD",
+        lambda: in_marks(local),
+        "ProfilerStep#2 all-reduces 0.06 MiB .* and most steps, such as Prof.* 0 bytes",
+    ),
+    ("models in turn", lambda: in_marks(alternating), "all-reduces 0.06 MiB of gradients and most"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "num_steps", "parameters", "size", "note"),
+    [row[1:] for row in IMPORTED],
+    ids=[r[0] for r in IMPORTED],
+)
+def test_what_is_accounted_for_is_imported(
+    make: Make, num_steps: int, parameters: int, size: int, note: str, tmp_path: Path
+) -> None:
+    graph, notes = imported(tmp_path, make())
+    assert (graph.num_samples, graph.num_parameters, graph.parameter_bytes.sum()) == (
+        num_steps,
+        parameters,
+        size,
+    )
+    assert any(note in line for line in notes), notes
+    assert graph.durations_s.min() >= 0
+    assert graph.durations_s.sum(axis=0).min() > 0
+    # Nothing of the exchange is left among what is computed, but what a note names.
+    left = [name for name in graph.operation_names if name.endswith("all_reduce")]
+    assert all(any("all_reduce" in line for line in notes) for _ in left)
+    row = hocket.simulate(
+        graph, hocket.plan(graph, Network(num_workers=2), "ddp"), Network(num_workers=2)
+    ).row
+    assert row.communication_s > 0
+
+
+@pytest.mark.parametrize(("make", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_is_not_is_refused_in_one_line(make: Make, message: str, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=message) as refused:
+        imported(tmp_path, make())
+    line = str(refused.value)
+    assert line.startswith(str(tmp_path))
+    assert "\n" not in line
+    assert ";" in line  # the fix
+
+
+@pytest.mark.parametrize("make", [row[1] for row in REFUSED[:12]], ids=[row[0] for row in REFUSED[:12]])
+def test_it_can_be_looked_at_all_the_same(make: Make, tmp_path: Path) -> None:
+    graph, notes = imported(tmp_path, make(), allow_no_gradients=True)
+    assert graph.num_parameters == 0
+    assert graph.num_samples == 3
+    assert any("without parameters, so that nothing can be planned: " in note for note in notes)
+
+
+def test_a_closures_operations_are_those_of_its_passes(tmp_path: Path) -> None:
+    graph, _ = imported(tmp_path, steps(Training(), in_closure))
+    phases = [Phase(phase).name for phase in graph.phases]
+    assert phases == ["FORWARD"] * 4 + ["BACKWARD"] * 4 + ["UPDATE"] * 4
+
+
+def test_steps_that_accumulate_are_read_and_timed_as_a_whole(tmp_path: Path) -> None:
+    graph, _ = imported(tmp_path, in_marks(micro_batches))
+    assert graph.batch_size == 4 * 32
+    assert [int((graph.phases == phase).sum()) for phase in (0, 1, 2)] == [16, 16, 4]
+    reads = graph.reads.transpose(graph.num_parameters)
+    assert [int((graph.phases[reads.row(p)] == Phase.FORWARD).sum()) for p in range(4)] == [4] * 4
+    busy_s = 16 * 100e-6 + 16 * 200e-6 + 80e-6
+    assert graph.durations_s[:, 1].sum() >= busy_s * (1 - 1e-9)
+
+
+def test_ranks_with_other_numbers_of_steps_share_those_that_both_have(tmp_path: Path) -> None:
+    ranks = [steps(Training(0), usual, 4), steps(Training(1), usual, 3)]
+    graph, notes = imported(tmp_path, *ranks)
+    assert graph.num_samples == 6
+    assert any("left out, since not every rank has them: ProfilerStep#3" in note for note in notes)
+
+
+def test_steps_that_take_no_time_are_refused(tmp_path: Path) -> None:
+    document = steps(Training(), lambda t: usual(t, None), 1)
+    begun = min(e["ts"] for e in document["traceEvents"] if e["name"].startswith("Prof"))
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["ts"], event["dur"] = begun, 0.0
+    with pytest.raises(FormatError, match="take no time"):
+        imported(tmp_path, document)
+
+
+@given(data=st.data())
+@examples(60)
+def test_any_way_to_exchange_all_gradients_is_imported_with_their_bytes(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    layers = data.draw(st.lists(st.integers(100, 5000), min_size=1, max_size=6))
+    ends = sorted({0, *data.draw(st.lists(st.integers(0, len(layers) - 1), max_size=3))})
+    dtype = data.draw(st.sampled_from(["Float", "BFloat16"]))
+    hand, sizes = data.draw(st.booleans()), data.draw(st.booleans())
+    passes, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    mark_each, flags = data.draw(st.booleans()), data.draw(st.integers(0, 2))
+    by_hooks = not hand
+    trace = Training(layers=layers, sizes=sizes or hand)
+
+    def one(trace: Training) -> None:
+        begun = trace.at
+        trace.collective("broadcast", 16, thread=MAIN)
+        for k in range(passes):
+            last = k == passes - 1
+            trace.forward()
+            trace.backward(buckets(*ends, dtype=dtype) if last and by_hooks else None)
+            if last and hand:
+                for size in layers:
+                    trace.collective("allreduce", size, thread=MAIN)
+            if last:
+                for _ in range(flags):
+                    trace.collective("allreduce", 1, thread=MAIN, us=1, said=True)
+                trace.update()
+            if mark_each or last:
+                trace.mark(begun)
+                begun = trace.at
+
+    for _ in range(count):
+        one(trace)
+    graph, notes = imported(tmp_path_factory.mktemp("traces"), trace.document())
+    wire = 4 if hand or not sizes else ITEM_BYTES[dtype]
+    assert sorted(graph.parameter_bytes.tolist()) == sorted(wire * size for size in layers)
+    assert graph.num_samples == count, notes
+    assert graph.produced.all()
+
+
+SHARED = Path(__file__).parents[4] / "shared" / "cases" / "traces"
+WHOLE = (3, 4, 16 * 2**20)
+SHARED_CASES: dict[str, tuple[int, int, int] | str] = {
+    **{"base": WHOLE, "nometa": WHOLE, "coalesced": WHOLE, "two_ddp": WHOLE, "tp_sp_ddp": WHOLE},
+    **{"manual_average": WHOLE, "accum4_step_per_microbatch": WHOLE, "bf16_hook": (3, 4, 8 * 2**20)},
+    **{"ctrl_char": WHOLE, "bad_utf8": WHOLE, "inf": WHOLE, "neg_dur": WHOLE, "no_corr": WHOLE},
+    "empty_pg_desc": WHOLE,
+    "horovod": r"a step holds 1 all_reduce \(of unknown size\)",
+    "zero1_after": r"exchanged by reduce_scatter.* 1 reduce_scatter \(16.00 MiB.* 1 all_gather \(16.00 MiB",
+    "no_accgrad": r"no AccumulateGrad; its 1 all_reduce \(16.00 MiB",
+    "cuda_graph": "10 of 11 operations of a step were launched by a CUDA graph",
+}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the traces are not here")
+@pytest.mark.parametrize("name", SHARED_CASES)
+def test_traces_that_misled(name: str) -> None:
+    path, expected = SHARED / f"{name}.json.gz", SHARED_CASES[name]
+    if isinstance(expected, str):
+        with pytest.raises(FormatError, match=expected) as refused:
+            import_kineto([path])
+        assert "\n" not in str(refused.value)
+        return
+    graph, _ = import_kineto([path])
+    assert (graph.num_samples, graph.num_parameters, graph.parameter_bytes.sum()) == expected
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the traces are not here")
+def test_no_trace_that_misled_is_left_out() -> None:
+    assert {path.name.removesuffix(".json.gz") for path in SHARED.glob("*.gz")} == set(SHARED_CASES)
