@@ -66,8 +66,6 @@ def trained_parameters(
             raise HocketError(
                 f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
             )
-        if p.is_complex():
-            raise HocketError(f"'{name}' is {p.dtype}; complex gradients are not reduced, split them in two")
     known = set(parameters.values())
     seen: set[torch.nn.Parameter] = set()
     for optimizer in optimizers:

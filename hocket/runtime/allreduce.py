@@ -25,6 +25,7 @@ from hocket.runtime.choices import Choices
 from hocket.runtime.gate import toll_of_environment
 from hocket.runtime.group import Group
 from hocket.runtime.queued import CREDIT, Lane, Queue
+from hocket.runtime.sparse import Sum
 
 _PATIENCE_S = 2.0
 
@@ -169,7 +170,7 @@ class Channel:
                 lane.under_way -= 1
                 self._changed.ring()
 
-    def _take(self, lane: Lane) -> tuple[Transfer, dist.Work, float] | None:
+    def _take(self, lane: Lane) -> tuple[Transfer, dist.Work | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
         with lane.issue:
@@ -187,4 +188,4 @@ class Channel:
             transfer = queue.order[place]
             self._toll.leaves(transfer)
             started = time.perf_counter()
-            return transfer, lane.group.reduce(transfer.tensor), started
+            return transfer, transfer.start(lane.group), started

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
+from hocket.runtime.group import Group
 from hocket.runtime.pending import PendingGradient
+from hocket.runtime.sparse import SparseGradient, Sum, on_wire
 
 if TYPE_CHECKING:
     from hocket.runtime.optimizers import Deferred
@@ -35,6 +38,8 @@ class Bucket:
     they had before, which get the values when those are wanted. ``forward``: whether it may
     travel into the next step's forward pass. ``pending``: what its optimizers still have to do once it has
     arrived. ``rounds``: how often it was sent; ``missing``: transfers of the last time that have not ended.
+    ``sparse``: what sums up a gradient that may be sparse, the bucket's only one, which has no place in
+    ``flat``; else None.
     """
 
     names: tuple[str, ...]
@@ -50,6 +55,7 @@ class Bucket:
     rounds: int = 0
     missing: int = 0
     pending: list[Deferred] = field(default_factory=list)
+    sparse: SparseGradient | None = None
 
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
@@ -57,17 +63,32 @@ class Bucket:
     @property
     def untouched(self) -> bool:
         """Whether nobody has dropped or replaced a gradient since it was sent."""
+        if self.sparse is not None:
+            return False  # its gradient never stands in for one on its way
         pairs = zip(self.parameters, self.stand_ins, strict=True)
         return all(p.grad is stand_in for p, stand_in in pairs)
 
 
 @dataclass(eq=False, frozen=True)
 class Transfer:
-    """One AllReduce on the wire: a piece of a bucket, and its name in timelines."""
+    """One AllReduce on the wire: a piece of a bucket, and its name in timelines.
+
+    ``tensor``: what gloo sums up in place; empty where the bucket's gradient may be sparse.
+    """
 
     bucket: Bucket
     tensor: torch.Tensor
     name: str
+
+    @property
+    def num_bytes(self) -> int:
+        """How large it is, a sparse gradient as if it were dense."""
+        return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
+
+    def start(self, group: Group) -> dist.Work | Sum:
+        """Begin to sum it up over the ranks of ``group``."""
+        sparse = self.bucket.sparse
+        return group.reduce(self.tensor) if sparse is None else sparse.start(group)
 
 
 @dataclass(eq=False, frozen=True)
@@ -80,10 +101,13 @@ class Layout:
     place: dict[torch.nn.Parameter, tuple[Bucket, int]]
 
 
-def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
+def lay_out(
+    plan: Plan, parameters: Mapping[str, torch.nn.Parameter], sparse: Collection[torch.nn.Parameter] = ()
+) -> Layout:
     """Allocate the buffers of ``plan``, which covers the trained ``parameters`` (by name) as plans have to.
 
-    A reduction of several types or devices becomes one for each. Buffers hold as many bytes as the gradients.
+    A reduction of several types or devices becomes one for each. Buffers hold as many bytes as the gradients,
+    but for those of ``sparse`` parameters: each is one transfer, where it, or its first slice, is listed.
     """
     buckets: list[Bucket] = []
     transfers: list[Transfer] = []
@@ -91,12 +115,22 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
     for reduction in plan.reductions:
         forward = reduction.window == "forward"
         if reduction.slice is None:
-            for names in _alike(reduction.parameters, parameters):
-                bucket = _bucket(names, parameters, forward)
+            for names in _alike(reduction.parameters, parameters, sparse):
+                if parameters[names[0]] in sparse:
+                    bucket = _sparse_bucket(names[0], parameters)
+                    transfers.append(Transfer(bucket, bucket.flat, names[0]))
+                else:
+                    bucket = _bucket(names, parameters, forward)
+                    transfers += _pieces(bucket, reduction.chunks)
                 buckets.append(bucket)
-                transfers += _pieces(bucket, reduction.chunks)
             continue
         (name,), (first, end, count) = reduction.parameters, reduction.slice
+        if parameters[name] in sparse:
+            if name not in sliced:
+                sliced[name] = _sparse_bucket(name, parameters)
+                buckets.append(sliced[name])
+                transfers.append(Transfer(sliced[name], sliced[name].flat, name))
+            continue
         if name not in sliced:
             sliced[name] = _bucket((name,), parameters, forward)
             buckets.append(sliced[name])
@@ -105,15 +139,20 @@ def lay_out(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Layout:
         if elements:
             shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
             piece = sliced[name].flat.narrow(0, start, elements)
-            transfers.append(Transfer(sliced[name], piece, shown))
+            transfers.append(Transfer(sliced[name], on_wire(piece), shown))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 
 
-def _alike(names: Sequence[str], parameters: Mapping[str, torch.nn.Parameter]) -> Iterator[tuple[str, ...]]:
-    kinds: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+def _alike(
+    names: Sequence[str],
+    parameters: Mapping[str, torch.nn.Parameter],
+    sparse: Collection[torch.nn.Parameter],
+) -> Iterator[tuple[str, ...]]:
+    kinds: dict[tuple[torch.dtype, torch.device, str], list[str]] = {}
     for name in names:
-        kinds.setdefault((parameters[name].dtype, parameters[name].device), []).append(name)
+        p = parameters[name]
+        kinds.setdefault((p.dtype, p.device, name if p in sparse else ""), []).append(name)
     for alike in kinds.values():
         yield tuple(alike)
 
@@ -132,6 +171,11 @@ def _bucket(names: tuple[str, ...], by_name: Mapping[str, torch.nn.Parameter], f
     return Bucket(names, parameters, forward, flat, views, used)
 
 
+def _sparse_bucket(name: str, by_name: Mapping[str, torch.nn.Parameter]) -> Bucket:
+    p, nothing = by_name[name], torch.zeros(0)
+    return Bucket((name,), (p,), False, nothing, (), nothing, sparse=SparseGradient(p))
+
+
 def _is_dense(parameter: torch.Tensor) -> bool:
     """Whether the strides reach every element of a block of memory once."""
     extents = sorted(zip(parameter.stride(), parameter.shape, strict=True))
@@ -147,6 +191,6 @@ def _pieces(bucket: Bucket, chunks: int) -> list[Transfer]:
     name = batch_name(bucket.names)
     tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
     return [
-        Transfer(bucket, tensor, name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
+        Transfer(bucket, on_wire(tensor), name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
         for k, tensor in enumerate(tensors)
     ]

@@ -103,7 +103,7 @@ class Gradient:
             return
         # Another hook may change what this one sees.
         alone = len(self.parameter._backward_hooks or ()) == 1
-        same = alone and self._computed == _identity(gradient)
+        same = alone and self._computed is not None and self._computed == _identity(gradient)
         if self._reported and not same:
             raise HocketError(
                 f"'{self.name}' got another part of its gradient after the compiled one had been sent, from"
@@ -290,7 +290,9 @@ def _runs(node: Any) -> bool:
         return False  # torch.autograd.grad returns this gradient and accumulates nothing
 
 
-def _identity(tensor: torch.Tensor) -> tuple[int, int]:
+def _identity(tensor: torch.Tensor) -> tuple[int, int] | None:
+    if tensor.layout is not torch.strided:
+        return None  # a sparse one leaves when autograd has accumulated it
     return tensor.data_ptr(), tensor._version
 
 

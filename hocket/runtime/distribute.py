@@ -25,13 +25,14 @@ from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.costs import measure_reductions
 from hocket.runtime.ddp_attributes import give_ddp_attributes
 from hocket.runtime.ending import notice_exits, script_failed
-from hocket.runtime.group import Group, from_first, named, spread
+from hocket.runtime.group import Group, from_first, gathered, named, spread
 from hocket.runtime.handle import Handle
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Rounds
 from hocket.runtime.selection import Planner, selection
+from hocket.runtime.sparse import declared_sparse
 from hocket.runtime.training import Training
 from hocket.runtime.trials import Choice
 from hocket.runtime.watch import Watch
@@ -97,7 +98,9 @@ def distribute(
         buffers = StateBuffers(model, control) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
         training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
-        training.enforce(lay_out(baseline, parameters))
+        training.of_all_ranks = lambda names: gathered(names, control, list[str])
+        training.learn_sparse(declared_sparse(model))
+        training.enforce(lay_out(baseline, parameters, training.sparse))
         unless_refused.pop_all()
     choice = Choice(plan=baseline)
     if rank == 0:

@@ -36,7 +36,7 @@ class Toll:
         self._rounds += self._arrived // self._transfers
         self._filled = self._left = self._arrived = 0
         self._buckets, self._transfers = max(1, len(layout.buckets)), max(1, len(layout.transfers))
-        self._round_bytes = self._bytes_left = sum(transfer.tensor.nbytes for transfer in layout.transfers)
+        self._round_bytes = self._bytes_left = sum(transfer.num_bytes for transfer in layout.transfers)
 
     def step(self, work: Callable[[], object]) -> None:
         """Do ``work`` when this rank may compute its next step."""
@@ -61,7 +61,7 @@ class Toll:
             iteration = self._rounds + self._left // self._transfers
             self._gate.transfer(iteration, self._bytes_left, self._round_bytes)
             self._left += 1
-            self._bytes_left -= transfer.tensor.nbytes
+            self._bytes_left -= transfer.num_bytes
             if self._left % self._transfers == 0:
                 self._bytes_left = self._round_bytes
 

@@ -58,9 +58,14 @@ class Group:
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's ``tensor``, all of one shape."""
-        tensors = [torch.empty_like(tensor) for _ in range(self.size)]
-        self._gloo.allgather([tensors], [tensor]).wait()
+        work, tensors = self.gathering(tensor)
+        work.wait()
         return tensors
+
+    def gathering(self, tensor: torch.Tensor) -> tuple[dist.Work, list[torch.Tensor]]:
+        """Start a :meth:`gather`; what it returns is there once the work has ended."""
+        tensors = [torch.empty_like(tensor) for _ in range(self.size)]
+        return self._gloo.allgather([tensors], [tensor]), tensors
 
     def meet(self) -> None:
         """Return when all ranks are here."""

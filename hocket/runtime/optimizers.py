@@ -30,7 +30,7 @@ PARAMETER_WISE = frozenset(
     getattr(torch.optim, name)
     for name in (
         "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
-        "RMSprop", "Rprop", "SGD",
+        "RMSprop", "Rprop", "SGD", "SparseAdam",
     )
     if hasattr(torch.optim, name)
 )  # fmt: skip

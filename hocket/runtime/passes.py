@@ -204,8 +204,6 @@ class Passes(ABC):
                 f"a hook dropped the gradient of '{self._names[p]}' before it could be sent; leave that, and"
                 " a step of an optimizer, until the backward pass is over"
             )
-        if p.grad.is_sparse:
-            raise HocketError(f"the gradient of '{self._names[p]}' is sparse; use a layer with sparse=False")
         self._produced(p, p.grad)
         self._gradient_completed(p)
 

@@ -58,6 +58,7 @@ class Rounds:
         self._recorder = recorder
         self._watch = watch
         self._scale = 1.0 / groups.transfers.size
+        self._num_ranks = groups.transfers.size
         self._sent: set[Bucket] = set()
         self._held: dict[Bucket, None] = {}
         self.thread = threading.get_ident()
@@ -96,8 +97,7 @@ class Rounds:
             self.settle(bucket)
         bucket.state = State.FILLING
         bucket.filled.add(index)
-        # As DistributedDataParallel does: divided before it is summed up.
-        torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+        self._put(bucket, index, gradient)
         if len(bucket.filled) == len(bucket.parameters):
             self._send(bucket)
 
@@ -108,6 +108,8 @@ class Rounds:
             bucket for bucket in self._layout.buckets if bucket not in self._sent and self._complete(bucket)
         ]
         for bucket in self._sent:
+            if bucket.sparse is not None:
+                continue
             for index, (p, stand_in) in enumerate(zip(bucket.parameters, bucket.stand_ins, strict=True)):
                 if p.grad is None:
                     continue
@@ -135,6 +137,12 @@ class Rounds:
             self.settle(bucket)
         self._held.clear()
 
+    def settle_sparse(self) -> None:
+        """Settle buckets of which nobody knows, before they arrive, in which form their gradients are."""
+        for bucket in list(self.unsettled):
+            if bucket.sparse is not None:
+                self.settle(bucket)
+
     def _place(self, p: Parameter) -> tuple[Bucket, int]:
         assert self._layout is not None
         return self._layout.place[p]
@@ -144,22 +152,46 @@ class Rounds:
         if bucket.state is State.SENT:
             self.settle(bucket)
         unused = False
-        for index, (p, view) in enumerate(zip(bucket.parameters, bucket.views, strict=True)):
+        for index, p in enumerate(bucket.parameters):
             if index in bucket.filled:
                 continue
+            # Also of earlier passes under no_sync: what is there takes part.
+            self._put(bucket, index, p.grad)
             if p.grad is None:
-                view.zero_()
                 unused = True
             else:
-                # Also of earlier passes under no_sync: what is there takes part.
-                torch.mul(p.grad.detach(), self._scale, out=view)
                 bucket.filled.add(index)
         self._send(bucket)
-        return unused
+        return unused and bucket.sparse is None
+
+    def _put(self, bucket: Bucket, index: int, gradient: torch.Tensor | None) -> None:
+        """Have ``gradient`` in its place in ``bucket``; None: this rank has none."""
+        if gradient is not None and gradient.layout is not torch.strided:
+            self._check_layout(bucket, index, gradient.layout)
+        if bucket.sparse is not None:
+            bucket.sparse.put(gradient, self._num_ranks)
+        elif gradient is None:
+            bucket.views[index].zero_()
+        else:
+            # As DistributedDataParallel does: divided before it is summed up.
+            torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+
+    def _check_layout(self, bucket: Bucket, index: int, layout: torch.layout) -> None:
+        if layout is not torch.sparse_coo:
+            raise HocketError(
+                f"the gradient of '{bucket.names[index]}' is {layout}; only strided and sparse_coo ones are"
+                " summed up: return one of those"
+            )
+        if bucket.sparse is None:
+            raise HocketError(
+                f"the gradient of '{bucket.names[index]}' is sparse, which the first steps did not show; let"
+                " them run as later ones, or use a layer with sparse=False"
+            )
 
     def _send(self, bucket: Bucket) -> None:
-        bucket.used.zero_()
-        bucket.used[list(bucket.filled)] = 1
+        if bucket.sparse is None:
+            bucket.used.zero_()
+            bucket.used[list(bucket.filled)] = 1
         bucket.filled.clear()
         self._sent.add(bucket)
         self.unsettled[bucket] = None
@@ -229,6 +261,12 @@ class Rounds:
             raise
 
     def _hand_out(self, bucket: Bucket) -> None:
+        if bucket.sparse is not None:
+            (p,), total = bucket.parameters, bucket.sparse.total
+            bucket.sparse.total = None
+            if total is not None:
+                p.grad = _in_its_place(total, p.grad)
+            return
         for p in bucket.parameters:
             give_back(p)
         held = [self._kept(bucket, index) for index in range(len(bucket.parameters))]
@@ -283,3 +321,10 @@ class Rounds:
             if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
                 raise
             raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None
+
+
+def _in_its_place(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
+    """``value`` in the tensor that a parameter had for its gradient, where that is of its form."""
+    if own is None or own.layout is not value.layout or own.requires_grad:
+        return value
+    return own.copy_(value)

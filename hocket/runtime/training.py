@@ -17,7 +17,7 @@ import torch
 from hocket.errors import HocketError
 from hocket.runtime.apart import apart
 from hocket.runtime.awaited import await_update, give_back
-from hocket.runtime.buckets import Bucket, Layout
+from hocket.runtime.buckets import Bucket, Layout, lay_out
 from hocket.runtime.buffers import StateBuffers
 from hocket.runtime.forks import prepare_for_forks
 from hocket.runtime.held import shares_memory
@@ -38,6 +38,7 @@ class Training(Passes):
     ``parameters``: the trained ones by name; ``buffers``: None where they are not kept equal; ``compile``:
     run the step through torch.compile. ``steps``: how many rounds were closed. ``between_steps`` is called
     before the forward pass that opens a step, when everything else is as the last step left it.
+    ``of_all_ranks``: each rank's names, given this one's.
     """
 
     def __init__(
@@ -58,12 +59,15 @@ class Training(Passes):
         self.watch = watch
         self.steps = 0
         self.between_steps: Callable[[], None] = lambda: None
+        self.of_all_ranks: Callable[[list[str]], list[list[str]]] = lambda names: [names]
         self._called = False
         # What the first steps have to show before gradients may leave in the middle of a backward pass.
         self.learning = True
         self.often: set[Parameter] = set()
         self.late: frozenset[Parameter] = frozenset()
         self.late_buffers = self.changed_buffers = False
+        # Whose gradients may be sparse, the same on all ranks.
+        self.sparse: set[Parameter] = set()
         self.wanted_order: Sequence[Parameter] | None = None
         self._round_open = False
         # A forward pass whose gradients travel has been since the last round: then passes under no_sync
@@ -86,7 +90,23 @@ class Training(Passes):
         """Send along ``layout`` from the next round on; all ranks do so at the same step."""
         self.settle_all()
         self.rounds.enforce(layout)
+        self._plan = layout.plan
         self.recorder.forget()
+
+    def learn_sparse(self, found: Iterable[torch.Tensor]) -> bool:
+        """Agree with all ranks, which call this, on whose gradients may be sparse.
+
+        ``found``: parameters whose gradients are sparse here. Returns whether there are new ones.
+        """
+        held = set(found)
+        mine = [name for name, p in self.parameters.items() if p in held]
+        theirs = {name for names in self.of_all_ranks(mine) for name in names}
+        new = {p for name, p in self.parameters.items() if name in theirs} - self.sparse
+        self.sparse |= new
+        if new:
+            why = "gradients that may be sparse are waited for when the backward pass ends"
+            self.rounds.barriers.stand(why, [self._names[p] for p in self.sparse])
+        return bool(new)
 
     def learned(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""
@@ -309,6 +329,12 @@ class Training(Passes):
             )
             self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
         self.watch.steps = self.steps
+        if self.learning:
+            grads = {p: p.grad for p in self.parameters.values() if p.grad is not None}
+            with self.rounds.blamed():
+                new = self.learn_sparse(p for p, grad in grads.items() if grad.layout is torch.sparse_coo)
+            if new:
+                self.enforce(lay_out(self._plan, self.parameters, self.sparse))
         unused = self.rounds.close()
         if self.buffers is not None:
             if self.learning:
@@ -318,6 +344,7 @@ class Training(Passes):
             if self.learning or self.late_buffers:
                 self.buffers.send()
         self.recorder.backward_ended()
+        self.rounds.settle_sparse()
         self.rounds.settle_unused(unused)
         self.rounds.settle_held()
 

@@ -70,7 +70,7 @@ def enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
     """Bring a plan into force from the next step on."""
     if wanted.plan is choice.plan:
         return
-    training.enforce(lay_out(wanted.plan, training.parameters))
+    training.enforce(lay_out(wanted.plan, training.parameters, training.sparse))
     choice.plan = wanted.plan
     if training.compiled is not None:
         names = wanted.gradients

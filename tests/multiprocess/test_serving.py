@@ -335,17 +335,19 @@ def test_buffers_that_a_module_replaces_are_worker_0s_too() -> None:
 
 
 class Mixed(nn.Module):
-    """Parameters of several types, one of them a single number, and a complex buffer."""
+    """Parameters of several types, one of them a single number, one complex, and a complex buffer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.coarse = nn.Linear(192, 8, dtype=torch.bfloat16)
         self.fine = nn.Linear(8, 5, dtype=torch.float64)
         self.scale = nn.Parameter(torch.tensor(1.5))
+        self.stretch = nn.Parameter(torch.polar(torch.ones(4), torch.ones(4)))
         self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        turned = torch.view_as_real(torch.view_as_complex(x.flatten(1).view(-1, 24, 4, 2)) * self.turns)
+        pairs = torch.view_as_complex(x.flatten(1).view(-1, 24, 4, 2))
+        turned = torch.view_as_real(pairs * self.turns * self.stretch)
         return self.fine(self.coarse(turned.flatten(1).bfloat16()).double()) * self.scale
 
 

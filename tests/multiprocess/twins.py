@@ -83,6 +83,12 @@ def _listed(optimizers: Any) -> Sequence[Optimizer]:
 def differing(place: str, a: Any, b: Any, tolerance: float = 0.0) -> list[str]:
     """Where two nested states differ."""
     if isinstance(a, torch.Tensor):
+        if a.is_sparse and b.is_sparse:
+            a, b = a.coalesce(), b.coalesce()
+            pairs = (a.indices(), b.indices()), (a.values(), b.values())
+            return [d for x, y in pairs for d in differing(place, x, y, tolerance)]
+        if a.shape != b.shape:
+            return [place]
         same = torch.equal(a, b) if tolerance == 0 else torch.allclose(a, b, rtol=tolerance, atol=tolerance)
         return [] if same else [place]
     if isinstance(a, dict):

@@ -20,7 +20,8 @@ _DTYPES = {
         torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
     )
 }  # fmt: skip
-_OPTIMIZERS = {cls.__name__: cls for cls in PARAMETER_WISE}
+# A server's gradients are dense.
+_OPTIMIZERS = {cls.__name__: cls for cls in PARAMETER_WISE - {torch.optim.SparseAdam}}
 
 
 class TensorSpec(msgspec.Struct, frozen=True, array_like=True):

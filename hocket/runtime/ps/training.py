@@ -191,6 +191,11 @@ class ServedTraining(Passes):
     # The backward pass.
 
     def _accumulated(self, p: Parameter, *_: object) -> None:
+        if p.grad is not None and p.grad.layout is not torch.strided:
+            raise HocketError(
+                f"the gradient of '{self._names[p]}' is sparse; servers take dense ones: use a layer with"
+                " sparse=False, or train without --architecture ps"
+            )
         if self._mode != "inference":
             super()._accumulated(p)
 
