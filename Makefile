@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 FIRST := $(VENV)/.first
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-slow lint bench docs dist clean
+.PHONY: demo test test-slow lint fuzz bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(FIRST)
@@ -25,6 +25,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# A million damaged inputs for everything that reads files or messages; FUZZ=N for as many
+FUZZ ?= 1000000
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --inputs $(FUZZ)
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks -q -s --benchmark-enable --benchmark-columns=min,median,iqr,rounds

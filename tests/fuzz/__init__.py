@@ -1,0 +1,1 @@
+"""Damaged inputs for everything that reads: ``python -m tests.fuzz``."""

@@ -1,0 +1,142 @@
+"""What reads files that somebody else wrote, each with inputs that it takes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from hocket.cluster.jobs import read_jobs
+from hocket.cluster.live.jobs import read_live_jobs
+from hocket.cluster.workloads import import_trace
+from hocket.graph import load_plan, load_step
+from hocket.graph.validate import check_plan
+from hocket.interop.chakra import import_chakra
+from hocket.interop.chakra_export import chakra_bytes
+from hocket.interop.kineto import import_kineto
+from hocket.interop.perfetto import load_timeline
+from hocket.network.file import load_network, network_document
+from hocket.report.load import load_results
+from hocket.report.prediction_measured import load_points
+from tests.unit.cli.test_commands import GOLDEN, hocket
+from tests.unit.cluster.test_importers import SMALL, THROUGHPUTS
+from tests.unit.interop.traces import ddp, execution_trace
+from tests.unit.network.test_measured import some_file
+
+FOUND = Path(__file__).with_name("found")
+"""Inputs that a reader once failed on, by the reader's name: NAME/WHATEVER, or WHATEVER.gz compressed."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something that reads a file: inputs that it takes, and how the file is called."""
+
+    name: str
+    seeds: tuple[bytes, ...]
+    file: str
+    read: Callable[[Path], object]
+
+
+def readers() -> list[Reader]:
+    """Every reader; seeds are made here, so that nothing but what is in this tree is needed."""
+    steps = _golden("*.step.json")
+    plans = _golden("branches.*.plan.json")
+    graph = load_step(GOLDEN / "branches.step.json")
+    traces = [json.dumps(ddp().document()).encode(), json.dumps(ddp().document(), indent=1).encode()]
+    timelines, rows = _results()
+    jobs = (json.dumps({"format": "hocket.jobs/1", "jobs": [JOB, BATCHED | {"id": "j1"}]}).encode(),)
+    made = [
+        Reader("step", (*steps, gzip.compress(steps[0]), zstandard.compress(steps[1])), "f.json", load_step),
+        Reader("plan", plans, "f.json", lambda path: check_plan(load_plan(path), graph)),
+        Reader("network", (json.dumps(network_document(some_file())).encode(),), "f.json", _network),
+        Reader("jobs", jobs, "f.json", read_jobs),
+        Reader(
+            "live-jobs",
+            (json.dumps({"format": "hocket.jobs/1", "jobs": [LIVE]}).encode(),),
+            "f.json",
+            read_live_jobs,
+        ),
+        Reader("timeline", timelines, "f.json", load_timeline),
+        Reader("result", (*rows, *timelines), "f.json", lambda path: load_results([path])),
+        Reader(
+            "points",
+            (b"workers,servers,throughput\n1,1,30.5\n2,1,55\n",),
+            "f.csv",
+            lambda path: load_points(path, [(1, 1), (2, 1)]),
+        ),
+        Reader("kineto", tuple(traces), "f.json", lambda path: import_kineto([path])),
+        Reader(
+            "execution-trace",
+            (json.dumps(execution_trace()).encode(), json.dumps(execution_trace(function_ids=True)).encode()),
+            "f.json",
+            _execution_trace,
+        ),
+        Reader(
+            "chakra",
+            (chakra_bytes(graph, None), chakra_bytes(graph, load_plan(GOLDEN / "branches.ddp.plan.json"))),
+            "f.et",
+            lambda path: import_chakra([path]),
+        ),
+        *(
+            Reader(f"trace-{kind}", (text.encode(),), "f.csv", _importer(kind))
+            for kind, text in SMALL.items()
+        ),
+        Reader("throughputs", (json.dumps(THROUGHPUTS).encode(),), "f.json", _throughputs),
+    ]
+    return made
+
+
+JOB = {
+    **{"id": "j0", "model": "m", "gpus": 2, "iterations": 12, "arrival_s": 3.0, "forward_s": 0.025},
+    **{"backward_s": 0.0374, "size_bytes": 99200000, "memory_bytes": 3213000000},
+}
+BATCHED = JOB | {
+    "size_bytes": 100,
+    "batches": [
+        {"size_bytes": 60, "ready_s": 0.01, "needed_s": 0.0},
+        {"size_bytes": 40, "ready_s": 0.0, "needed_s": 0.0},
+    ],
+}
+LIVE = JOB | {"command": ["python", "train.py"], "folder": "."}
+
+
+def _golden(pattern: str) -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted(GOLDEN.glob(pattern)))
+
+
+def _results() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Timelines, and rows of steps and of a cluster."""
+    step = str(GOLDEN / "branches.step.json")
+    with tempfile.TemporaryDirectory() as folder:
+        timeline, jobs = Path(folder, "t.json"), Path(folder, "jobs.json")
+        jobs.write_text(json.dumps({"format": "hocket.jobs/1", "jobs": [JOB]}))
+        network = ("--bandwidth", "1Mbit/s", "--iterations", "2", "--json")
+        row = hocket("simulate", step, "--policy", "ddp", *network, "--timeline", str(timeline)).out
+        cluster = ("--placement", "ff", "--policy", "srsf-1", "--servers", "2", "--gpus-per-server", "2")
+        of_cluster = hocket("cluster", "simulate", str(jobs), *cluster, "--json").out
+        return (timeline.read_bytes(),), (row.encode(), of_cluster.encode())
+
+
+def _network(path: Path) -> object:
+    return load_network(path, note=lambda _: None)
+
+
+def _execution_trace(path: Path) -> object:
+    trace = path.with_name("trace.json")
+    trace.write_text(json.dumps(ddp().document()))
+    return import_kineto([trace], execution_trace=path)
+
+
+def _importer(kind: str) -> Callable[[Path], object]:
+    return lambda path: import_trace(kind, path)
+
+
+def _throughputs(path: Path) -> object:
+    trace = path.with_name("trace")
+    trace.write_text(SMALL["gavel"])
+    return import_trace("gavel", trace, throughputs=path)
