@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
+from hocket.runtime.ignored import kept_alike
+from hocket.runtime.members import refuse_claimed
 from hocket.runtime.rows import parameter_rows
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
@@ -20,15 +23,25 @@ def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
     Raises
     ------
     HocketError
-        For what is none.
+        For what is none. What steps as one, and has groups of parameters as one, counts as one.
     """
     optimizers = list(given) if isinstance(given, Iterable) else [given]
     for each in optimizers:
-        if not isinstance(each, torch.optim.Optimizer):
+        if not isinstance(each, torch.optim.Optimizer) and not _steps(each):
             raise HocketError(
                 f"the optimizer is of type {type(each).__name__}; give a torch.optim.Optimizer or a list"
             )
     return optimizers
+
+
+def _steps(value: Any) -> bool:
+    groups = getattr(value, "param_groups", None)
+    return (
+        callable(getattr(value, "step", None))
+        and hasattr(value, "__dict__")
+        and isinstance(groups, list)
+        and all(isinstance(group, Mapping) and "params" in group for group in groups)
+    )
 
 
 def trained_parameters(
@@ -53,12 +66,17 @@ def trained_parameters(
         raise HocketError(
             "the model or a part of it is TorchScript, which takes no hooks; give what was scripted"
         )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.SyncBatchNorm):
+            raise HocketError(
+                f"'{name}' is a SyncBatchNorm, which torch runs on GPUs only; leave it a BatchNorm"
+            )
     if not 0 < timeout_s <= 1e9:
         raise HocketError(f"a timeout of {timeout_s} s is not between 0 and 1e9; give e.g. timeout_s=600")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise HocketError(f"'{name}' is lazy and has no shape yet; run a forward pass before distribute")
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters = {name: p for name, p in kept_alike(model)[0].items() if p.requires_grad}
     if not parameters:
         raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")
     for name, p in parameters.items():
@@ -66,14 +84,34 @@ def trained_parameters(
             raise HocketError(
                 f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
             )
+    refuse_claimed(parameters)
+    _check_optimizers(optimizers, parameters, set(model.parameters()))
+    return parameters
+
+
+def _check_optimizers(
+    optimizers: Sequence[torch.optim.Optimizer],
+    parameters: Mapping[str, torch.nn.Parameter],
+    everything: Container[torch.nn.Parameter],
+) -> None:
+    """Refuse optimizers that share trained ``parameters``, or have none of ``everything`` in the model."""
     known = set(parameters.values())
     seen: set[torch.nn.Parameter] = set()
     for optimizer in optimizers:
         mine = {p for group in optimizer.param_groups for p in group["params"]}
         if not known.isdisjoint(seen & mine):
             raise HocketError("two optimizers update the same parameter; give each parameter to one of them")
+        if not any(p in everything for p in mine):
+            raise HocketError(
+                f"the {type(optimizer).__name__} has no parameter of the model; make it of this model's own"
+                " parameters() once the model is as it is to be trained"
+            )
         seen |= mine
-    return parameters
+    if known.isdisjoint(seen):
+        raise HocketError(
+            "no optimizer has a parameter of the model that requires a gradient; make one of those, or"
+            " unfreeze what it has before hocket.distribute"
+        )
 
 
 def outline(model: torch.nn.Module, parameters: Mapping[str, torch.nn.Parameter]) -> StepGraph:

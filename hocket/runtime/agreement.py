@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import torch
@@ -13,19 +13,19 @@ from hocket.graph import Plan
 from hocket.runtime.group import Group, gathered
 
 
-def check_same_model(model: torch.nn.Module, group: Group) -> None:
-    """Refuse models that differ between ranks, on all of them.
+def check_same_model(
+    parameters: Mapping[str, torch.nn.Parameter], buffers: Mapping[str, torch.Tensor], group: Group
+) -> None:
+    """Refuse parameters or buffers, those that are kept alike, that differ between ranks, on all of them.
 
     Raises
     ------
     HocketError
         Naming the first parameter, or else buffer, that differs, and the ranks.
     """
-    parameters = [
-        _described(name, p) + ("" if p.requires_grad else ", frozen") for name, p in model.named_parameters()
-    ]
-    _check_same("parameter", parameters, group)
-    _check_same("buffer", [_described(name, b) for name, b in model.named_buffers()], group)
+    rows = [_described(name, p) + ("" if p.requires_grad else ", frozen") for name, p in parameters.items()]
+    _check_same("parameter", rows, group)
+    _check_same("buffer", [_described(name, b) for name, b in buffers.items()], group)
 
 
 def _described(name: str, tensor: torch.Tensor) -> str:

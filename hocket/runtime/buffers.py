@@ -1,133 +1,286 @@
 """Buffers, such as BatchNorm's statistics: rank 0's hold everywhere, as in DistributedDataParallel.
 
-DDP broadcasts them when a forward pass begins and waits. Here rank 0's leave when its forward pass has ended
-and are put in place when the next one begins, by when they have long arrived.
+DDP broadcasts them when a forward pass begins and waits for all of it. Here rank 0's leave as soon as its
+last forward pass (or, where they still change then, the backward pass) has ended, and have long arrived when
+the next one begins. Then rank 0 says in one short message whether they are still as they were sent, and
+sends them anew where somebody has changed them since.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
+from hocket.errors import HocketError
 from hocket.runtime.group import Group
+from hocket.runtime.ignored import ignored_names, is_ignored
 
-_Place = tuple[torch.nn.Module, str]
+_AGREEING = 2  # messages in a row that move the sending forward, or back
+
+
+class _Verdict(enum.IntEnum):
+    """The part of rank 0's message that says what becomes of the buffers that were sent."""
+
+    HOLD = 0  # they are in force on every rank
+    AGAIN = 1  # they follow as they are now
+    HELD = 2  # they were in force when rank 0 evaluated; what ranks have changed since is theirs, as with DDP
 
 
 @dataclass(frozen=True)
+class _Place:
+    """Where a buffer is, under which ``path`` in the model, and as what it travels."""
+
+    path: str
+    module: torch.nn.Module
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes travel for it."""
+        return self.shape.numel() * self.dtype.itemsize
+
+    @property
+    def value(self) -> torch.Tensor | None:
+        """The tensor that is there by now, if it is of this shape and type."""
+        buffer = self.module._buffers.get(self.name)
+        alike = buffer is not None and buffer.shape == self.shape and buffer.dtype is self.dtype
+        return buffer if alike else None
+
+
+@dataclass
 class _Sent:
-    """Buffers of one type on their way: ``flat`` is to be rank 0's, ``own`` is what this rank had."""
+    """Buffers on their way as bytes: ``theirs`` is to be rank 0's, ``own`` is what this rank had.
+
+    ``places``: None where this rank's are of other shapes than the ranks agreed upon. ``put``: indices of
+    those that are in place.
+    """
 
     work: dist.Work
-    flat: torch.Tensor
+    theirs: torch.Tensor
     own: torch.Tensor
-    places: list[_Place]
-    shapes: list[torch.Size]
-
-    def each(self) -> list[tuple[_Place, torch.Tensor, torch.Tensor]]:
-        """Every place with rank 0's value and this rank's, shaped as they were."""
-        sizes = [shape.numel() for shape in self.shapes]
-        pairs = zip(self.flat.split(sizes), self.own.split(sizes), strict=True)
-        rows = zip(self.places, pairs, self.shapes, strict=True)
-        return [(place, theirs.view(shape), mine.view(shape)) for place, (theirs, mine), shape in rows]
+    places: list[_Place] | None
+    put: set[int] = field(default_factory=set)
 
 
 class StateBuffers:
-    """The buffers of ``model`` on ``group``.
+    """The buffers of ``model`` that are not to be ignored, on ``group``.
 
-    ``changing``: somebody changes buffers between steps, as the first steps have shown; then they are sent
-    anew when a forward pass begins. All ranks agree on it.
+    Passes that train have every rank take part; others read what has come by then and send nothing, since
+    one rank may evaluate alone.
     """
 
     def __init__(self, model: torch.nn.Module, group: Group) -> None:
-        self._group = group
-        self._model = model
-        self.changing = False
+        self._model, self._group, self._ignored = model, group, ignored_names(model)
         # DDP keeps none alike of a model that has none when it is wrapped.
-        self._none = not self._places()
-        self._sent_as: dict[_Place, tuple[int, int]] = {}
-        self._travelling: list[_Sent] = []
+        self._none = group.size == 1 or not self._places()
+        self._due = True  # as DDP: the next pass has them alike, unless the last one was under no_sync
+        self._sent: _Sent | None = None
+        self._agreed = -1, 0  # bytes, and a digest of shapes and types
+        # Whether they leave with the forward pass, how many messages in a row spoke for the other way, and,
+        # on rank 0, what they were when it ended.
+        self._early, self._otherwise = False, 0
+        self._at_end: torch.Tensor | None = None
+        # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
+        self._stale: bool | None = None
+        self._said: tuple[dist.Work, torch.Tensor] | None = None
 
-    def send(self) -> None:
-        """Start sending rank 0's; nothing happens where there are none or they are on their way."""
-        if self._travelling or self._none:
-            return
-        self._sent_as = self._versions()
-        kinds: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}
-        for place in self._places():
-            kinds.setdefault((_value(place).dtype, _value(place).device), []).append(place)
-        for places in kinds.values():
-            values = [_value(place).detach() for place in places]
-            flat = torch.cat([value.reshape(-1) for value in values])
-            own, shapes = flat.clone(), [value.shape for value in values]
-            self._travelling.append(_Sent(self._group.broadcast(flat), flat, own, places, shapes))
+    # What a training tells.
 
-    def send_again(self) -> None:
-        """Whatever was sent before, send rank 0's as they are now; all ranks are here."""
-        for sent in self._travelling:
+    def forward_begins(self) -> list[str]:
+        """A pass that trains begins: have rank 0's in place; waits at most the group's timeout.
+
+        The names of those that were sent in vain before, since somebody has changed them on rank 0.
+        """
+        if self._none or not self._due:
+            return []
+        self._due = False
+        verdict, early, size, digest = self._heard()
+        sent, self._sent = self._sent, None
+        changed: list[str] = []
+        if verdict is _Verdict.AGAIN:
+            self._agreed = size, digest
+            before, sent = sent, self._send()
+            if sent.places is None:
+                raise HocketError(self._differ())
             sent.work.wait()
-        self._travelling.clear()
-        self.send()
+            changed = _changed(before, sent)
+        if sent is not None:
+            self._put(sent, everything=verdict is not _Verdict.HELD)
+        self._at_end, self._stale = None, None
+        if verdict is not _Verdict.HELD:
+            self._otherwise = 0 if early is self._early else self._otherwise + 1
+            if self._otherwise == _AGREEING:
+                self._early, self._otherwise = early, 0
+        return changed
+
+    def forward_ended(self, wanted: bool) -> None:
+        """A pass that trains has ended; ``wanted``: its gradients travel."""
+        self._due = wanted
+        if self._none or not wanted:
+            return
+        if self._early:
+            self._sent = self._send()
+            self._at_end = self._sent.own
+        elif self._group.rank == 0:
+            self._at_end = _bytes_of(self._places())
+
+    def round_ended(self) -> None:
+        """The gradients of a backward pass travel."""
+        if self._due and self._sent is None and not self._none and self._agreed[0] >= 0:
+            self._sent = self._send()
+
+    def evaluation_begins(self) -> None:
+        """A pass that trains nothing begins: have what has come in place."""
+        if self._none or not self._due:
+            return
+        if self._group.rank == 0 and self._stale is None:
+            self._stale = self._is_stale(_bytes_of(self._places()))
+        self.receive()
+
+    def receive(self) -> None:
+        """Have what was sent in place, but for what this rank has changed since."""
+        if self._sent is not None:
+            self._put(self._sent, everything=False)
+
+    # How it is done.
+
+    def _heard(self) -> tuple[_Verdict, bool, int, int]:
+        """Rank 0's message: the verdict, whether an early sending would do, the bytes and the digest."""
+        message = torch.zeros(4, dtype=torch.int64)
+        if self._group.rank == 0:
+            places = self._places()
+            now = _bytes_of(places)
+            stale = self._is_stale(now) if self._stale is None else self._stale
+            kept = _Verdict.HOLD if self._stale is None else _Verdict.HELD
+            early = self._at_end is not None and torch.equal(self._at_end, now)
+            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places)
+            message.copy_(torch.tensor([int(number) for number in said]))
+        if self._said is not None:
+            self._said[0].wait()  # long since: everybody has begun the pass that it was for
+        work = self._group.broadcast(message)
+        self._said = work, message
+        if self._group.rank:
+            work.wait()
+        verdict, early_, size, digest = message.tolist()
+        return _Verdict(verdict), bool(early_), size, digest
+
+    def _is_stale(self, now: torch.Tensor) -> bool:
+        """Whether the buffers, ``now``, are not those that were sent: rank 0 asks."""
+        sent = self._sent
+        if sent is None or sent.places is None:
+            return True
+        same = len(now) == len(sent.own) and torch.equal(now, sent.own)
+        return not same or _digest(self._places()) != self._agreed[1]
+
+    def _send(self) -> _Sent:
+        """Start sending rank 0's, as many bytes as the ranks have agreed upon."""
+        size, digest = self._agreed
+        places: list[_Place] | None = self._places()
+        assert places is not None
+        if _digest(places) == digest:
+            own = _bytes_of(places)
+        else:
+            places, own = None, torch.zeros(size, dtype=torch.uint8)
+        theirs = own.clone() if self._group.rank else own
+        return _Sent(self._group.broadcast(theirs), theirs, own, places)
 
     @torch.no_grad()
-    def receive(self) -> None:
-        """Put what was sent in place; waits for it, for at most the group's timeout.
-
-        What this rank has changed since is newer, and stays until the next time.
-        """
-        now = self._versions()
-        for sent in self._travelling:
-            sent.work.wait()
-            if self._group.rank == 0:
+    def _put(self, sent: _Sent, *, everything: bool) -> None:
+        """Put what was sent in place: ``everything``, or what this rank has not changed since."""
+        if sent.places is None:
+            if everything:
+                raise HocketError(self._differ())
+            return
+        if not everything and len(sent.put) == len(sent.places):
+            return
+        sent.work.wait()
+        if self._group.rank == 0:
+            return
+        own, theirs = _parted(sent.own, sent.places), _parted(sent.theirs, sent.places)
+        into: list[torch.Tensor] = []
+        values: list[torch.Tensor] = []
+        for k, place in enumerate(sent.places):
+            buffer = place.value
+            if buffer is None or not (everything or (k not in sent.put and _same(buffer, own[k]))):
                 continue
-            for place, theirs, mine in sent.each():
-                if self._is_as_sent(place, mine, now):
-                    _value(place).copy_(theirs)
-        self._travelling.clear()
-
-    @property
-    def changed(self) -> bool:
-        """Whether this rank's have changed since they were sent, and not been received since."""
-        now = self._versions()
-        return bool(self._travelling) and (
-            self._sent_as != now
-            or not all(
-                self._is_as_sent(place, mine, now)
-                for sent in self._travelling
-                for place, _, mine in sent.each()
-            )
-        )
-
-    def values(self) -> list[torch.Tensor]:
-        """A copy of each buffer."""
-        return [_value(place).detach().clone() for place in self._places()]
-
-    def _is_as_sent(self, place: _Place, own: torch.Tensor, now: dict[_Place, tuple[int, int]]) -> bool:
-        """Whether nobody has changed a buffer since; versions say nothing of what goes by ``data``."""
-        return now.get(place) == self._sent_as[place] and torch.equal(_bits(_value(place)), _bits(own))
-
-    def _versions(self) -> dict[_Place, tuple[int, int]]:
-        return {place: (id(_value(place)), _value(place)._version) for place in self._places()}
+            sent.put.add(k)
+            into.append(buffer)
+            values.append(theirs[k].view(place.dtype).view(place.shape))
+        # As DDP: a graph that has saved a buffer goes on with what is in it.
+        if into:
+            with _unsafe_preserve_version_counter(tuple(into)):
+                torch._foreach_copy_(into, values)
 
     def _places(self) -> list[_Place]:
-        return [
-            (module, name)
-            for module in self._model.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None and buffer.numel()
-        ]
+        """Every buffer once, those of the largest elements first: as bytes they stay aligned."""
+        seen: set[int] = set()
+        found = []
+        for prefix, module in self._model.named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is None or not buffer.numel() or id(buffer) in seen:
+                    continue
+                if self._ignored and is_ignored(prefix, name, self._ignored):
+                    continue
+                seen.add(id(buffer))
+                path = f"{prefix}.{name}".lstrip(".")
+                found.append(_Place(path, module, name, buffer.shape, buffer.dtype))
+        # And those of a type one behind the other.
+        return sorted(found, key=lambda place: (-place.dtype.itemsize, str(place.dtype)))
+
+    def _differ(self) -> str:
+        here = sum(place.num_bytes for place in self._places())
+        return (
+            f"the model's buffers differ: rank 0 has {self._agreed[0]} bytes, rank {self._group.rank} has"
+            f" {here}, or other shapes and types; register and resize them on every rank alike, or use"
+            " broadcast_buffers=False"
+        )
 
 
-def _value(place: _Place) -> torch.Tensor:
-    module, name = place
-    buffer = module._buffers[name]
-    assert buffer is not None
-    return buffer
+def _bytes_of(places: Sequence[_Place]) -> torch.Tensor:
+    """The values at ``places``, which are there, one behind the other."""
+    kinds: dict[torch.dtype, list[torch.Tensor]] = {}
+    for place in places:
+        value = place.value
+        assert value is not None
+        kinds.setdefault(place.dtype, []).append(value.detach().reshape(-1))
+    none = torch.zeros(0, dtype=torch.uint8)  # they may be gone since the model was distributed
+    return torch.cat([none, *(_bits(torch.cat(values)) for values in kinds.values())])
 
 
-def _bits(value: torch.Tensor) -> torch.Tensor:
-    """``value`` as bytes, of which NaN's are equal to themselves."""
-    whole = value.detach().resolve_conj().resolve_neg().reshape(-1)
-    return whole.contiguous().view(torch.uint8)  # one of strides is a view of them still
+def _parted(data: torch.Tensor, places: Sequence[_Place]) -> Sequence[torch.Tensor]:
+    parts: Sequence[torch.Tensor] = data.split([place.num_bytes for place in places])
+    return parts
+
+
+def _changed(before: _Sent | None, after: _Sent) -> list[str]:
+    """The names of buffers that are other ones after they were sent ``before``; it waits for that."""
+    if before is None:
+        return []
+    before.work.wait()
+    if before.places is None or after.places is None:
+        return []
+    old = dict(zip(before.places, _parted(before.theirs, before.places), strict=True))
+    new = zip(after.places, _parted(after.theirs, after.places), strict=True)
+    return [p.path for p, value in new if p not in old or not torch.equal(value, old[p])]
+
+
+def _same(buffer: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether ``buffer`` has the bits ``own``, of which NaN's are equal to themselves."""
+    return torch.equal(_bits(buffer.detach().reshape(-1)), own)
+
+
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    # One of strides is a view of memory still.
+    return values.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+
+
+def _digest(places: Sequence[_Place]) -> int:
+    return zlib.crc32(str([(place.shape, place.dtype) for place in places]).encode())

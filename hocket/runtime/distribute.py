@@ -27,7 +27,9 @@ from hocket.runtime.ddp_attributes import give_ddp_attributes
 from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.group import Group, from_first, gathered, named, spread
 from hocket.runtime.handle import Handle
+from hocket.runtime.ignored import kept_alike
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
+from hocket.runtime.members import claim
 from hocket.runtime.optimizers import attach
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Rounds
@@ -49,6 +51,7 @@ def distribute(
     process_group: dist.ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
     init_sync: bool = True,
+    init_sync_buffers: bool = True,
     broadcast_buffers: bool = True,
     timeout_s: float = 1800.0,
     timeline_path: str | None = None,
@@ -58,7 +61,8 @@ def distribute(
     ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its
     plans are tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every
     rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
-    without ``init_sync``.
+    without ``init_sync``, buffers also without ``init_sync_buffers``. With ``broadcast_buffers`` those of
+    rank 0 hold in every forward pass.
 
     Raises
     ------
@@ -77,7 +81,9 @@ def distribute(
     # What waits for its turn on one may be what the next one on the other waits for.
     control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(4))
     groups = Groups(*others)
-    check_same_model(model, control)
+    alike, buffers = kept_alike(model)
+    buffers = buffers if init_sync_buffers or broadcast_buffers else {}
+    check_same_model(alike, buffers, control)
     baseline = from_first(planner.baseline(outline(model, parameters)), control, Plan)
     if plan is not None:
         check_same_plan(plan, control)
@@ -87,7 +93,8 @@ def distribute(
         plan = baseline  # nothing travels
     if init_sync:
         with torch.no_grad():
-            spread([*model.parameters(), *(b for b in model.buffers() if b.numel())], control)
+            first = [b for b in buffers.values() if b.numel()] if init_sync_buffers else []
+            spread([*alike.values(), *first], control)
 
     rank, offset_s = control.rank, clock_offset_s(control)
     recorder = Recorder(parameters)
@@ -95,9 +102,9 @@ def distribute(
         store = dist.distributed_c10d._get_default_store()
         watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
-        buffers = StateBuffers(model, control) if broadcast_buffers else None
+        state = StateBuffers(model, control) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
-        training = Training(model, parameters, rounds, buffers, watch, recorder, compile=compile)
+        training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gathered(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
         training.enforce(lay_out(baseline, parameters, training.sparse))
@@ -120,6 +127,7 @@ def distribute(
     title, used = f"{type(model).__name__}, measured", (control, *others)
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
+    undo.append(claim(model, parameters))
     handle = vars(model)["hocket"] = Handle(training, choice, undo)
     give_ddp_attributes(model, handle, process_group or dist.group.WORLD, broadcast_buffers)
 

@@ -65,6 +65,9 @@ class Deferred:
 class Training(Protocol):
     """What a wrapped optimizer asks of the training it is part of."""
 
+    def accept(self, optimizer: torch.optim.Optimizer) -> None:
+        """``optimizer`` is going to step."""
+
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step begins: buckets of its parameters that may still travel; none after a ``barrier``."""
 
@@ -87,6 +90,9 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
     Step hooks, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient scaling need
     all gradients at once: those steps wait for every transfer. A closure is called first, as such classes do.
     """
+    training.accept(optimizer)
+    if _wraps(optimizer):
+        return _attach_wrapper(optimizer, training)
     before = vars(optimizer).get("step")
     whole_step = optimizer.step
     always = _barrier_of(optimizer, before)
@@ -116,10 +122,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
             training.updated(here, started)
         return loss
 
-    if hasattr(whole_step, "_wrapped_by_lr_sched"):
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-    vars(step)[_OURS] = True
-    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+    take_off = _put_over(optimizer, step)
     state_of = type(optimizer).__getstate__
 
     def get_state(self: torch.optim.Optimizer) -> Any:
@@ -139,6 +142,41 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
         for handle in handles:
             handle.remove()
         vars(optimizer).pop("__getstate__", None)
+        take_off()
+
+    return detach
+
+
+def _wraps(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it has never been made as torch makes optimizers: its state and its steps are another's."""
+    return not hasattr(optimizer, "_optimizer_state_dict_pre_hooks")
+
+
+def _attach_wrapper(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+    """Let ``optimizer.step`` wait for every transfer, and pass on whatever it is given."""
+    whole_step = optimizer.step
+
+    def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if hasattr(step, _BEFORE):
+            return whole_step(*args, **kwargs)
+        training.stepping(self, f"{type(self).__name__} steps as a whole, by an optimizer within it")
+        started = time.perf_counter()
+        result = whole_step(*args, **kwargs)
+        training.updated([p for group in self.param_groups for p in group["params"]], started)
+        return result
+
+    return _put_over(optimizer, step)
+
+
+def _put_over(optimizer: torch.optim.Optimizer, step: Any) -> Callable[[], None]:
+    """Put ``step`` in the place of the instance's; returns what takes it off again."""
+    before = vars(optimizer).get("step")
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        step._wrapped_by_lr_sched = True
+    vars(step)[_OURS] = True
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+
+    def take_off() -> None:
         vars(step)[_BEFORE] = before
         # What others put over it stays, with ours below until they are gone: another model's, a scheduler's.
         while hasattr(last := vars(optimizer).get("step"), _BEFORE):
@@ -146,7 +184,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
             if (below := getattr(last, _BEFORE)) is not None:
                 optimizer.step = below  # type: ignore[method-assign]
 
-    return detach
+    return take_off
 
 
 def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:

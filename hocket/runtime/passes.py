@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_iter
 from hocket.errors import HocketError
 from hocket.runtime.apart import apart
 from hocket.runtime.ddp_attributes import SyncSetting
+from hocket.runtime.members import Members
 from hocket.runtime.reads import Hook, Readers, compiled_by_user
 from hocket.runtime.recorder import Recorder
 
@@ -44,20 +46,18 @@ class Passes(ABC):
         self._in_step = self._callback_queued = False
         self._depth = 0
         self._transformed = False
+        self._handled: BaseException | None = None
         self._fired: Counter[Parameter] = Counter()
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self._readers: Readers
         self._handles: list[Any]
-        # What has no place in this training: frozen when it began.
-        self._untrained: list[Parameter] = []
-        self._dtypes: dict[Parameter, torch.dtype] = {}
+        self._members: Members
 
     def _hook(self, parameters: Sequence[Parameter]) -> None:
         """Hook the passes; ``parameters``: the trained ones."""
-        model, known = self.model, set(parameters)
+        model = self.model
         self._readers = Readers(model, parameters, self._module_reads)
-        self._untrained = [p for p in self._names if p not in known]
-        self._dtypes = {p: p.dtype for p in parameters}
+        self._members = Members(model, parameters)
         self._handles = [
             model.register_forward_pre_hook(Hook(self._enter_forward, always=True), prepend=True),
             model.register_forward_hook(Hook(self._leave_forward, always=True), always_call=True),
@@ -66,23 +66,6 @@ class Passes(ABC):
         self._accumulators = [get_gradient_edge(p).node for p in parameters]
         for p, node in zip(parameters, self._accumulators, strict=True):
             self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
-
-    def _refuse_untrained(self, optimizer: torch.optim.Optimizer) -> None:
-        """Refuse to step what this training does not know: ranks would drift apart without a word."""
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            if p.dtype is not self._dtypes.get(p, p.dtype):
-                raise HocketError(
-                    f"'{self._names[p]}' is {p.dtype} and was {self._dtypes[p]} when hocket.distribute was"
-                    " called: nobody sums up its gradients any more; convert the model before that"
-                )
-        thawed = {p for p in self._untrained if p.requires_grad and p.grad is not None}
-        for group in optimizer.param_groups if thawed else ():
-            for p in thawed.intersection(group["params"]):
-                raise HocketError(
-                    f"'{self._names[p]}' is to be updated, but was frozen or in no optimizer when"
-                    " hocket.distribute was called: nobody sums up its gradients; have it trained there, and"
-                    " freeze it afterwards"
-                )
 
     def _unhook(self) -> None:
         """Remove every hook."""
@@ -123,6 +106,10 @@ class Passes(ABC):
         """``p.grad`` is there, so far as autograd knows."""
 
     @abstractmethod
+    def _gradient_missing(self) -> None:
+        """The backward pass has come to a parameter that gets no gradient in it."""
+
+    @abstractmethod
     def _backward_ended(self) -> None:
         """The backward pass has run, perhaps without any gradient."""
 
@@ -137,14 +124,17 @@ class Passes(ABC):
         if torch._C._current_graph_task_id() == -1:
             self._callback_queued = False
         if self._depth and self._interrupted():
-            self._depth = 1
+            self._depth, self._handled = 1, KeyboardInterrupt()
             self._leave_forward(model, arguments, None)
         self._depth += 1
         if self._depth > 1:
             return  # a model that calls itself
+        self._handled = sys.exception()
         transform = torch._C._functorch.peek_interpreter_stack()
         self._transformed = transform is not None or torch.jit.is_tracing()
         if not self._transformed:
+            if self._trains:
+                self._members.refuse_newcomers()
             self._forward_begins()
             return
         # Within torch.func.grad and its like, or a trace, which is no pass of ours. What it makes are tensors
@@ -179,6 +169,11 @@ class Passes(ABC):
             self._noting = None
         if self._trains and not self._transformed:
             self._forward_ended(output)
+        self._handled = None
+
+    def _raised(self, output: object) -> bool:
+        """Whether the forward pass that ends, with ``output``, does so by an exception."""
+        return output is None and sys.exception() is not self._handled
 
     def _forward_ended(self, output: object) -> None:
         """The outermost forward pass has returned ``output``."""
@@ -192,12 +187,21 @@ class Passes(ABC):
     # The backward pass.
 
     def _backward_begins(self, _: torch.Tensor) -> None:
+        self._queue_end()
+
+    def _queue_end(self) -> None:
+        """Have the end of this backward pass told, if its gradients travel."""
         if self._synchronising and not self._callback_queued:
             self._callback_queued = True
             Variable._execution_engine.queue_callback(self._backward_ends)
 
-    def _accumulated(self, p: Parameter, *_: object) -> None:
+    def _accumulated(self, p: Parameter, _: object, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Autograd has accumulated ``gradients``, of which there is one, in ``p``."""
         if not self._synchronising:
+            return
+        if gradients[0] is None:
+            # A backward function returned none, as where an output is not used: other ranks may have one.
+            self._gradient_missing()
             return
         if p.grad is None:
             raise HocketError(
@@ -209,7 +213,7 @@ class Passes(ABC):
 
     def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
         """The backward pass has completed ``gradient``, one of those that ``p`` gets in it."""
-        self._backward_begins(gradient)
+        self._queue_end()
         self.recorder.produced(p)
         self._fired[p] += 1
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
-import msgspec
-
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.group import Group, from_first, gathered
@@ -77,18 +75,6 @@ def selection(
         choice.settle("no other was found")
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What the first steps showed one rank of the model.
-
-    ``often``: parameters that got several gradients in one pass; ``late_buffers``: backward passes change
-    buffers; ``changed_buffers``: somebody does between steps.
-    """
-
-    often: list[str]
-    late_buffers: bool
-    changed_buffers: bool
-
-
 def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
     """Run some steps under the plan in force and keep what they show of the step."""
     choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
@@ -124,13 +110,9 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
 def _learned(training: Training, control: Group) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
-    mine = Shown([names[p] for p in training.often], training.late_buffers, training.changed_buffers)
-    shown = gathered(mine, control, Shown)
-    late = {name for each in shown for name in each.often}
+    often = gathered([names[p] for p in training.often], control, list[str])
+    late = {name for each in often for name in each}
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)
-    training.late_buffers = any(each.late_buffers for each in shown)
-    if training.buffers is not None:
-        training.buffers.changing = any(each.changed_buffers for each in shown)
     if late:
         training.rounds.barriers.stand(
             "gradients that come in parts (reentrant checkpoints) leave after the backward pass",

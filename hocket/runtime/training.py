@@ -65,7 +65,6 @@ class Training(Passes):
         self.learning = True
         self.often: set[Parameter] = set()
         self.late: frozenset[Parameter] = frozenset()
-        self.late_buffers = self.changed_buffers = False
         # Whose gradients may be sparse, the same on all ranks.
         self.sparse: set[Parameter] = set()
         self.wanted_order: Sequence[Parameter] | None = None
@@ -75,7 +74,6 @@ class Training(Passes):
         self._expecting = False
         self._last_wanted = True
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
-        self._values_before: list[torch.Tensor] = []
         # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
         self._blind = self._traced | {
             p for p in self.parameters.values() if type(p) is not torch.nn.Parameter
@@ -129,7 +127,9 @@ class Training(Passes):
     def before_loading(self) -> None:
         """Nothing that is on its way is to arrive behind what is going to be loaded."""
         self.update_parameters()
-        self._receive_buffers()
+        if self.buffers is not None:
+            with self.rounds.blamed():
+                self.buffers.receive()
 
     def before_fork(self) -> None:
         """A child is to find everything that this thread would, without waiting."""
@@ -142,10 +142,14 @@ class Training(Passes):
         self.rounds.barriers.meet(why)
         self.settle_all()
 
+    def accept(self, optimizer: torch.optim.Optimizer) -> None:
+        """``optimizer`` is going to step."""
+        self._members.accept(optimizer)
+
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step of ``optimizer`` begins: its buckets that may still travel, none after a ``barrier``."""
         self._check_round()
-        self._refuse_untrained(optimizer)
+        self._members.refuse_untrained(optimizer)
         mine = {p for group in optimizer.param_groups for p in group["params"]}
         travelling = []
         if barrier:
@@ -214,14 +218,14 @@ class Training(Passes):
     def _forward_begins(self) -> None:
         if not self._trains:
             self.rounds.settle_all()
-            self._receive_buffers()
+            if self.buffers is not None:
+                with self.rounds.blamed():
+                    self.buffers.evaluation_begins()
             return
         self._called = True
         self.rounds.thread = threading.get_ident()
         if not self._in_step:
             self._in_step = True
-            if self.learning and self.buffers is not None:
-                self.changed_buffers |= self.buffers.changed
             self.recorder.begin_step()
             with self.rounds.blamed(), apart():
                 self.between_steps()
@@ -229,10 +233,11 @@ class Training(Passes):
         self._last_wanted = self._wanted
         self._synchronising = self._wanted or self._expecting
         self.rounds.settle_all(only_backward=True)
-        if self.buffers is not None and (self.learning or self.buffers.changing):
+        if self.buffers is not None:
             with self.rounds.blamed():
-                self.buffers.send_again()
-        self._receive_buffers()
+                changed = self.buffers.forward_begins()
+            if changed:
+                self.rounds.barriers.meet("buffers were changed between steps, and were sent again", changed)
         if self.compiled is None:
             self._root_reads()
         else:
@@ -246,11 +251,8 @@ class Training(Passes):
     def _forward_ended(self, output: object) -> None:
         super()._forward_ended(output)
         self._expecting |= self._wanted and output is not None  # there is none where it raised
-        if self.buffers is not None:
-            if self.learning:
-                self._values_before = self.buffers.values()
-            elif self._wanted and not self.late_buffers:
-                self.buffers.send()
+        if self.buffers is not None and not self._raised(output):
+            self.buffers.forward_ended(self._wanted)
 
     def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
         if self.rounds.unsettled:
@@ -268,11 +270,6 @@ class Training(Passes):
         if self._anywhere:
             self._module_reads("", self._anywhere)
 
-    def _receive_buffers(self) -> None:
-        if self.buffers is not None:
-            with self.rounds.blamed():
-                self.buffers.receive()
-
     # The backward pass.
 
     def gradient(self, parameter: Parameter, gradient: torch.Tensor) -> None:
@@ -288,9 +285,13 @@ class Training(Passes):
         """The plan's order of gradients."""
         return self.wanted_order
 
-    def _accumulated(self, p: Parameter, *_: object) -> None:
+    def _accumulated(self, p: Parameter, before: object, gradients: Sequence[torch.Tensor | None]) -> None:
         if self.compiled is None or not self.compiled.reported(p):
-            super()._accumulated(p)
+            super()._accumulated(p, before, gradients)
+
+    def _gradient_missing(self) -> None:
+        self._round_open = True
+        self._queue_end()
 
     def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
         super()._produced(p, gradient)
@@ -317,6 +318,7 @@ class Training(Passes):
             )
 
     def _finish_round(self) -> None:
+        self._members.refuse_thawed()
         self._round_open = self._callback_queued = self._in_step = self._expecting = False
         self._synchronising = self._last_wanted
         self._fired.clear()
@@ -337,12 +339,7 @@ class Training(Passes):
                 self.enforce(lay_out(self._plan, self.parameters, self.sparse))
         unused = self.rounds.close()
         if self.buffers is not None:
-            if self.learning:
-                after = self.buffers.values()
-                pairs = zip(self._values_before, after, strict=len(after) == len(self._values_before))
-                self.late_buffers |= not all(torch.equal(a, b) for a, b in pairs)
-            if self.learning or self.late_buffers:
-                self.buffers.send()
+            self.buffers.round_ended()
         self.recorder.backward_ended()
         self.rounds.settle_sparse()
         self.rounds.settle_unused(unused)

@@ -7,7 +7,7 @@ refused in one line that says what to use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.errors import HocketError, UnknownNameError
 
@@ -37,8 +37,15 @@ _REFUSED = {
 NAMES = (*_TAKEN, *_REFUSED, "forward_sync_buffers")
 
 
-def forward_sync_buffers_of(given: Mapping[str, Any], broadcast_buffers: bool | None) -> bool:
-    """Whether buffers are kept equal in training, as DistributedDataParallel reads its keywords.
+class BuffersSynced(NamedTuple):
+    """When buffers become rank 0's: at the start, and when a forward pass begins."""
+
+    at_start: bool
+    in_forward: bool
+
+
+def buffers_synced(given: Mapping[str, Any], broadcast_buffers: bool | None) -> BuffersSynced:
+    """When buffers become rank 0's, as DistributedDataParallel reads its keywords.
 
     ``given``: keywords beside Hocket's own.
 
@@ -54,9 +61,10 @@ def forward_sync_buffers_of(given: Mapping[str, Any], broadcast_buffers: bool | 
             raise HocketError(f"{name}={_shown(value)} is DistributedDataParallel's; {_REFUSED[name]}")
         if name not in NAMES:
             raise UnknownNameError("keyword of hocket.distribute", name, (*OWN, *NAMES))
-    newer = given.get("forward_sync_buffers")
-    wanted = broadcast_buffers if newer is None else newer
-    return wanted is None or bool(wanted)
+    if (newer := given.get("forward_sync_buffers")) is not None:
+        return BuffersSynced(True, bool(newer))
+    wanted = broadcast_buffers is None or bool(broadcast_buffers)
+    return BuffersSynced(wanted, wanted)
 
 
 def _shown(value: object) -> str:

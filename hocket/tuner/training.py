@@ -21,7 +21,7 @@ from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.choose import make_plan
-from hocket.tuner.ddp_keywords import forward_sync_buffers_of
+from hocket.tuner.ddp_keywords import buffers_synced
 from hocket.tuner.serving import ServingPlanner, resolved_server_plan
 from hocket.tuner.wanted import Wanted, resolved
 
@@ -83,7 +83,7 @@ def distribute(
 
     show_log()
     init_sync = init_sync is None or init_sync
-    broadcast_buffers = forward_sync_buffers_of(ddp_keywords, broadcast_buffers)
+    buffers = buffers_synced(ddp_keywords, broadcast_buffers)
     wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
@@ -95,7 +95,7 @@ def distribute(
                 raise HocketError(
                     f"{what} is for training without servers; leave it out, or --architecture ps"
                 )
-        _serve(model, optimizer, wanted, network, job, broadcast_buffers, timeout_s)
+        _serve(model, optimizer, wanted, network, job, buffers.in_forward, timeout_s)
         return model, optimizer
     given, policy = resolved_plan(wanted)
     runtime.distribute(
@@ -108,7 +108,8 @@ def distribute(
         process_group=process_group,
         compile=compile,
         init_sync=init_sync,
-        broadcast_buffers=broadcast_buffers,
+        init_sync_buffers=buffers.at_start,
+        broadcast_buffers=buffers.in_forward,
         timeout_s=_TIMEOUT_S if timeout_s is None else timeout_s,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.multiprocess.buffer_cases import CASES as BUFFER_CASES
+from tests.multiprocess.gradient_cases import CASES as GRADIENT_CASES
 from tests.multiprocess.held_cases import CASES as HELD_CASES
 from tests.multiprocess.launch import run
+from tests.multiprocess.member_cases import CASES as MEMBER_CASES
 from tests.multiprocess.moment_cases import CASES as MOMENT_CASES
 from tests.multiprocess.odd_cases import CASES as ODD_CASES
 from tests.multiprocess.optimizer_cases import OPTIMIZERS
@@ -109,6 +112,36 @@ def of_moment_cases() -> list[dict[str, list[str]]]:
 @pytest.mark.parametrize("name", [case.__name__ for case in MOMENT_CASES])
 def test_updates_at_odd_moments_are_bitwise_the_same(of_moment_cases: Any, name: str) -> None:
     assert [found[name] for found in of_moment_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_gradient_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.gradient_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in GRADIENT_CASES])
+def test_gradients_of_odd_kinds_are_bitwise_the_same(of_gradient_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_gradient_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_buffer_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.buffer_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in BUFFER_CASES])
+def test_buffers_are_bitwise_the_same_in_every_pass(of_buffer_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_buffer_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_member_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.member_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in MEMBER_CASES])
+def test_ranks_have_the_same_parameters_or_one_line(of_member_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_member_cases] == [[], []]
 
 
 def test_one_process_trains_as_without_us() -> None:

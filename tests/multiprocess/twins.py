@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -35,7 +35,10 @@ def sliced_plan(model: nn.Module, issue: Literal["listed", "ready"] = "listed") 
 
 
 class Twins:
-    """``ddp`` and ``ours`` start alike; with ``init_sync`` on every rank, whatever rank they were made on."""
+    """``ddp`` and ``ours`` start alike; with ``init_sync`` on every rank, whatever rank they were made on.
+
+    ``buffers``: keywords for them that both have.
+    """
 
     def __init__(
         self,
@@ -46,18 +49,17 @@ class Twins:
         unused: bool = False,
         group: Any = None,
         init_sync: bool = True,
+        buffers: Mapping[str, bool] | None = None,
         **options: Any,
     ) -> None:
         torch.manual_seed(0)
         model = make()
         self.ours = copy.deepcopy(model)
-        self.ddp = DistributedDataParallel(
-            model, process_group=group, find_unused_parameters=unused, init_sync=init_sync
-        )
+        of_both = {"process_group": group, "init_sync": init_sync, **(buffers or {})}
+        self.ddp = DistributedDataParallel(model, find_unused_parameters=unused, **of_both)
         self.optimizers = optimize(model), optimize(self.ours)
         plan = sliced_plan(self.ours, "ready") if plan is None else plan
-        alike = {"plan": plan, "process_group": group, "init_sync": init_sync}
-        returned = hocket.distribute(self.ours, self.optimizers[1], **alike, **options)
+        returned = hocket.distribute(self.ours, self.optimizers[1], plan=plan, **of_both, **options)
         assert returned[0] is self.ours
         assert returned[1] is self.optimizers[1]
 

@@ -19,6 +19,7 @@ from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained
 from hocket.runtime.ddp_attributes import give_ddp_attributes
 from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.measured import rank_record, timeline_of
+from hocket.runtime.members import claim
 from hocket.runtime.ps.attach import attach
 from hocket.runtime.ps.client import Client
 from hocket.runtime.ps.course import Course, PullTimes, ServerPlanner
@@ -111,7 +112,8 @@ def serve(
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
     undo: list[Callable[[], object]] = [
-        *(attach(only, training, parameters), guard(model, training), training.detach, ended)
+        *(attach(only, training, parameters), guard(model, training), training.detach, ended),
+        claim(model, parameters),
     ]
     handle = vars(model)["hocket"] = ServedHandle(training, course, undo)
     give_ddp_attributes(model, handle, None, broadcast_buffers)

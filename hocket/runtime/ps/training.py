@@ -68,7 +68,7 @@ class ServedTraining(Passes):
         self._blind = {p for p in self._parameters if p in self._traced or type(p) is not torch.nn.Parameter}
         self._learning = True
         self._reasons: dict[str, None] = {}
-        self._complete = False
+        self._complete = self._missing = False
         self._passes = 0
         self._pushed: set[Parameter] = set()
         self._marks: dict[Parameter, Fingerprint | None] = {}
@@ -190,14 +190,18 @@ class ServedTraining(Passes):
 
     # The backward pass.
 
-    def _accumulated(self, p: Parameter, *_: object) -> None:
+    def _accumulated(self, p: Parameter, before: object, gradients: Sequence[torch.Tensor | None]) -> None:
         if p.grad is not None and p.grad.layout is not torch.strided:
             raise HocketError(
                 f"the gradient of '{self._names[p]}' is sparse; servers take dense ones: use a layer with"
                 " sparse=False, or train without --architecture ps"
             )
         if self._mode != "inference":
-            super()._accumulated(p)
+            super()._accumulated(p, before, gradients)
+
+    def _gradient_missing(self) -> None:
+        self._missing = True
+        self._queue_end()
 
     def _gradient_completed(self, p: Parameter) -> None:
         self._clipping.refuse_another(self._names[p])
@@ -207,9 +211,10 @@ class ServedTraining(Passes):
             self._push(p)
 
     def _backward_ended(self) -> None:
-        if not self._fired:
+        if not (self._fired or self._missing):
             return
         self._fired.clear()
+        self._missing = False
         if self._complete:
             self._reasons[_TWICE] = None
         self._complete, self._in_step = True, False

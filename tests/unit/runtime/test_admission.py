@@ -32,6 +32,17 @@ def test_one_optimizer_or_several() -> None:
         (3, [], "the model is of type int; give a torch.nn.Module"),
         (torch.nn.LazyLinear(1), [], "'weight' is lazy and has no shape yet; run a forward pass"),
         (torch.nn.LazyBatchNorm1d(affine=False), [], "'running_mean' is lazy"),
+        (
+            torch.nn.Sequential(torch.nn.SyncBatchNorm(2)),
+            [],
+            "'0' is a SyncBatchNorm, which torch runs on GPUs",
+        ),
+        (torch.nn.Linear(2, 1), [], "no optimizer has a parameter of the model that requires a gradient"),
+        (
+            torch.nn.Linear(2, 1),
+            torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), 0.1),
+            "the SGD has no parameter of the model",
+        ),
     ],
 )
 def test_what_is_no_model_and_no_optimizer_gets_one_line(model: Any, optimizer: Any, message: str) -> None:
