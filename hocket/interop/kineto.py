@@ -74,7 +74,7 @@ def import_kineto(
         if not allow_no_gradients:
             traces[0].refuse(f"{reason}; or give --allow-no-gradients, to look at the step")
         notes.append(f"without parameters, so that nothing can be planned: {reason}")
-    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of, gradients.passes)
+    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of, gradients.micro_batches)
     durations = _durations(structure, samples)
     if not any(any(row) for row in durations):
         traces[0].refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")

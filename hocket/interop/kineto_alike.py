@@ -87,7 +87,7 @@ def _require_as_much(trace: Trace, kept: Step, left: Step, *, at_edge: bool) -> 
             f"{left.label} all-reduces {mebibytes(sent)} of gradients and most steps, such as {kept.label}, "
             f"{mebibytes(mine)}{fix}"
         )
-    gradients, most = (len(completed(step, StepReader(step))[0]) for step in (left, kept))
+    gradients, most = (len(completed(step, StepReader(step)).gradients) for step in (left, kept))
     if gradients > most or (not at_edge and gradients < most):
         trace.refuse(
             f"{left.label} completes {gradients} gradients and most steps, such as {kept.label}, {most}{fix}"

@@ -20,7 +20,7 @@ def claim_reductions(step: Step) -> None:
     late = [operation for operation in step.operations if _may_reduce(operation)]
     if not late:
         return
-    gradients, _ = completed(step, StepReader(step))
+    gradients = completed(step, StepReader(step)).gradients
     if not gradients or any(gradient.shape is None for gradient in gradients):
         return
     begun_us, wanted = gradients[0].event.start_us, elements_of(gradients)

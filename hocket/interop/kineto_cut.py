@@ -1,8 +1,8 @@
 """A Kineto trace cut into its steps: from one update of the parameters to the next.
 
 Steps are the ``ProfilerStep#`` annotations; without them, what lies between the ends of two
-``Optimizer.step#``; without these, the whole trace. A GPU operation belongs to the step in which it was
-launched.
+``Optimizer.step#`` with a backward pass between them; without these, the whole trace. A GPU operation belongs
+to the step in which it was launched.
 
 **Accumulated gradients.** Where ``profiler.step()`` was called for each micro-batch, marked steps with a
 backward pass that neither update the parameters nor all-reduce gradients belong to the next one that does:
@@ -18,8 +18,8 @@ from itertools import pairwise
 from hocket.errors import FormatError
 from hocket.interop.kineto_claim import claim_reductions
 from hocket.interop.kineto_collectives import ALL_REDUCE, collective_of, in_hook
-from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, STEP_PREFIX, Gpu, Trace
-from hocket.interop.kineto_steps import Step, fill, time_operations
+from hocket.interop.kineto_events import NODE_PREFIX, STEP_PREFIX, Gpu, Trace
+from hocket.interop.kineto_steps import UNMARKED, Step, fill, time_operations, updates_after
 
 
 def cut_steps(trace: Trace) -> list[Step]:
@@ -81,12 +81,28 @@ def _intervals(trace: Trace) -> list[Step]:
             step.end_us = following.begin_us
         return _accumulated(trace, steps)
     begin_us = min([trace.gpu[0].call.start_us, *(event.start_us for event in trace.host[:1])])
-    ends = sorted(event.end_us for event in trace.host if event.name.startswith(OPTIMIZER_PREFIX))
+    ends = _ends_of_updates(trace)
     if not ends:
         last_us = max(gpu.call.end_us for gpu in trace.gpu) + 1.0
-        return [Step("the whole trace", begin_us, last_us)]
+        return [Step(UNMARKED, begin_us, last_us)]
     edges = [begin_us, *ends]
     return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end]
+
+
+def _ends_of_updates(trace: Trace) -> list[float]:
+    """When optimizers have updated the parameters: several without a backward pass between them are one."""
+    moments = [(event.start_us, False) for event in trace.host if event.name.startswith(NODE_PREFIX)]
+    moments += [(event.end_us, True) for event in trace.host if updates_after(event)]
+    trains = not all(updates for _, updates in moments)
+    ends: list[float] = []
+    passed = True
+    for at_us, updates in sorted(moments):
+        if updates and ends and trains and not passed:
+            ends[-1] = at_us
+        elif updates:
+            ends.append(at_us)
+        passed = not updates
+    return ends
 
 
 def _accumulated(trace: Trace, marked: Sequence[Step]) -> list[Step]:
@@ -98,7 +114,7 @@ def _accumulated(trace: Trace, marked: Sequence[Step]) -> list[Step]:
         return k if k >= 0 and at_us < marked[k].end_us else -1
 
     trains = {place(event.start_us) for event in trace.host if event.name.startswith(NODE_PREFIX)}
-    updates = {place(event.start_us) for event in trace.host if event.name.startswith(OPTIMIZER_PREFIX)}
+    updates = {place(event.start_us) for event in trace.host if updates_after(event)}
     reduces = {place(gpu.call.start_us) for gpu in trace.gpu if _exchanges(gpu)}
     ends = updates | reduces
     steps: list[Step] = []

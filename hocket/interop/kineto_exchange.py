@@ -16,9 +16,9 @@ from hocket.interop.kineto_collectives import (
     collectives_in_words,
     mebibytes,
 )
-from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, Host, Trace
+from hocket.interop.kineto_events import NODE_PREFIX, Host, Trace
 from hocket.interop.kineto_gradients import APART, BY_REDUCTIONS, Gradients
-from hocket.interop.kineto_steps import Step
+from hocket.interop.kineto_steps import UNMARKED, Step, updates_after
 from hocket.interop.kineto_tensors import first_tensor
 from hocket.words import counted
 
@@ -38,6 +38,16 @@ def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
         )
     if not gradients.parameters and not gradients.count:
         return _without_gradients(step)
+    if gradients.passes > 1 and step.label == UNMARKED:
+        return (
+            f"{gradients.passes} backward passes are in it, and neither profiler.step() nor Optimizer.step "
+            "says where a step ends; call profiler.step() after each"
+        )
+    if not gradients.alike:
+        return (
+            f"the {gradients.passes} backward passes of a step complete different gradients, and a plan is "
+            "for one pass; trace one model at a time"
+        )
     if gradients.passes > 1 and any(r.gpu.call.start_us < gradients.begun_us for r in step.reductions):
         return (
             f"gradients are all-reduced before the last of the {gradients.passes} backward passes that "
@@ -93,13 +103,7 @@ def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
 def _rounds(step: Step) -> int:
     """How often a backward pass ended in an optimizer step."""
     moments = [(event.start_us, False) for event in step.host if event.name.startswith(NODE_PREFIX)]
-    moments += [
-        (event.end_us, True)
-        for event in step.host
-        if event.name.startswith(OPTIMIZER_PREFIX)
-        # Optimizers that run in hooks of gradients are part of the backward pass.
-        and not any(around.name.startswith(NODE_PREFIX) for around in event.chain())
-    ]
+    moments += [(event.end_us, True) for event in step.host if updates_after(event)]
     rounds, before = 0, True
     for _, updates in sorted(moments):
         rounds += updates and not before

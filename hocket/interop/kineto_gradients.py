@@ -20,6 +20,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hocket.graph.names import UniqueNames
 from hocket.interop.kineto_collectives import Collective
@@ -57,8 +58,9 @@ class Gradients:
     """The trained parameters, and what was found on the way to them.
 
     ``sized_by``: from what sizes are; ``count``: how many gradients there were; ``shaped_bytes``: of these by
-    their recorded shapes, None if one is unknown; ``passes``: backward passes that accumulate, ``begun_us``:
-    when the first gradient of the last one was complete.
+    their recorded shapes, None if one is unknown; ``passes``: backward passes that accumulate, ``alike``:
+    whether they complete the same, ``micro_batches``: how many of them have a forward pass of their own;
+    ``begun_us``: when the first gradient of the last one was complete.
     """
 
     parameters: list[Parameter] = field(default_factory=list)
@@ -67,6 +69,8 @@ class Gradients:
     without_reader: int = 0
     shaped_bytes: int | None = None
     passes: int = 1
+    alike: bool = True
+    micro_batches: int = 1
     begun_us: float = math.inf
 
     @property
@@ -86,10 +90,18 @@ class _Accumulation:
     shape: Tensor | None
 
 
+class Completed(NamedTuple):
+    """Gradients of a step's last pass, how many passes it has, and whether all complete the same."""
+
+    gradients: list[_Accumulation]
+    passes: int
+    alike: bool
+
+
 def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
     """The parameters of ``step``, those read first first; ``shape_of``: what an operator's input is."""
     reader = StepReader(step)
-    gradients, passes = completed(step, reader, shape_of)
+    gradients, passes, alike = completed(step, reader, shape_of)
     if not gradients:
         return Gradients()
     shaped = bytes_of(gradients)
@@ -121,23 +133,54 @@ def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
         without_reader=unread,
         shaped_bytes=shaped,
         passes=passes,
+        alike=alike,
+        micro_batches=max(1, len({node.args.sequence for node in gradients[0].nodes})),
         begun_us=gradients[0].event.start_us,
     )
 
 
-def completed(
-    step: Step, reader: StepReader, shape_of: ShapeOf = first_tensor
-) -> tuple[list[_Accumulation], int]:
-    """The gradients of a step as its last backward pass completes them, and how many passes there are."""
+def completed(step: Step, reader: StepReader, shape_of: ShapeOf = first_tensor) -> Completed:
+    """The gradients of a step as its last backward pass completes them."""
     every = _accumulations(step, shape_of) if reader.trains else []
     last = [gradient for gradient in every if gradient.event.start_us > reader.last_pass_us] or every
-    if not last or len(every) == len(last):
-        return last, 1
-    passes = -(-len(every) // len(last))
-    if len(every) == passes * len(last):
-        for k, gradient in enumerate(last):
-            gradient.nodes = [node for own in every[k :: len(last)] for node in own.nodes]
-    return last, passes
+    if len(last) < len(every):
+        passes = -(-len(every) // len(last))
+        parts = [every[k : k + len(last)] for k in range(0, len(every), len(last))]
+        if not _alike(parts):
+            return Completed(last, passes, False)
+        _gather(parts)
+        return Completed(last, passes, True)
+    # Passes behind all forward operations show by numbers that rise; two models' gradients would all be sent.
+    parts = _runs(last)
+    if len(parts) < 2 or not _alike(parts) or (step.reductions and fit(step.reductions, last)):
+        return Completed(last, 1, True)
+    _gather(parts)
+    return Completed(parts[-1], len(parts), True)
+
+
+def _runs(gradients: Sequence[_Accumulation]) -> list[list[_Accumulation]]:
+    """Gradients by backward pass: autograd runs a pass from the highest sequence number to the lowest."""
+    runs: list[list[_Accumulation]] = []
+    before = -1
+    for gradient in gradients:
+        number = gradient.nodes[0].args.sequence if gradient.nodes else None
+        if not runs or (number is not None and number > before >= 0):
+            runs.append([])
+        runs[-1].append(gradient)
+        before = before if number is None else number
+    return runs
+
+
+def _alike(parts: Sequence[Sequence[_Accumulation]]) -> bool:
+    """Whether passes complete as many gradients, of the same shapes as far as these are known."""
+    shapes = [[gradient.shape for gradient in part] for part in parts]
+    return all(own == shapes[0] for own in shapes)
+
+
+def _gather(parts: Sequence[Sequence[_Accumulation]]) -> None:
+    """Give the gradients of the last pass the nodes of all."""
+    for same in zip(*parts, strict=True):
+        same[-1].nodes = [node for gradient in same for node in gradient.nodes]
 
 
 def bytes_of(gradients: Sequence[_Accumulation]) -> int | None:

@@ -23,6 +23,7 @@ from hocket.interop.kineto_collectives import ALL_REDUCE, Collective, collective
 from hocket.interop.kineto_events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, Host
 
 _MICRO = 1e-6
+UNMARKED = "the whole trace"
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +87,13 @@ class Step:
             tuple((operation.phase, operation.name) for operation in in_order),
             tuple(reduction.size_bytes for reduction in self.reductions),
         )
+
+
+def updates_after(event: Host) -> bool:
+    """Whether it is an optimizer's step, but not one that a hook of a gradient runs in the backward pass."""
+    if not event.name.startswith(OPTIMIZER_PREFIX):
+        return False
+    return not any(around.name.startswith(NODE_PREFIX) for around in event.chain())
 
 
 def short_name(name: str) -> str:

@@ -82,3 +82,22 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert "is also an input" in refused(hocket("import", "kineto", str(trace), "-o", str(trace)))
     assert "missing required field" in refused(hocket("import", "kineto", str(trace), "-o", str(output)))
     assert not output.exists()
+
+
+def test_a_trace_without_gradients_is_refused_or_looked_at_but_never_planned(tmp_path: Path) -> None:
+    trace, step = tmp_path / "job.json", tmp_path / "step.json"
+    document = ddp(shapes=False).document()
+    document["traceEvents"] = [
+        e for e in document["traceEvents"] if not e["name"].startswith(("nccl", "c10d"))
+    ]
+    trace.write_text(json.dumps(document))
+    ran = hocket("import", "kineto", str(trace), "-o", str(step))
+    assert "no parameters: 2 gradients of a step are complete" in refused(ran)
+    assert "give --allow-no-gradients" in ran.err
+    assert not step.exists()
+    ran = hocket("import", "kineto", str(trace), "-o", str(step), "--allow-no-gradients")
+    assert ran.status == 0
+    assert "0 parameters, 0.00 MiB" in ran.err
+    for command in ("plan --policy ddp", "simulate --policy ddp", "tune", "predict --workers 1,64"):
+        name, *options = command.split()
+        assert "has no parameters" in refused(hocket(name, str(step), *options))

@@ -394,3 +394,76 @@ def test_a_real_trace_is_all_there(tmp_path: Path) -> None:
     assert any("control dependencies are left out" in note for note in notes)
     assert (counts["collectives"], counts["all-reduces"], reduced) == (7, 5, 4 * 25_557_032)
     assert graph.durations_s.sum() >= seconds * 1e-6
+
+
+def data_parallel(*more: Any) -> list[Any]:
+    """Two layers whose gradients (96 bytes) are all-reduced, and ``more`` nodes, numbered from 20 on."""
+    return [
+        node(0, "fwd", NodeType.COMP, micros=10),
+        node(1, "backward", NodeType.COMP, micros=20, data_deps=[0]),
+        node(2, "backward", NodeType.COMP, micros=20, data_deps=[1]),
+        node(3, "reduce", NodeType.COMM_COLL, comm_type=0, comm_size=32, data_deps=[1], pg_name="dp"),
+        node(4, "reduce", NodeType.COMM_COLL, comm_type=0, comm_size=64, data_deps=[2], pg_name="dp"),
+        node(5, "sgd", NodeType.COMP, micros=5, data_deps=[3, 4]),
+        *more,
+    ]
+
+
+def collective(kind: Collective, size: int, after: int, group: str = "dp") -> Any:
+    return node(
+        20, "other", NodeType.COMM_COLL, comm_type=int(kind), comm_size=size, data_deps=[after], pg_name=group
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        (collective(Collective.BROADCAST, 4096, 0),),
+        (collective(Collective.ALL_GATHER, 4096, 0),),
+        (collective(Collective.REDUCE_SCATTER, 4096, 1, "tp"),),
+    ],
+)
+def test_collectives_that_exchange_no_gradients_stay(more: tuple[Any, ...], tmp_path: Path) -> None:
+    graph, _ = back(write_messages([GlobalMetadata(), *data_parallel(*more)]), tmp_path)
+    assert sorted(graph.parameter_bytes.tolist()) == [32, 64]
+    assert graph.num_operations == 4 + len(more)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            collective(Collective.REDUCE_SCATTER, 4096, 2),
+            r"\(REDUCE_SCATTER, 4096 bytes\) run in the backward",
+        ),
+        (
+            collective(Collective.ALL_GATHER, 96, 5),
+            r"no parameters: .*3 other collectives \(ALL_GATHER, ALL_REDUCE\)",
+        ),
+    ],
+)
+def test_collectives_that_may_exchange_them_are_refused(more: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=message) as refused:
+        back(write_messages([GlobalMetadata(), *data_parallel(more)]), tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [Collective.REDUCE_SCATTER, Collective.ALL_REDUCE])
+def test_a_trace_without_gradients_is_refused_or_looked_at(kind: Collective, tmp_path: Path) -> None:
+    size = 0 if kind == Collective.ALL_REDUCE else 4096
+    nodes = [*data_parallel()[:3], collective(kind, size, 2)]
+    data = write_messages([GlobalMetadata(), *nodes])
+    with pytest.raises(
+        FormatError, match=r"no parameters: .*data-parallel training; or give --allow-no-grad"
+    ):
+        back(data, tmp_path)
+    graph, notes = import_chakra([tmp_path / "step.et"], allow_no_gradients=True)
+    assert (graph.num_parameters, graph.num_operations) == (0, 4)
+    assert any("without parameters, so that nothing can be planned" in note for note in notes)
+
+
+def test_a_trace_without_computing_is_refused(tmp_path: Path) -> None:
+    nodes = [node(3, "reduce", NodeType.COMM_COLL, comm_type=0, comm_size=32, micros=5)]
+    with pytest.raises(FormatError, match="none of 0 compute nodes has a duration"):
+        back(write_messages([GlobalMetadata(), *nodes]), tmp_path)

@@ -186,6 +186,14 @@ def alternating(trace: Training) -> None:
         trace.mark(begun)
 
 
+def in_turn(trace: Training) -> None:
+    """Two models in turn, each with its own optimizer."""
+    usual(trace)
+    trace.layers = LAYERS[:2]
+    usual(trace, buckets(0))
+    trace.layers = LAYERS
+
+
 def powerful(trace: Training) -> None:
     """PowerSGD: what travels is less than the gradients."""
     usual(trace, lambda t, i, _: t.collective("allreduce", SIDE // 8))
@@ -208,6 +216,92 @@ def cut(document: dict[str, Any]) -> dict[str, Any]:
         e for e in document["traceEvents"] if e.get("cat") in (None, "user_annotation") or e["ts"] < until
     ]
     return {**document, "traceEvents": events}
+
+
+def finds_unused(trace: Training) -> None:
+    """DDP reduces what was not used, too, and a map of what was."""
+    trace.forward()
+
+    def hook(t: Training, layer: int, _: float) -> None:
+        if layer in (2, 0):
+            t.collective("allreduce", (3 if layer == 0 else 2) * SIDE)
+        if layer == 0:
+            t.collective("allreduce", 5, dtype="Int", us=3)
+
+    trace.backward(hook)
+    trace.update()
+
+
+def scaled(trace: Training) -> None:
+    """GradScaler: one step of five has gradients that are not finite, and updates nothing."""
+    for k in range(5):
+        begun = trace.at
+        trace.forward()
+        trace.backward(DDP)
+        if k != 2:
+            trace.update()
+        trace.mark(begun)
+
+
+def updated_in_hooks(trace: Training) -> None:
+    """Optimizers that run as gradients are complete."""
+    trace.forward()
+
+    def hook(t: Training, layer: int, _: float) -> None:
+        t.collective("allreduce", t.layers[layer])
+        begun = t.at
+        t.at += 1
+        t.run("add", thread=ENGINE, us=10)
+        t.host("Optimizer.step#SGD.step", begun, t.at, ENGINE, cat="user_annotation")
+        t.at += 2
+
+    trace.backward(hook)
+
+
+def two_optimizers(trace: Training) -> None:
+    usual(trace, DDP, "Muon")
+    trace.update("AdamW")
+
+
+def passes_behind(trace: Training) -> None:
+    """Two forward passes before their backward passes, as in a pipeline."""
+    trace.forward()
+    first = trace.sequence
+    trace.forward()
+    trace.sequence = first
+    trace.backward()
+    trace.sequence = 2 * first - (first - len(LAYERS))
+    trace.backward(DDP)
+    trace.update()
+
+
+def retained(trace: Training) -> None:
+    """One graph that two losses go through."""
+    trace.forward()
+    trace.backward()
+    trace.backward(DDP)
+    trace.update()
+
+
+def sharded_in_groups(trace: Training) -> None:
+    """Scattered among some, reduced among the others."""
+    trace.forward()
+
+    def hook(t: Training, layer: int, _: float) -> None:
+        t.collective("reduce_scatter", t.layers[layer], group="shard")
+        t.collective("allreduce", t.layers[layer] // 2, group="replicate")
+
+    trace.backward(hook)
+    trace.update()
+
+
+def towers(trace: Training) -> None:
+    """Two parts that are trained one after the other, and updated together."""
+    for layers in (LAYERS[:1], (5000, 6000)):
+        trace.layers = layers
+        trace.forward()
+        trace.backward(buckets(0))
+    trace.update()
 
 
 # name, trace, steps, parameters, bytes, a note
@@ -287,6 +381,17 @@ IMPORTED: list[tuple[str, Make, int, int, int, str]] = [
     ("small ones beside", lambda: steps(Training(), with_small), 3, 4, MIB, "3 all_reduces (12 bytes"),
     ("pipeline", lambda: steps(Training(), piped), 3, 4, MIB, "1 send_recv (0.02 MiB"),
     ("cut in a step", lambda: cut(steps(Training(), usual, 4)), 3, 4, MIB, "left out: ProfilerStep#3"),
+    (
+        "unused parameters",
+        lambda: steps(Training(), finds_unused),
+        *(3, 2, MIB * 5 // 4, "gradients have 0.06 MiB and travel in 0.08 MiB (125%)"),
+    ),
+    ("a step that GradScaler skips", lambda: in_marks(scaled, 1), 4, 4, MIB, "left out: ProfilerStep#2"),
+    ("optimizers in hooks", lambda: steps(Training(), updated_in_hooks), 3, 4, MIB, "4 all-reduces a step"),
+    ("two optimizers", lambda: steps(Training(), two_optimizers), 3, 4, MIB, "3 steps of"),
+    ("two optimizers without marks", lambda: unmarked(two_optimizers), 3, 4, MIB, "3 steps of"),
+    ("passes behind", lambda: steps(Training(), passes_behind), 3, 4, MIB, "2 backward passes a step acc"),
+    ("two losses", lambda: steps(Training(), retained), 3, 4, MIB, "2 backward passes a step acc"),
     ("one GPU", lambda: steps(Training(), lambda t: usual(t, None)), 3, 4, MIB, "4 parameters, sizes from"),
 ]
 
@@ -364,6 +469,27 @@ REFUSED: list[tuple[str, Make, str]] = [
         lambda: in_marks(local),
         "ProfilerStep#2 all-reduces 0.06 MiB .* and most steps, such as Prof.* 0 bytes",
     ),
+    (
+        "towers",
+        lambda: steps(Training(), towers),
+        "the 2 backward passes of a step complete different gradients",
+    ),
+    ("sharded in groups", lambda: steps(Training(), sharded_in_groups), "carry 0.03 MiB and its 4 gradients"),
+    (
+        "sharded in groups, no shapes",
+        lambda: steps(Training(shapes=False), sharded_in_groups),
+        r"beside its 4 all-reduces of gradients a step holds 4 reduce_scatters \(0.06 MiB, group shard\)",
+    ),
+    (
+        "no end of a step",
+        lambda: unmarked(updated_in_hooks),
+        "3 backward passes are in it, and neither profiler.step",
+    ),
+    (
+        "models in turn, without marks",
+        lambda: unmarked(in_turn),
+        "all-reduces 0.06 MiB of gradients and most",
+    ),
     ("models in turn", lambda: in_marks(alternating), "all-reduces 0.06 MiB of gradients and most"),
 ]
 
@@ -416,6 +542,11 @@ def test_a_closures_operations_are_those_of_its_passes(tmp_path: Path) -> None:
     graph, _ = imported(tmp_path, steps(Training(), in_closure))
     phases = [Phase(phase).name for phase in graph.phases]
     assert phases == ["FORWARD"] * 4 + ["BACKWARD"] * 4 + ["UPDATE"] * 4
+
+
+def test_examples_count_once_for_each_forward_pass(tmp_path: Path) -> None:
+    assert imported(tmp_path, steps(Training(), passes_behind)).graph.batch_size == 64
+    assert imported(tmp_path, steps(Training(), retained)).graph.batch_size == 32
 
 
 def test_steps_that_accumulate_are_read_and_timed_as_a_whole(tmp_path: Path) -> None:
