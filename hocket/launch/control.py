@@ -1,33 +1,37 @@
-"""A control connection: both sides prove that they know the job's token, then talk JSON.
+"""A control connection: TLS 1.3 to the certificate that is known, the token inside of it, then JSON messages.
 
 A worker and its server have one, and so have a rank and the gate of a cluster's manager. Imports no torch.
 
-The proof is an HMAC over a number that the other side has just drawn, so that nothing said before helps a
-stranger, and the token itself never travels. It shows at once when the process at the other end has gone.
+The side that is connected to is known by its certificate (see :mod:`hocket.launch.tls`), the one that
+connects by the token, which it says when it knows who listens. A socket in the file system is guarded by its
+mode instead: nothing is encrypted there, and its other end belongs to this user. It shows at once when the
+process at the other end has gone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
-import secrets
+import os
 import socket
+import ssl
 import struct
 import threading
 import time
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.job import split_address
+from hocket.launch.tls import Tls, Wire, client_context, identity_of, server_context
 
 LENGTH = struct.Struct("<I")
 _LONGEST = 64 << 20
 LONGEST_HELLO = 4096
 HANDSHAKE_S = 5.0
 _RETRY_S = 0.1
+_CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 UNIX = "unix:"
 """What the address of a socket in the file system begins with; others are host:port."""
@@ -43,20 +47,17 @@ class NobodyError(TransportError):
     """Nobody answers at an address."""
 
 
-class Challenge(msgspec.Struct, frozen=True):
-    """A number that the other side has to know the token for; then the proof that we know it."""
-
-    nonce: str
+class TurnedAwayError(TransportError):
+    """A peer that hung up before anything was said: it is about to end, or has no place left."""
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who comes, and the proof."""
+    """Who comes, and the token that it knows."""
 
     role: Role
-    index: int
+    index: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
     address: str
-    nonce: str
-    proof: str
+    token: str
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -71,13 +72,22 @@ def framed(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
+def decoded(data: bytes, type_: Any) -> Any:
+    """The message of ``type_`` that ``data`` holds; TransportError, in a line, where it is none."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, HocketError) as error:
+        raise TransportError(f"what came is no message of Hocket's ({error})") from None
+
+
 class Connection:
     """One end; any thread may send, one receives. ``local_host``: our address that the other talks to."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._wire = Wire(connected)
+        self._stream: Wire | Tls = self._wire
         self._lock = threading.Lock()
-        self._deadline_s: float | None = None
         self.local_host = ""
         if connected.family == socket.AF_UNIX:
             return
@@ -91,13 +101,21 @@ class Connection:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
+    def secure(self, context: ssl.SSLContext, *, server_side: bool) -> Tls:
+        """Go on within TLS; OSError where the other side does not."""
+        tls = Tls(self._wire, context, server_side=server_side)
+        tls.handshake()
+        self._stream = tls
+        return tls
+
     def detach(self) -> socket.socket:
-        """The socket, for what is no message."""
+        """The socket, for what is no message and travels as it is: neither side sends another message."""
+        self._stream = self._wire
         return self._socket
 
     def set_timeout(self, seconds: float | None) -> None:
         """For how long from now on all messages may take; None: for as long as the other side lives."""
-        self._deadline_s = None if seconds is None else time.monotonic() + seconds
+        self._wire.deadline_s = None if seconds is None else time.monotonic() + seconds
         self._socket.settimeout(seconds)
 
     def send(self, message: msgspec.Struct) -> None:
@@ -105,7 +123,7 @@ class Connection:
         data = framed(message)
         try:
             with self._lock:
-                self._socket.sendall(data)
+                self._stream.send(data)
         except OSError as error:
             raise TransportError(f"its connection ended ({error.strerror or error})") from None
 
@@ -115,11 +133,9 @@ class Connection:
             (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
             if length > longest:
                 raise TransportError(f"a message of {length} bytes; at most {longest} are taken")
-            return msgspec.json.decode(self._exactly(length), type=type_)
+            return decoded(self._exactly(length), type_)
         except OSError as error:
             raise TransportError(f"its connection ended ({error.strerror or error})") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise TransportError(f"what came is no message of Hocket's ({error})") from None
 
     def close(self) -> None:
         """End the connection; the other side, and a thread that waits here, see its end."""
@@ -130,13 +146,7 @@ class Connection:
     def _exactly(self, length: int) -> bytes:
         data = bytearray()
         while len(data) < length:
-            if self._deadline_s is not None:
-                # Whoever sends a byte now and then must not hold us up for ever.
-                left_s = self._deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise TransportError("it took too long")
-                self._socket.settimeout(left_s)
-            part = self._socket.recv(min(length - len(data), 1 << 20))
+            part = self._stream.receive(min(length - len(data), 1 << 20))
             if not part:
                 raise TransportError("its connection was closed")
             data += part
@@ -157,14 +167,34 @@ def accept(connection: Connection, token: str) -> Guest:
     The guest is to be told :func:`welcome` or :func:`refuse`.
     """
     connection.set_timeout(HANDSHAKE_S)
-    nonce = secrets.token_hex(16)
-    connection.send(Challenge(nonce))
+    try:
+        connection.secure(server_context(identity_of(token)), server_side=True)
+    except OSError as error:
+        raise TransportError(no_tls(error)) from None
     hello: Hello = connection.receive(Hello, LONGEST_HELLO)
-    proof = proof_of(token, "guest", nonce, hello.nonce, said_by(hello))
-    if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
-        raise TransportError("it does not know the token")
-    connection.send(Challenge(proof_of(token, "host", hello.nonce, nonce, "")))
+    check_token(hello, token)
     return Guest(hello.role, hello.index, hello.address)
+
+
+def no_tls(error: OSError) -> str:
+    """Why a TLS handshake failed, in a line."""
+    if isinstance(error, ssl.SSLError):
+        return f"what came is no TLS 1.3 ({(error.reason or str(error)).replace('_', ' ').lower()})"
+    return f"its connection ended ({error.strerror or error})"
+
+
+def check_token(hello: Hello, token: str) -> None:
+    """Refuse whoever does not know the token; TransportError."""
+    if not hmac.compare_digest(hello.token.encode(errors="replace"), token.encode(errors="replace")):
+        raise TransportError("it does not know the token")
+
+
+def check_user(connected: socket.socket) -> None:
+    """Refuse the other end of a socket in the file system where it is another user's; TransportError."""
+    found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(found)
+    if user not in (0, os.geteuid()):
+        raise TransportError(f"it belongs to user {user}, not to {os.geteuid()}")
 
 
 def welcome(connection: Connection) -> None:
@@ -178,38 +208,41 @@ def refuse(connection: Connection, why: str) -> None:
     connection.send(Welcome(why))
 
 
-def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connection:
+def connect(
+    address: str, token: str, guest: Guest, timeout_s: float, fingerprint: str | None = None
+) -> Connection:
     """Reach a server, which may still be about to start, and prove who we are.
+
+    ``fingerprint``: of the server's certificate; None for the one that is made of ``token``.
 
     Raises
     ------
     TransportError
-        When there is none within ``timeout_s``, it does not know the token, or it refuses us.
+        When there is none within ``timeout_s``, its certificate is another one, or it refuses us.
+    HocketError
+        For an address, or a token, that can be none.
     """
+    if fingerprint is None:
+        fingerprint = identity_of(token).fingerprint
     deadline_s = time.monotonic() + timeout_s
     while True:
         left_s = deadline_s - time.monotonic()
         try:
-            connected = _reached(address, max(0.1, min(left_s, 30.0)))
+            connection = _met(address, fingerprint, max(0.1, min(left_s, 30.0)))
             break
+        except TurnedAwayError:
+            if left_s < _RETRY_S:
+                raise
         except OSError as error:
             if left_s < _RETRY_S:
                 raise NobodyError(f"nobody answers at {address} ({error.strerror or error})") from None
-            time.sleep(_RETRY_S)
-    connection = Connection(connected)
+        time.sleep(_RETRY_S)
     try:
         connection.set_timeout(HANDSHAKE_S)
-        theirs: str = connection.receive(Challenge, LONGEST_HELLO).nonce
-        nonce = secrets.token_hex(16)
-        proof = proof_of(token, "guest", theirs, nonce, f"{guest.role} {guest.index} {guest.address}")
-        connection.send(Hello(guest.role, guest.index, guest.address, nonce, proof))
-        answer = _answer(connection)
-        proof = proof_of(token, "host", nonce, theirs, "")
-        if not hmac.compare_digest(answer.encode(errors="replace"), proof.encode()):
-            raise TransportError("it does not know the token")
+        connection.send(Hello(guest.role, guest.index, guest.address, token))
         # It may still wait for other servers.
         connection.set_timeout(max(HANDSHAKE_S, deadline_s - time.monotonic()))
-        refused: str = connection.receive(Welcome, LONGEST_HELLO).refused
+        refused = _answer(connection)
         if refused:
             raise TransportError(refused)
     except TransportError:
@@ -221,10 +254,39 @@ def connect(address: str, token: str, guest: Guest, timeout_s: float) -> Connect
 
 def _answer(connection: Connection) -> str:
     try:
-        return str(connection.receive(Challenge, LONGEST_HELLO).nonce)
+        return str(connection.receive(Welcome, LONGEST_HELLO).refused)
     except TransportError as error:
         # A host says nothing to strangers.
         raise TransportError(f"{error}; perhaps its token is another one") from None
+
+
+def _met(address: str, fingerprint: str, timeout_s: float) -> Connection:
+    """A connection with whoever has the certificate of ``fingerprint``; OSError where nobody listens."""
+    connection = Connection(_reached(address, timeout_s))
+    try:
+        if address.startswith(UNIX):
+            check_user(connection.detach())
+            return connection
+        connection.set_timeout(HANDSHAKE_S)
+        theirs = connection.secure(client_context(), server_side=False).fingerprint
+        if not hmac.compare_digest(theirs, fingerprint):
+            raise TransportError(
+                f"it has another certificate than the token's (sha256 {theirs[:16]}..., not "
+                f"{fingerprint[:16]}...): its token is another one, or somebody is in between"
+            )
+    except ssl.SSLError as error:
+        connection.close()
+        raise TransportError(f"{no_tls(error)}; is it a server of Hocket's?") from None
+    except ConnectionError as error:
+        connection.close()
+        raise TurnedAwayError(f"its connection was closed at once ({error.strerror or error})") from None
+    except TimeoutError:
+        connection.close()
+        raise TransportError(f"it did not say who it is within {HANDSHAKE_S:g} s") from None
+    except (TransportError, OSError):
+        connection.close()
+        raise
+    return connection
 
 
 def _reached(address: str, timeout_s: float) -> socket.socket:
@@ -240,17 +302,6 @@ def _reached(address: str, timeout_s: float) -> socket.socket:
     return connected
 
 
-def said_by(hello: Hello) -> str:
-    """What a guest's proof is about, beside the numbers."""
-    return f"{hello.role} {hello.index} {hello.address}"
-
-
-def proof_of(token: str, *parts: str) -> str:
-    """That whoever says ``parts`` knows the token."""
-    said = "\n".join(parts).encode(errors="replace")
-    return hmac.new(token.encode(), said, hashlib.sha256).hexdigest()
-
-
 def host_towards(address: str) -> str:
     """The address of this machine's interface that leads to ``address``."""
     host, port = split_address(address)
@@ -261,6 +312,5 @@ def host_towards(address: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise HocketError(
-            f"no way leads to '{host}' ({error.strerror or error});"
-            " give an address of server 0's machine in MASTER_ADDR"
+            f"no way leads to '{host}' ({error.strerror or error}); give an address of server 0's machine in MASTER_ADDR"
         ) from None

@@ -22,9 +22,12 @@ from hocket.launch.control import Connection, Guest, TransportError, connect
 from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
-"""Where the gate is, host:port; the other two: the attempt that this rank is of, and what it has to know."""
+"""Where the gate is, host:port; then the attempt that this rank is of, what it has to know, and the gate's
+certificate, by its fingerprint.
+"""
 ATTEMPT_VARIABLE = "HOCKET_GATE_ATTEMPT"
 TOKEN_VARIABLE = "HOCKET_GATE_TOKEN"
+FINGERPRINT_VARIABLE = "HOCKET_GATE_FINGERPRINT"
 CHECKPOINT_VARIABLE = "HOCKET_CHECKPOINT"
 """A folder of the job's own, which its next attempt finds again."""
 BEGIN_VARIABLE = "HOCKET_BEGIN"
@@ -104,12 +107,15 @@ ToRank = Go | Held | GivenUp
 class Gate:
     """The gate as one rank sees it; any thread may ask.
 
-    ``attempt``: the job and the attempt at it, as the manager writes them; ``iteration``: where the rank
-    begins. A rank whose attempt was given up meanwhile is ended: another one runs in its place.
+    ``attempt``: the job and the attempt at it, as the manager writes them; ``fingerprint``: of the gate's
+    certificate; ``iteration``: where the rank begins. A rank whose attempt was given up meanwhile is ended:
+    another one runs in its place.
     """
 
-    def __init__(self, address: str, attempt: str, rank: int, token: str, iteration: int = 0) -> None:
-        self._address, self._token = address, token
+    def __init__(
+        self, address: str, attempt: str, rank: int, token: str, fingerprint: str, iteration: int = 0
+    ) -> None:
+        self._address, self._token, self._fingerprint = address, token, fingerprint
         self._guest = Guest("rank", rank, attempt)
         self._iteration = iteration
         self._changed = threading.Condition()
@@ -208,7 +214,7 @@ class Gate:
     def _run(self) -> None:
         while not self._closed:
             try:
-                connection = connect(self._address, self._token, self._guest, _CONNECT_S)
+                connection = connect(self._address, self._token, self._guest, _CONNECT_S, self._fingerprint)
                 connection.send(Join(self._iteration))
             except (TransportError, HocketError) as error:
                 if str(error) == GIVEN_UP:
@@ -265,9 +271,10 @@ def gate_of_environment(iteration: int) -> Gate | None:
     address = os.environ.get(GATE_VARIABLE)
     if not address:
         return None
-    told = {name: os.environ.get(name, "") for name in (ATTEMPT_VARIABLE, TOKEN_VARIABLE, "RANK")}
+    names = (ATTEMPT_VARIABLE, TOKEN_VARIABLE, FINGERPRINT_VARIABLE, "RANK")
+    told = {name: os.environ.get(name, "") for name in names}
     for name, value in told.items():
         if not value:
             raise HocketError(f"{GATE_VARIABLE} is set and {name} is not; leave them to 'hocket cluster'")
-    attempt, token, rank = told[ATTEMPT_VARIABLE], told[TOKEN_VARIABLE], whole_number("RANK", 0)
-    return Gate(address, attempt, rank, token, iteration)
+    attempt, token, fingerprint = (told[name] for name in names[:3])
+    return Gate(address, attempt, whole_number("RANK", 0), token, fingerprint, iteration)

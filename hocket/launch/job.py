@@ -111,14 +111,15 @@ def job_of_environment() -> Job | None:
         return None
     try:
         return msgspec.json.decode(text, type=Job)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise HocketError(f"{JOB_VARIABLE} is no job: {error}; start workers with hocket train") from None
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port``."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or not 0 <= int(port) < 1 << 16:
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
+    if not host or not is_port:
         raise HocketError(f"'{address}' is not host:port; give e.g. 10.0.0.1:29500")
     host = host.strip("[]")
     try:

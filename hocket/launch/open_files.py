@@ -1,4 +1,4 @@
-"""How many files this process may open: a cluster's manager has a connection with every rank.
+"""How many files this process may open: managers and servers have a connection with every rank or worker.
 
 Ranks get the limit that this process began with. What waits by select(2) knows no file beyond the 1024th, so
 it is better off where it cannot open that many.
@@ -12,6 +12,22 @@ from hocket.errors import HocketError
 
 BEGAN_WITH = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 """The limit that this process has inherited; 1024 where nobody has changed it."""
+
+
+_MOST_STRANGERS = 256
+_FILES_PER_STRANGER = 16
+
+
+def allow_all() -> int:
+    """Let this process open all files that it ever may; how many those are."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def most_strangers(files: int) -> int:
+    """How many connections of unknown callers a process that may open so many files looks at at a time."""
+    return max(1, min(_MOST_STRANGERS, files // _FILES_PER_STRANGER))
 
 
 def allow_ranks(ranks: int) -> int:
@@ -29,5 +45,4 @@ def allow_ranks(ranks: int) -> int:
             f"process may open (ulimit -Hn) three quarters are for those; allow it {-(-ranks * 4 // 3)}, or "
             "give it fewer GPUs"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most * 3 // 4
+    return allow_all() * 3 // 4

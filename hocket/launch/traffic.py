@@ -2,8 +2,9 @@
 
 One process a GPU, started by a cluster's manager. On several servers one of each server's processes, its
 leader, takes part in a ring (Patarasu and Yuan 2009): 2 (n - 1) rounds of an n-th of the bytes, so each
-sends 2 (n - 1) / n of them. Nothing is summed up. What the servers' other processes would add travels inside
-of them, which is free here as it is in the contention paper.
+sends 2 (n - 1) / n of them. Nothing is summed up: zeros travel, as they are, between leaders that have met
+within TLS. What the servers' other processes would add travels inside of them, which is free here as it is
+in the contention paper.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from hocket.cluster.live.book import Book, Run
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.jobs import command_of, environments
+from hocket.cluster.live.jobs import GateAccess, command_of, environments
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
 from hocket.cluster.live.watch import Watch
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
+from hocket.launch.tls import identity_of
 from hocket.launch.traffic import kept_path
 
 LOOK_EVERY_S = 0.05
@@ -62,8 +63,11 @@ class Attempts:
                 self._book.cluster,
                 leaders=leaders,
                 devices=shared_out(nodes, self._book.cluster.gpus_per_server),
-                gates=[local if nodes[s].here else self.address for s in servers],
-                token=run.attempt.token(self._token),
+                gate=GateAccess(
+                    addresses=[local if nodes[s].here else self.address for s in servers],
+                    token=run.attempt.token(self._token),
+                    fingerprint=identity_of(self._token).fingerprint,
+                ),
                 checkpoint=str(checkpoint.resolve()),
                 begin=run.record.iteration,
                 chunk_bytes=int(self._chunk_bytes if preemptive else max(1.0, job.size_bytes)),

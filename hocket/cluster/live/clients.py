@@ -37,6 +37,8 @@ def token_of(folder: Path) -> str:
             file.write(secrets.token_hex(32))
     except FileExistsError:
         pass
+    if folder.stat().st_mode & 0o022:
+        raise HocketError(f"{folder}: others can write there, jobs too; chmod go-w it")
     if path.stat().st_mode & 0o077:
         raise HocketError(f"{path}: others can read the cluster's token; chmod 600 it, after changing it")
     token = path.read_text().strip()

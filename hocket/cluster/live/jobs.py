@@ -24,6 +24,7 @@ from hocket.launch.gate import (
     ATTEMPT_VARIABLE,
     BEGIN_VARIABLE,
     CHECKPOINT_VARIABLE,
+    FINGERPRINT_VARIABLE,
     GATE_VARIABLE,
     TOKEN_VARIABLE,
 )
@@ -135,29 +136,38 @@ def attempt_token(secret: str, name: str) -> str:
     return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class GateAccess:
+    """The gate for the ranks of an attempt: its address for each, what they have to know, its certificate's
+    fingerprint.
+    """
+
+    addresses: Sequence[str]
+    token: str
+    fingerprint: str
+
+
 def environments(
     attempt: Attempt,
     cluster: Cluster,
     *,
     leaders: Sequence[str],
-    gates: Sequence[str],
+    gate: GateAccess,
     devices: Sequence[Sequence[str]],
-    token: str,
     checkpoint: str,
     chunk_bytes: int,
     begin: int,
 ) -> list[dict[str, str]]:
     """What each rank finds beside its node's environment: torchrun's variables, the gate, its traffic.
 
-    leaders: host:port of each of the job's servers, in order, where nothing listens yet; gates: of each rank
-    where the gate is; devices: the GPUs of each server of the cluster; begin: iterations of earlier
-    attempts.
+    leaders: host:port of each of the job's servers, in order, where nothing listens yet; devices: the GPUs of
+    each server of the cluster; begin: iterations of earlier attempts.
     """
     servers = attempt.servers(cluster)
     different = list(dict.fromkeys(servers))
     host, port = split_address(leaders[0])
     found = []
-    for rank, (server, gate) in enumerate(zip(servers, gates, strict=True)):
+    for rank, (server, address) in enumerate(zip(servers, gate.addresses, strict=True)):
         mine = [other for other, at in enumerate(servers) if at == server]
         slots = [attempt.gpus[each] % cluster.gpus_per_server for each in mine]
         group, local = different.index(server), mine.index(rank)
@@ -180,9 +190,10 @@ def environments(
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             MASK: ",".join(devices[server][slot] for slot in slots if devices[server]),
-            GATE_VARIABLE: gate,
+            GATE_VARIABLE: address,
             ATTEMPT_VARIABLE: attempt.name,
-            TOKEN_VARIABLE: token,
+            TOKEN_VARIABLE: gate.token,
+            FINGERPRINT_VARIABLE: gate.fingerprint,
             CHECKPOINT_VARIABLE: checkpoint,
             BEGIN_VARIABLE: str(begin),
         }

@@ -29,12 +29,13 @@ from hocket.cluster.live.jobs import LiveJob
 from hocket.cluster.live.messages import Status
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
-from hocket.cluster.live.sparing import SparingNote
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
 from hocket.launch.open_files import allow_ranks
+from hocket.launch.sparing import SparingNote
+from hocket.launch.tls import identity_of
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -88,7 +89,9 @@ class Manager:
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
         self._strangers = SparingNote(self._book.note)
-        self._server = Server(self._gatekeeper, self._commands.serve, self._strangers, most_ranks)
+        self._server = Server(
+            identity_of(token), self._gatekeeper, self._commands.serve, self._strangers, most_ranks
+        )
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None
 

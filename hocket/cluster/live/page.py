@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hocket.cluster.live.places import Places
+from hocket.launch.places import Places
 
 _MOST_REQUESTS = 64
 _REQUEST_S = 10.0

@@ -1,51 +1,57 @@
 """Where ranks and commands reach the manager: one loop, messages of bounded size, nobody makes others wait.
 
-Whoever connects has some seconds to prove that it knows a token: the cluster's for commands, its attempt's
-for a rank. After that a message that has begun has to end as soon, and whoever does not take our answers is
-let go.
+Whoever connects has some seconds to agree on TLS, by the cluster's certificate, and to prove that it knows a
+token: the cluster's for commands, its attempt's for a rank. This machine's ranks come by a socket that only
+this user can open. After that a message that has begun has to end as soon, and whoever does not take our
+answers is let go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import hmac
-import secrets
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from hocket.cluster.live.listeners import listening, streams
 from hocket.cluster.live.messages import MOST_BYTES as MOST_OF_CLIENT
 from hocket.cluster.live.messages import Answer, FromClient
-from hocket.cluster.live.places import Places
 from hocket.errors import HocketError
 from hocket.launch.control import (
     HANDSHAKE_S,
     LENGTH,
     LONGEST_HELLO,
-    Challenge,
     Guest,
     Hello,
+    TransportError,
     Welcome,
+    check_token,
+    decoded,
     framed,
-    proof_of,
-    said_by,
 )
 from hocket.launch.gate import GIVEN_UP, MOST_BYTES, FromRank, GivenUp, Join
+from hocket.launch.places import Places
+from hocket.launch.tls import Identity, server_context
 
 _MOST_STRANGERS = 256
 _MOST_CLIENTS = 256
 _RANKS_PER_OTHER = 15  # where few files may be open, strangers and commands get fewer places, too
 _FILES = "ranks connected, as many as the files that may be open here (ulimit -Hn) allow"
 _MOST_UNREAD = 1 << 20
-_BACKLOG = 256  # as many are accepted before the first of them is looked at
 _GOODBYE_S = 1.0
+_PART_BYTES = 1 << 16
+_SHORT_S = 0.1
 
 
 class RefusedError(Exception):
     """Why somebody is sent away; nothing, where that was said before."""
+
+
+_Admitted = tuple[Guest, asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RankLink:
@@ -104,19 +110,22 @@ class RankHandler(Protocol):
 class Server:
     """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
 
-    ``serve`` answers commands, or raises HocketError; ``note`` is told what there is for the log, however
-    often it is the same; ``most_ranks``: how many can be connected at a time.
+    ``identity``: the cluster's; ``serve`` answers commands, or raises HocketError; ``note`` is told what
+    there is for the log, however often it is the same; ``most_ranks``: how many can be connected at a time.
     """
 
     def __init__(
         self,
+        identity: Identity,
         ranks: RankHandler,
         serve: Callable[[FromClient], Awaitable[Answer]],
         note: Callable[[str], None],
         most_ranks: int,
     ) -> None:
         self._ranks, self._serve, self._note = ranks, serve, note
-        self._servers: list[asyncio.Server] = []
+        self._context = server_context(identity)
+        self._listening: tuple[socket.socket, ...] = ()
+        self._accepting: list[asyncio.Task[None]] = []
         others = max(1, most_ranks // _RANKS_PER_OTHER)
         # Strangers elsewhere take no place from this machine's ranks.
         unknown = "connections that have yet to say who they are"
@@ -129,77 +138,88 @@ class Server:
 
     async def open(self, host: str, port: int, path: str) -> str:
         """Listen; the TCP address. Raises HocketError where that is not possible."""
-        try:
-            tcp = await asyncio.start_server(
-                functools.partial(self._connected, self._strangers), host, port, backlog=_BACKLOG
-            )
-            local = await asyncio.start_unix_server(
-                functools.partial(self._connected, self._neighbours), path, backlog=_BACKLOG
-            )
-        except OSError as error:
-            raise HocketError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
-        self._servers = [tcp, local]
-        bound = tcp.sockets[0].getsockname()
+        self._listening = tcp, local = listening(host, port, Path(path))
+        for each, strangers in ((tcp, self._strangers), (local, self._neighbours)):
+            self._accepting.append(asyncio.create_task(self._accept(each, strangers)))
+        bound = tcp.getsockname()
         return f"{bound[0]}:{bound[1]}"
 
     async def close(self) -> None:
         """Listen no longer, and let everybody go."""
-        for server in self._servers:
-            server.close()
-        for task in self._serving:
+        tasks = [*self._accepting, *self._serving]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._listening:
+            each.close()
 
-    async def _connected(
-        self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        peer = writer.get_extra_info("peername")
-        host = str(peer[0]) if peer else "this machine"  # no port: each connection has another one
-        task: asyncio.Task[None] | None = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        try:
-            guest = await self._admitted(strangers, reader, writer)
+    async def _accept(self, listener: socket.socket, strangers: Places) -> None:
+        """Give whoever connects a place, and a task; without a place it is sent away at once."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(0)  # to accept one that waits already would let nobody else run
             try:
-                if guest.role == "rank":
-                    await self._serve_rank(guest, reader, writer, host)
-                else:
-                    await self._serve_client(reader, writer)
-            finally:
-                self._places_of(guest).leave()
+                connected, address = await loop.sock_accept(listener)
+            except ConnectionError:
+                continue  # whoever called has gone already
+            except OSError:  # a firewall, or too few files: the next one may come
+                await asyncio.sleep(_SHORT_S)
+                continue
+            if not strangers.take():
+                connected.close()
+                continue
+            host = str(address[0]) if address else "this machine"  # no port: each connection has another one
+            task = asyncio.create_task(self._connected(strangers, connected, host))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+    async def _connected(self, strangers: Places, connected: socket.socket, host: str) -> None:
+        try:
+            guest, reader, writer = await self._admitted(strangers, connected)
         except RefusedError as error:
             if str(error):
                 self._note(f"{host} was refused: {error}")
+            return
+        except (OSError, EOFError, asyncio.CancelledError):
+            return  # it has gone, or we do
+        finally:
+            strangers.leave()
+        try:
+            if guest.role == "rank":
+                await self._serve_rank(guest, reader, writer, host)
+            else:
+                await self._serve_client(reader, writer)
+        except RefusedError as error:
+            self._note(f"{host} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
+            self._places_of(guest).leave()
             writer.transport.abort()
 
-    async def _admitted(
-        self, strangers: Places, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Guest:
-        if not strangers.take():
-            raise RefusedError
+    async def _admitted(self, strangers: Places, connected: socket.socket) -> _Admitted:
+        """Meet whoever has connected; nothing of it is left where that raises."""
+        writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                return await self._met(reader, writer)
-        except TimeoutError:
-            raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
-        finally:
-            strangers.leave()
+                reader, writer = await streams(connected, self._context)
+                return await self._met(reader, writer), reader, writer
+        except BaseException as error:
+            if writer is None:
+                connected.close()
+            else:
+                writer.transport.abort()
+            if isinstance(error, TimeoutError):
+                raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
+            if isinstance(error, TransportError):
+                raise RefusedError(str(error)) from None
+            raise
 
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
         """The handshake of :func:`hocket.launch.control.accept`; the guest has a place then."""
-        nonce = secrets.token_hex(16)
-        writer.write(framed(Challenge(nonce)))
         hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
         guest = Guest(hello.role, hello.index, hello.address)
-        token = self._ranks.token_of(guest)
-        proof = proof_of(token, "guest", nonce, hello.nonce, said_by(hello))
-        if not hmac.compare_digest(hello.proof.encode(errors="replace"), proof.encode()):
-            raise RefusedError("it does not know the token")
-        writer.write(framed(Challenge(proof_of(token, "host", hello.nonce, nonce, ""))))
+        check_token(hello, self._ranks.token_of(guest))
         if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
             await _send_away(reader, writer, GIVEN_UP)
             raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
@@ -236,10 +256,12 @@ class Server:
                 answer = await self._serve(request)
             except HocketError as error:
                 answer = Answer(refused=str(error))
-            writer.write(framed(answer))
+            said = framed(answer)
             try:
                 async with asyncio.timeout(4 * HANDSHAKE_S):
-                    await writer.drain()
+                    for begin in range(0, len(said), _PART_BYTES):  # TLS takes all that it is given
+                        writer.write(said[begin : begin + _PART_BYTES])
+                        await writer.drain()
             except TimeoutError:
                 raise RefusedError("does not take its answer") from None
 
@@ -271,6 +293,6 @@ async def _message(
     except asyncio.IncompleteReadError as error:
         raise EOFError from error
     try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RefusedError(f"what came is no message of Hocket's ({error})") from None
+        return decoded(data, type_)
+    except TransportError as error:
+        raise RefusedError(str(error)) from None

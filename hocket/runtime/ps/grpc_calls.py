@@ -16,23 +16,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import queue
-import secrets
 import threading
 import time
 from collections import defaultdict
 from typing import Any
 
 import grpc
+import msgspec
 import numpy as np
 import torch
 
+from hocket.launch.control import decoded
+from hocket.launch.tls import NAME, Identity, new_identity
 from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.transport import BULK, HEADER_BYTES, HEADERS, Header, Kind, TransportError, unpack
 
 _ADDRESS = "grpc"
-_SECRET = "hocket-secret"
+_HANDSHAKE_MS = 5000
+_MOST_CONNECTIONS = 16
+_RETRY_MS = 1000
 _CLOSING_S = 2.0
 _LARGEST_FRAME_BYTES = (1 << 24) - 1
 
@@ -45,7 +48,16 @@ def _options(window_bytes: int) -> list[tuple[str, int]]:
         ("grpc.http2.lookahead_bytes", window_bytes),
         ("grpc.http2.max_frame_size", min(window_bytes, _LARGEST_FRAME_BYTES)),
         ("grpc.enable_http_proxy", 0),  # it leads out of a cluster, not from one machine to another
+        ("grpc.ssl_target_name_override", NAME),  # whatever the machine is called
+        ("grpc.max_reconnect_backoff_ms", _RETRY_MS),
     ]
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a server waits for its worker, and the certificate and key by which each knows the other."""
+
+    address: str
+    identity: Identity
 
 
 class _Inbox:
@@ -99,53 +111,47 @@ def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
     return header.packed() if payload is None else b"".join((header.packed(), payload.numpy().data))
 
 
-class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Leads callers who say ``secret`` to ``methods``, and sends others away before any message is read.
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Leads calls to ``methods``."""
 
-    The secret is looked at when a call's headers have come, but HTTP/2 lets a caller send a window of its
-    message behind them without being asked. gRPC gives every call of a server the same window, strangers'
-    too, and no way to widen it for those who are known: so up to the job's window (28 MB unless it says
-    otherwise) of each call of a stranger is held until the call is refused, and then thrown away.
-    """
-
-    def __init__(self, methods: dict[str, Any], secret: str) -> None:
-        self._methods, self._secret = methods, secret
+    def __init__(self, methods: dict[str, Any]) -> None:
+        self._methods = methods
 
     def service(self, handler_call_details: Any) -> Any:
         """What handles a call."""
-        said = dict(handler_call_details.invocation_metadata).get(_SECRET, "")
-        if hmac.compare_digest(str(said).encode(), self._secret.encode()):
-            return self._methods.get(handler_call_details.method)
-        # Of a stream, unlike a single message, nothing is read that is not asked for.
-        return grpc.stream_unary_rpc_method_handler(_refuse)
-
-
-async def _refuse(_requests: Any, context: Any) -> bytes:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "refused")
-    raise AssertionError("aborted")
+        return self._methods.get(handler_call_details.method)
 
 
 class GrpcServerEnd(_Inbox):
-    """The server's end: serves one worker, on ``host`` alone, who knows the secret that it was told."""
+    """The server's end: serves one worker, on ``host`` alone, that has the key which is told to ``meeting``.
+
+    Whoever calls without it is let go before it can send a message.
+    """
 
     def __init__(self, meeting: Meeting, host: str, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
-        self._options = _options(window_bytes)
-        self._secret = secrets.token_hex(16)
+        self._options = [
+            *_options(window_bytes),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ("grpc.max_allowed_incoming_connections", _MOST_CONNECTIONS),
+        ]
+        identity = new_identity()
         self._loop = asyncio.new_event_loop()
         self._answers: defaultdict[int, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
         threading.Thread(target=self._loop.run_forever, name="hocket-grpc", daemon=True).start()
-        port = asyncio.run_coroutine_threadsafe(self._start(host), self._loop).result(timeout_s)
-        meeting.set(_ADDRESS, f"{host}:{port} {self._secret}".encode())
+        port = asyncio.run_coroutine_threadsafe(self._start(host, identity), self._loop).result(timeout_s)
+        meeting.set(_ADDRESS, msgspec.json.encode(_Place(f"{host}:{port}", identity)))
 
-    async def _start(self, host: str) -> int:
+    async def _start(self, host: str, identity: Identity) -> int:
         methods = {
             "/hocket/Push": grpc.unary_unary_rpc_method_handler(self._push),
             "/hocket/Pull": grpc.unary_unary_rpc_method_handler(self._pull),
         }
         self._server = grpc.aio.server(options=self._options)
-        self._server.add_generic_rpc_handlers((_Door(methods, self._secret),))
-        port: int = self._server.add_insecure_port(f"{host}:0")
+        self._server.add_generic_rpc_handlers((_Methods(methods),))
+        pairs = [(identity.key, identity.certificate)]
+        credentials = grpc.ssl_server_credentials(pairs, identity.certificate, require_client_auth=True)
+        port: int = self._server.add_secure_port(f"{host}:0", credentials)
         await self._server.start()
         return port
 
@@ -185,11 +191,12 @@ class GrpcWorkerEnd(_Inbox):
     def __init__(self, meeting: Meeting, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
         try:
-            address, secret = meeting.get(_ADDRESS).decode().split()
+            place: _Place = decoded(meeting.get(_ADDRESS), _Place)
         except RuntimeError as error:
             raise TransportError(str(error)) from None
-        self._metadata = ((_SECRET, secret),)
-        self._channel = grpc.insecure_channel(address, options=_options(window_bytes))
+        key, certificate = place.identity.key, place.identity.certificate
+        credentials = grpc.ssl_channel_credentials(certificate, key, certificate)
+        self._channel = grpc.secure_channel(place.address, credentials, options=_options(window_bytes))
         self._push = self._channel.unary_unary("/hocket/Push")
         self._pull = self._channel.unary_unary("/hocket/Pull")
         self._under_way: list[Any] = []
@@ -210,7 +217,9 @@ class GrpcWorkerEnd(_Inbox):
         for call in self._under_way:
             if call.done():
                 self._wait(call)
-        call = self._push.future(_packed(header, payload), metadata=self._metadata, timeout=self._timeout_s)
+        # Strangers may have the places for a moment; the control connection says whether the server lives.
+        data = _packed(header, payload)
+        call = self._push.future(data, timeout=self._timeout_s, wait_for_ready=True)
         self._under_way.append(call)
         if header.kind is Kind.END:
             self._wait(call)
@@ -222,7 +231,7 @@ class GrpcWorkerEnd(_Inbox):
 
     def _ask(self, tag: int) -> None:
         # As long as the server takes: its control connection says whether it lives.
-        call = self._pull.future(tag.to_bytes(4, "little"), metadata=self._metadata, wait_for_ready=True)
+        call = self._pull.future(tag.to_bytes(4, "little"), wait_for_ready=True)
         call.add_done_callback(lambda call: self._answered(tag, call))
 
     def _answered(self, tag: int, call: Any) -> None:

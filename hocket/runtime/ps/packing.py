@@ -66,5 +66,5 @@ def _table(data: torch.Tensor) -> tuple[Table, int]:
         (length,) = _LENGTH.unpack(data[: _LENGTH.size].numpy().tobytes())
         end = _LENGTH.size + length
         return msgspec.json.decode(data[_LENGTH.size : end].numpy().tobytes(), type=Table), end
-    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TransportError(f"what came holds no tensors ({error})") from None

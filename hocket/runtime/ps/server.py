@@ -18,12 +18,16 @@ from hocket.launch import Job, job_of_environment
 from hocket.launch.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
 from hocket.launch.job import split_address
 from hocket.launch.joined import Joined
+from hocket.launch.open_files import allow_all, most_strangers
+from hocket.launch.places import Places
+from hocket.launch.sparing import SparingNote
 from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
 
 _FAREWELL_S = 2.0
 _SHORT_S = 0.1
+_TELL_EVERY_S = 1.0
 _CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
@@ -39,6 +43,10 @@ class Server:
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
         self.exchange = Exchange(job, index, self._address, joined)
+        self._note = SparingNote(self._say)
+        self._strangers = Places(
+            most_strangers(allow_all()), "connections that have yet to say who they are", self._note
+        )
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
@@ -65,21 +73,30 @@ class Server:
         exchange.close()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+        self._note.tell(ends=True)
         if exchange.failure:
-            print(f"hocket: server {self.index}: {exchange.failure}", file=sys.stderr, flush=True)
+            self._say(exchange.failure)
         return 1 if exchange.failure or not exchange.finished else 0
 
+    def _say(self, what: str) -> None:
+        print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
+
     def _accept(self) -> None:
+        self._listener.settimeout(_TELL_EVERY_S)
         while True:
+            self._note.tell()
             try:
                 connected, address = self._listener.accept()
-            except ConnectionError:
-                continue  # whoever called has gone already
+            except (ConnectionError, TimeoutError):
+                continue  # whoever called has gone already, or nobody did
             except OSError as error:
                 if error.errno in _CLOSED:
                     return
                 # A firewall, or too few files: the next one may come.
                 time.sleep(_SHORT_S)
+                continue
+            if not self._strangers.take():
+                connected.close()
                 continue
             try:
                 threading.Thread(
@@ -87,37 +104,62 @@ class Server:
                 ).start()
             except RuntimeError:  # short of threads
                 connected.close()
+                self._strangers.leave()
                 time.sleep(_SHORT_S)
 
     def _greet(self, connected: socket.socket, address: tuple[object, ...]) -> None:
-        connection = Connection(connected)
         try:
-            guest = accept(connection, self.job.token)
-            peer = self._placed(guest, connection)
-        except TransportError as error:
-            print(f"hocket: server {self.index} refused {address[0]}: {error}", file=sys.stderr, flush=True)
-            connection.close()
-            return
+            peer = self._admitted(connected, address)
+        finally:
+            self._strangers.leave()
         if peer is not None:
             peer.run()
+
+    def _admitted(self, connected: socket.socket, address: tuple[object, ...]) -> Peer | None:
+        """Who has connected, as a worker; None where it is a server, or was refused."""
+        try:
+            connection = Connection(connected)
+        except OSError:  # it has gone
+            connected.close()
+            return None
+        try:
+            return self._placed(accept(connection, self.job.token), connection)
+        except TransportError as error:
+            self._note(f"{address[0]} was refused: {error}")
+            connection.close()
+            return None
 
     def _placed(self, guest: Guest, connection: Connection) -> Peer | None:
         """The guest as a worker, None for a server; TransportError for one that has no place here."""
         exchange = self.exchange
         with exchange.changed:
+            if why := self._no_place(guest):
+                refuse(connection, why)
+                raise TransportError(why)
             if guest.role == "server":
                 exchange.told[guest.index] = guest.address
                 exchange.changed.notify_all()
                 welcome(connection)
                 return None
-            if guest.index >= self.job.rule.workers or guest.index in exchange.peers:
-                here = "is here already" if guest.index in exchange.peers else "is one too many"
-                refuse(connection, f"worker {guest.index} {here}")
-                raise TransportError(f"worker {guest.index} {here}")
             welcome(connection)  # whoever dies before that has never been here
             exchange.seen.add(guest.index)
             exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
             return peer
+
+    def _no_place(self, guest: Guest) -> str:
+        """Why the guest cannot take part; "" where it can."""
+        who = f"{guest.role} {guest.index}"
+        if guest.role not in ("worker", "server"):
+            return f"{who} has nothing to do with parameter servers"
+        if guest.index >= (self.job.rule.workers if guest.role == "worker" else self.job.servers):
+            return f"{who} is one too many"
+        if guest.role == "worker":
+            return f"{who} is here already" if guest.index in self.exchange.peers else ""
+        try:
+            split_address(guest.address)
+        except HocketError as error:
+            return f"{who} is nowhere: {error}"
+        return ""
 
 
 def main(arguments: list[str]) -> int:

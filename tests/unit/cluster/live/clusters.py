@@ -15,13 +15,22 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.clients import Contact, asked
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.driver import warm
-from hocket.cluster.live.jobs import LiveJob
+from hocket.cluster.live.jobs import LiveJob, attempt_token
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
+from hocket.launch.control import Connection, Guest, connect
+from hocket.launch.tls import identity_of
 
 TOKEN = "only for these tests"
+FINGERPRINT = identity_of(TOKEN).fingerprint
 LIMIT_S = 40.0
+
+
+def as_rank(address: str, attempt: str, rank: int = 0) -> Connection:
+    """What a rank of that attempt has with the gate."""
+    token = attempt_token(TOKEN, attempt)
+    return connect(address, token, Guest("rank", rank, attempt), 5.0, FINGERPRINT)
 
 
 def live_job(name: str, gpus: int = 1, **changes: Any) -> LiveJob:

@@ -21,7 +21,7 @@ from hocket.errors import HocketError
 from hocket.launch import control
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.gate import GIVEN_UP
-from tests.unit.cluster.live.clusters import TOKEN, live_job, running
+from tests.unit.cluster.live.clusters import FINGERPRINT, TOKEN, as_rank, live_job, running
 
 # Leaves a line in a file of its own; nothing of Hocket's, so it starts at once.
 NOTE = """import os, sys, time
@@ -225,21 +225,23 @@ def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with running(tmp_path, [live_job("a", 4, iterations=50)]) as cluster:
         address = cluster.manager.address
         cluster.until(lambda s: s.jobs[0].iteration >= 1)
-        with pytest.raises(HocketError, match="connection"):
+        with pytest.raises(HocketError, match="another certificate than the token's"):
             asked(Contact(address=address, token="not the cluster's token"), AskStatus())
+        with pytest.raises(TransportError, match="closed"):
+            connect(address, "not the cluster's token", Guest("client", 0, ""), 5.0, FINGERPRINT)
         host, port = address.split(":")
         with socket.create_connection((host, int(port))) as slow:  # says nothing
             slow.settimeout(5)
             while slow.recv(1000):
                 pass
         friend = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
-        friend.detach().sendall(struct.pack("<I", 1 << 31))  # more than anybody may say
+        friend._stream.send(struct.pack("<I", 1 << 31))  # more than anybody may say
         with pytest.raises(TransportError):
-            friend.receive(control.Challenge)
+            friend.receive(control.Welcome)
         drip = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
-        drip.detach().sendall(struct.pack("<I", 100) + b"{")  # begins, and does not go on
+        drip._stream.send(struct.pack("<I", 100) + b"{")  # begins, and does not go on
         with pytest.raises(TransportError):
-            drip.receive(control.Challenge)
+            drip.receive(control.Welcome)
         record = cluster.join()["a"]
     assert (record.state, record.attempt) == ("finished", 1)
     said = " ".join(what for _, _, what in events(tmp_path))
@@ -251,11 +253,11 @@ def test_a_rank_of_an_attempt_that_was_given_up_is_sent_away(tmp_path: Path) -> 
     from hocket.cluster.live.jobs import attempt_token
 
     with running(tmp_path, until_idle=False) as cluster:
-        token = attempt_token(TOKEN, "7-1")
         with pytest.raises(TransportError, match=GIVEN_UP):
-            connect(cluster.manager.address, token, Guest("rank", 0, "7-1"), 5.0)
-        with pytest.raises(TransportError):  # a rank's token is no command's
-            connect(cluster.manager.address, token, Guest("client", 0, ""), 5.0)
+            as_rank(cluster.manager.address, "7-1")
+        token = attempt_token(TOKEN, "7-1")
+        with pytest.raises(TransportError, match="perhaps its token"):  # a rank's is no command's
+            connect(cluster.manager.address, token, Guest("client", 0, ""), 5.0, FINGERPRINT)
 
 
 def test_shared_gpus_are_used_in_turn(tmp_path: Path) -> None:

@@ -18,9 +18,17 @@ from hocket.cluster.live.jobs import attempt_token
 from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Submit
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, TransportError, connect
-from hocket.launch.gate import ATTEMPT_VARIABLE, GATE_VARIABLE, TOKEN_VARIABLE, Join, ToRank, Transfer
+from hocket.launch.gate import (
+    ATTEMPT_VARIABLE,
+    FINGERPRINT_VARIABLE,
+    GATE_VARIABLE,
+    TOKEN_VARIABLE,
+    Join,
+    ToRank,
+    Transfer,
+)
 from hocket.launch.job import split_address
-from tests.unit.cluster.live.clusters import LIMIT_S, TOKEN, live_job, running
+from tests.unit.cluster.live.clusters import FINGERPRINT, LIMIT_S, TOKEN, as_rank, live_job, running
 from tests.unit.cluster.live.test_manager import events, noting
 
 STUBBORN = """import signal, time
@@ -47,7 +55,7 @@ def test_a_manager_that_cannot_write_says_so_and_the_next_one_goes_on(tmp_path: 
 def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
     with running(tmp_path, [noting("a", tmp_path, 1.0)]) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
-        rank = connect(cluster.manager.address, attempt_token(TOKEN, "1-1"), Guest("rank", 0, "1-1"), 5.0)
+        rank = as_rank(cluster.manager.address, "1-1")
         rank.set_timeout(20.0)
         rank.send(Join(0))
         rank.send(Transfer(1, 0, -5, 10))
@@ -84,6 +92,7 @@ def test_a_rank_that_was_given_up_does_not_stay(tmp_path: Path) -> None:
             GATE_VARIABLE: cluster.manager.address,
             ATTEMPT_VARIABLE: "7-1",
             TOKEN_VARIABLE: attempt_token(TOKEN, "7-1"),
+            FINGERPRINT_VARIABLE: FINGERPRINT,
             "RANK": "0",
         }
         ran = subprocess.run([sys.executable, "-c", STUBBORN], env={**os.environ, **told}, timeout=50)

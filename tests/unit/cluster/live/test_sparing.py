@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.sparing import SparingNote
 from hocket.launch.control import Guest, TransportError, connect
-from tests.unit.cluster.live.clusters import running
+from hocket.launch.sparing import SparingNote
+from tests.unit.cluster.live.clusters import FINGERPRINT, running
 from tests.unit.cluster.live.test_manager import events, noting
 
 
@@ -24,7 +24,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("hocket.cluster.live.sparing.time", made)
+    monkeypatch.setattr("hocket.launch.sparing.time", made)
     return made
 
 
@@ -76,7 +76,13 @@ def test_a_flood_of_wrong_tokens_leaves_what_happened_to_jobs(
         cluster.until(lambda s: s.jobs[0].state == "finished")
         for _ in range(50):
             with pytest.raises(TransportError):
-                connect(cluster.manager.address, "not the cluster's token", Guest("client", 0, ""), 5.0)
+                connect(
+                    cluster.manager.address,
+                    "not the cluster's token",
+                    Guest("client", 0, ""),
+                    5.0,
+                    FINGERPRINT,
+                )
     said = events(tmp_path)
     assert [what for _, job, what in said if job == "a"] == ["placed on node0, attempt 1", "finished"]
     refused = "127.0.0.1 was refused: it does not know the token"
