@@ -9,6 +9,7 @@ in the contention paper.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -16,12 +17,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from queue import Queue, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 
 import msgspec
 
 from hocket.errors import HocketError
-from hocket.launch.control import Connection, Guest, TransportError, accept, connect, welcome
+from hocket.launch.control import Connection, Guest, TransportError, connect, refuse, welcome
+from hocket.launch.door import Door
 from hocket.launch.gate import (
     CHECKPOINT_VARIABLE,
     TOKEN_VARIABLE,
@@ -58,31 +60,35 @@ class Ring:
     def __init__(self, leaders: list[str], place: int, token: str) -> None:
         self.size = len(leaders)
         self._first = place == 0
+        came: SimpleQueue[Connection] = SimpleQueue()
+        made: SimpleQueue[Connection | TransportError] = SimpleQueue()
+
+        def placed(guest: Guest, connection: Connection) -> None:
+            if guest.role != "leader" or guest.index != (place - 1) % self.size:
+                refuse(connection, f"{guest.role} {guest.index} does not come before leader {place}")
+                raise TransportError("another leader is to come")
+            welcome(connection)
+            came.put(connection)
+
+        def reach() -> None:
+            try:
+                guest = Guest("leader", place, "")
+                made.put(connect(leaders[(place + 1) % self.size], token, guest, _MEET_S))
+            except TransportError as error:
+                made.put(error)
+
         with socket.create_server(split_address(leaders[place])) as listener:
-            guest = Guest("leader", place, "")
-            made: SimpleQueue[Connection | TransportError] = SimpleQueue()
-
-            def reach() -> None:
-                try:
-                    made.put(connect(leaders[(place + 1) % self.size], token, guest, _MEET_S))
-                except TransportError as error:
-                    made.put(error)
-
-            threading.Thread(target=reach, daemon=True).start()
-            deadline_s = time.monotonic() + _MEET_S
-            while (left_s := deadline_s - time.monotonic()) > 0:
-                listener.settimeout(left_s)
-                previous = Connection(listener.accept()[0])
-                try:
-                    if accept(previous, token).index == (place - 1) % self.size:
-                        break
-                except TransportError:
-                    pass
-                previous.close()
-            else:
-                raise TransportError(f"the leader before this one has not come within {_MEET_S:g} s")
-            welcome(previous)
-            following = made.get()
+            door = Door(listener, token, placed, lambda _: None)
+            for work in (door.run, reach):
+                threading.Thread(target=work, daemon=True).start()
+            try:
+                previous = came.get(timeout=_MEET_S)
+            except Empty:
+                raise TransportError(f"the leader before has not come within {_MEET_S:g} s") from None
+            finally:
+                with contextlib.suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+        following = made.get()
         if isinstance(following, TransportError):
             raise following
         self._previous, self._next = previous.detach(), following.detach()

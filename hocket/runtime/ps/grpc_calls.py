@@ -40,7 +40,7 @@ _CLOSING_S = 2.0
 _LARGEST_FRAME_BYTES = (1 << 24) - 1
 
 
-def _options(window_bytes: int) -> list[tuple[str, int]]:
+def _options(window_bytes: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import torch
 from torch._C._distributed_c10d import TCPStore
 
 from hocket.errors import HocketError
 from hocket.launch import Job, job_of_environment
-from hocket.launch.control import Connection, Guest, accept, connect, host_towards, refuse, welcome
+from hocket.launch.control import Connection, Guest, connect, host_towards, refuse, welcome
+from hocket.launch.door import Door
 from hocket.launch.job import split_address
 from hocket.launch.joined import Joined
-from hocket.launch.open_files import allow_all, most_strangers
-from hocket.launch.places import Places
-from hocket.launch.sparing import SparingNote
 from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.transport import TransportError
 
 _FAREWELL_S = 2.0
-_SHORT_S = 0.1
-_TELL_EVERY_S = 1.0
-_CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 class Server:
@@ -43,14 +38,11 @@ class Server:
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
         self.exchange = Exchange(job, index, self._address, joined)
-        self._note = SparingNote(self._say)
-        self._strangers = Places(
-            most_strangers(allow_all()), "connections that have yet to say who they are", self._note
-        )
+        self.door = Door(listener, job.token, self._placed, self._say)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
-        threading.Thread(target=self._accept, name="hocket-accept", daemon=True).start()
+        threading.Thread(target=self.door.run, name="hocket-accept", daemon=True).start()
         if self.index:
             guest = Guest("server", self.index, self._address)
             connect(self.job.address, self.job.token, guest, self.job.timeout_s).close()
@@ -73,7 +65,6 @@ class Server:
         exchange.close()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
-        self._note.tell(ends=True)
         if exchange.failure:
             self._say(exchange.failure)
         return 1 if exchange.failure or not exchange.finished else 0
@@ -81,56 +72,8 @@ class Server:
     def _say(self, what: str) -> None:
         print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
 
-    def _accept(self) -> None:
-        self._listener.settimeout(_TELL_EVERY_S)
-        while True:
-            self._note.tell()
-            try:
-                connected, address = self._listener.accept()
-            except (ConnectionError, TimeoutError):
-                continue  # whoever called has gone already, or nobody did
-            except OSError as error:
-                if error.errno in _CLOSED:
-                    return
-                # A firewall, or too few files: the next one may come.
-                time.sleep(_SHORT_S)
-                continue
-            if not self._strangers.take():
-                connected.close()
-                continue
-            try:
-                threading.Thread(
-                    target=self._greet, args=[connected, address], name="hocket-greet", daemon=True
-                ).start()
-            except RuntimeError:  # short of threads
-                connected.close()
-                self._strangers.leave()
-                time.sleep(_SHORT_S)
-
-    def _greet(self, connected: socket.socket, address: tuple[object, ...]) -> None:
-        try:
-            peer = self._admitted(connected, address)
-        finally:
-            self._strangers.leave()
-        if peer is not None:
-            peer.run()
-
-    def _admitted(self, connected: socket.socket, address: tuple[object, ...]) -> Peer | None:
-        """Who has connected, as a worker; None where it is a server, or was refused."""
-        try:
-            connection = Connection(connected)
-        except OSError:  # it has gone
-            connected.close()
-            return None
-        try:
-            return self._placed(accept(connection, self.job.token), connection)
-        except TransportError as error:
-            self._note(f"{address[0]} was refused: {error}")
-            connection.close()
-            return None
-
-    def _placed(self, guest: Guest, connection: Connection) -> Peer | None:
-        """The guest as a worker, None for a server; TransportError for one that has no place here."""
+    def _placed(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
+        """What hears a worker, None for a server; TransportError for a guest that has no place here."""
         exchange = self.exchange
         with exchange.changed:
             if why := self._no_place(guest):
@@ -144,7 +87,7 @@ class Server:
             welcome(connection)  # whoever dies before that has never been here
             exchange.seen.add(guest.index)
             exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
-            return peer
+            return peer.run
 
     def _no_place(self, guest: Guest) -> str:
         """Why the guest cannot take part; "" where it can."""

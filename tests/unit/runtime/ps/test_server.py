@@ -54,7 +54,7 @@ def test_a_caller_that_has_gone_or_a_lack_of_files_leaves_a_server_listening() -
             raise self.errors.pop(0)
 
     job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
-    Server(job, 0, cast(Any, Listener()))._accept()
+    Server(job, 0, cast(Any, Listener())).door.run()
     assert not Listener.errors
 
 
