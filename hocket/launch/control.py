@@ -312,5 +312,6 @@ def host_towards(address: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise HocketError(
-            f"no way leads to '{host}' ({error.strerror or error}); give an address of server 0's machine in MASTER_ADDR"
+            f"no way leads to '{host}' ({error.strerror or error});"
+            " give an address of server 0's machine in MASTER_ADDR"
         ) from None

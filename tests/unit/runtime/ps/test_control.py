@@ -239,14 +239,6 @@ def test_an_address_that_leads_nowhere_is_said_in_one_line() -> None:
         control.host_towards("nowhere.invalid:29500")
 
 
-@pytest.mark.parametrize("address", ["x" * 70 + ":1", "a..b:1"])
-def test_a_name_that_can_be_none_is_said_in_one_line(address: str) -> None:
-    with pytest.raises(HocketError, match=r"is no host's name and port; give e\.g\."):
-        connect(address, TOKEN, Guest("worker", 0, ""), 0.3)
-    with pytest.raises(HocketError, match=r"no way leads to '.*; give an address"):
-        control.host_towards(address)
-
-
 def test_who_is_sent_away_at_once_comes_again(listener: socket.socket) -> None:
     """It has not been looked at: there were too many others."""
     found: list[Guest] = []
