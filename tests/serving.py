@@ -85,8 +85,10 @@ class Served:
         planner = ServingPlanner(policy, self.job.seed)
         serve(model, optimizer, job=self.job, worker=worker, planner=planner, plan=plan)
 
-    def on_workers(self, work: Callable[[int], T], workers: int | None = None) -> list[T]:
-        """What ``work(worker)`` returns on each; its first exception, if any."""
+    def on_workers(
+        self, work: Callable[[int], T], workers: int | None = None, limit_s: float = 2 * TIMEOUT_S
+    ) -> list[T]:
+        """What ``work(worker)`` returns on each, within ``limit_s``; its first exception, if any."""
         count = self.job.rule.workers if workers is None else workers
         results: dict[int, T] = {}
         errors: list[BaseException] = []
@@ -102,7 +104,7 @@ class Served:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(2 * TIMEOUT_S)
+            thread.join(limit_s)
         if errors:
             for server in self.servers:
                 server.exchange.fail("a worker of this test has failed")

@@ -18,7 +18,7 @@ from typing import Annotated
 import msgspec
 
 from hocket.errors import HocketError
-from hocket.launch.control import Connection, Guest, TransportError, connect
+from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
 from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
@@ -271,10 +271,12 @@ def gate_of_environment(iteration: int) -> Gate | None:
     address = os.environ.get(GATE_VARIABLE)
     if not address:
         return None
-    names = (ATTEMPT_VARIABLE, TOKEN_VARIABLE, FINGERPRINT_VARIABLE, "RANK")
-    told = {name: os.environ.get(name, "") for name in names}
+    told = {name: os.environ.get(name, "") for name in (ATTEMPT_VARIABLE, TOKEN_VARIABLE, "RANK")}
+    rank = whole_number("RANK", 0)
+    if not address.startswith(UNIX):
+        told[FINGERPRINT_VARIABLE] = os.environ.get(FINGERPRINT_VARIABLE, "")
     for name, value in told.items():
         if not value:
             raise HocketError(f"{GATE_VARIABLE} is set and {name} is not; leave them to 'hocket cluster'")
-    attempt, token, fingerprint = (told[name] for name in names[:3])
-    return Gate(address, attempt, whole_number("RANK", 0), token, fingerprint, iteration)
+    fingerprint = told.get(FINGERPRINT_VARIABLE, "")
+    return Gate(address, told[ATTEMPT_VARIABLE], rank, told[TOKEN_VARIABLE], fingerprint, iteration)

@@ -77,3 +77,17 @@ def test_a_gate_without_its_rank_or_with_a_wrong_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOCKET_BEGIN", "later")
     with pytest.raises(HocketError, match="HOCKET_BEGIN is 'later'"):
         first_iteration()
+
+
+def test_a_gate_elsewhere_is_known_by_its_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        GATE_VARIABLE: "127.0.0.1:1",
+        "HOCKET_GATE_ATTEMPT": "1-1",
+        "HOCKET_GATE_TOKEN": LONG,
+        "RANK": "0",
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HOCKET_GATE_FINGERPRINT", raising=False)
+    with pytest.raises(HocketError, match="HOCKET_GATE_FINGERPRINT is not; leave them"):
+        gate_of_environment(0)
