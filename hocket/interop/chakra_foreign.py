@@ -71,7 +71,7 @@ class _Trace:
         return next((each.name for each in Collective if each == kind), str(kind))
 
     def is_all_reduce(self, i: int) -> bool:
-        """Whether it is an all-reduce."""
+        """Tell whether it is an all-reduce."""
         return self.is_collective(i) and self.kind(i) == Collective.ALL_REDUCE.name
 
     def size_bytes(self, i: int) -> int:
@@ -217,7 +217,7 @@ def _phases(trace: _Trace, gradients: dict[int, int]) -> list[str]:
 
 
 def _why_not_planned(trace: _Trace, gradients: dict[int, int], phases: list[str]) -> str:
-    """Why a plan would be wrong, since gradients may be exchanged by what stays; empty where it would not."""
+    """Say why a plan would be wrong: gradients may be exchanged by what stays; empty where it would not."""
     others = [i for i in range(len(trace.nodes)) if trace.is_collective(i) and i not in gradients]
     if not sum(gradients.values()):
         kinds = sorted({trace.kind(i) for i in others})

@@ -93,6 +93,10 @@ def import_kineto(
         notes += [*trace.notes, *step_notes(trace.source, trace.device, own)]
     notes += exchange_notes(samples)
     if not reason:
+        if not structure.reductions and (traces[0].world_size or 1) > 1:
+            notes.append(
+                f"{traces[0].world_size} ranks trained, and no step exchanges gradients: plans add that"
+            )
         notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
     return Imported(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
 

@@ -40,7 +40,7 @@ def claim_reductions(step: Step) -> None:
 
 
 def _may_reduce(operation: Operation) -> bool:
-    """Whether it is an all-reduce of numbers that no node of autograd launched."""
+    """Tell whether it is an all-reduce of numbers that no node of autograd launched."""
     found = operation.collective
     return (
         found is not None

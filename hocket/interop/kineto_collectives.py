@@ -49,12 +49,12 @@ class Collective:
 
     @property
     def counts(self) -> bool:
-        """Whether it carries whole numbers, which no gradient is."""
+        """Tell whether it carries whole numbers, which no gradient is."""
         return self.dtype in _WHOLE_NUMBERS
 
 
 def collectives_in_words(collectives: Sequence[Collective]) -> str:
-    """How many there are of each kind, and how large they are: ``2 all_reduces (16.00 MiB)``."""
+    """Count those of each kind and add up their bytes: ``2 all_reduces (16.00 MiB)``."""
     parts = []
     for kind in dict.fromkeys(collective.kind for collective in collectives):
         own = [collective for collective in collectives if collective.kind == kind]

@@ -90,7 +90,7 @@ def _intervals(trace: Trace) -> list[Step]:
 
 
 def _ends_of_updates(trace: Trace) -> list[float]:
-    """When optimizers have updated the parameters: several without a backward pass between them are one."""
+    """The times at which parameters are updated; optimizers without a backward pass between are one."""
     moments = [(event.start_us, False) for event in trace.host if event.name.startswith(NODE_PREFIX)]
     moments += [(event.end_us, True) for event in trace.host if updates_after(event)]
     trains = not all(updates for _, updates in moments)
@@ -132,7 +132,7 @@ def _accumulated(trace: Trace, marked: Sequence[Step]) -> list[Step]:
 
 
 def _exchanges(gpu: Gpu) -> bool:
-    """Whether it all-reduces gradients where they are complete."""
+    """Tell whether it all-reduces gradients where they are complete."""
     chain = gpu.call.host.chain() if gpu.call.host is not None else []
     if not in_hook(chain):
         return False

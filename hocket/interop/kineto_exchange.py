@@ -1,4 +1,4 @@
-"""Whether all that a traced step exchanges is accounted for, before anything is planned or predicted for it.
+"""Checks that all a traced step exchanges is accounted for, before anything is planned for it.
 
 A plan adds the exchange of gradients to a step. So the step must not hold it already, as computing: its
 all-reduces must carry the gradients, and nothing that runs beside or behind the backward pass may carry as
@@ -29,7 +29,7 @@ _UNDER_DDP = "trace the job under DistributedDataParallel, or on one GPU, with r
 
 
 def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
-    """Why a plan for ``step`` would be wrong, and what to do; empty where it would not."""
+    """Say why a plan for ``step`` would be wrong, and what to do; empty where it would not."""
     rounds = _rounds(step)
     if rounds > 1:
         return (
@@ -66,7 +66,7 @@ def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
 
 
 def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
-    """Why what stays in the step, or is missing from it, speaks against it."""
+    """Say what stays in the step, or is missing from it, and speaks against a plan."""
     suspects = _unexplained(step, gradients)
     if not step.reductions and any(suspect.kind == "reduce_scatter" for suspect in suspects):
         return (
@@ -101,7 +101,7 @@ def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
 
 
 def _rounds(step: Step) -> int:
-    """How often a backward pass ended in an optimizer step."""
+    """Count how often a backward pass ended in an optimizer step."""
     moments = [(event.start_us, False) for event in step.host if event.name.startswith(NODE_PREFIX)]
     moments += [(event.end_us, True) for event in step.host if updates_after(event)]
     rounds, before = 0, True
@@ -152,7 +152,7 @@ def _differing(step: Step, gradients: Gradients) -> str:
 
 
 def _finds_unused(collective: Collective | None) -> bool:
-    """Whether it is DDP's map of used parameters."""
+    """Tell whether it is DDP's map of used parameters."""
     return collective is not None and collective.hooked and collective.counts
 
 
@@ -163,10 +163,9 @@ def _unexplained(step: Step, gradients: Gradients) -> list[Collective]:
         collective = operation.collective
         assert collective is not None
         beside = operation.phase != Phase.BACKWARD and operation.gpu.call.start_us > gradients.begun_us
-        scatters = (
-            operation.phase == Phase.BACKWARD and collective.kind == "reduce_scatter" and not gradients.sized
-        )
-        if not step.reductions or beside or scatters:
+        of_hook = collective.hooked and not collective.counts
+        within = not gradients.sized and (of_hook or collective.kind == "reduce_scatter")
+        if not step.reductions or beside or within:
             suspects.append(collective)
             if collective.size_bytes is None:
                 time_us += operation.gpu.end_us - operation.gpu.start_us

@@ -161,7 +161,7 @@ def _trace(file: _File, source: str, notes: list[str]) -> Trace:
 
 
 def _left_out(event: _Event) -> bool:
-    """Whether it cannot be read, and a step does not need it."""
+    """Tell whether it cannot be read, and a step does not need it."""
     if event.cat in _COPIES:
         return event.args.correlation is None or event.args.bandwidth is None
     if event.cat in _GPU or event.cat not in _HOST or event.name.startswith(_NEEDED):

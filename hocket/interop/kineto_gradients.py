@@ -1,4 +1,4 @@
-"""Which parameters a traced step trains: their sizes, who completes their gradients, who reads them first.
+"""The parameters that a traced step trains: their sizes, who completes their gradients, who reads them.
 
 Each parameter's gradient ends in an ``AccumulateGrad`` of autograd, right after the node that made it, whose
 sequence number is that of the forward operator: so a trace knows how many parameters there are, which
@@ -75,7 +75,7 @@ class Gradients:
 
     @property
     def sized(self) -> bool:
-        """Whether each gradient's own size is known."""
+        """Tell whether each gradient's own size is known."""
         return self.sized_by not in ("", BY_REDUCTIONS)
 
 
@@ -172,7 +172,7 @@ def _runs(gradients: Sequence[_Accumulation]) -> list[list[_Accumulation]]:
 
 
 def _alike(parts: Sequence[Sequence[_Accumulation]]) -> bool:
-    """Whether passes complete as many gradients, of the same shapes as far as these are known."""
+    """Tell whether passes complete as many gradients, of the same shapes as far as these are known."""
     shapes = [[gradient.shape for gradient in part] for part in parts]
     return all(own == shapes[0] for own in shapes)
 
@@ -195,7 +195,7 @@ def elements_of(gradients: Sequence[_Accumulation]) -> int:
 
 
 def fit(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> bool:
-    """Whether all sizes are known, and are those of the all-reduces' messages, if there are any."""
+    """Tell whether all sizes are known, and are those of the all-reduces' messages, if there are any."""
     size = bytes_of(gradients)
     if size is None:
         return False

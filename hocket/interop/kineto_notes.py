@@ -39,7 +39,7 @@ def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
 
 
 def exchange_notes(samples: Sequence[Step]) -> list[str]:
-    """Of collectives what plans replace, and what stays as it was recorded."""
+    """Notes on collectives: those that plans replace, and those that stay as recorded."""
     notes = []
     first = samples[0]
     if first.marks > 1:
@@ -67,7 +67,7 @@ def exchange_notes(samples: Sequence[Step]) -> list[str]:
 
 
 def gradient_notes(step: Step, gradients: Gradients, *, by_nodes: bool) -> list[str]:
-    """Where sizes are from, and what they leave open; ``by_nodes``: shapes are an ExecutionTrace's."""
+    """Notes on sizes: where they are from, what they leave open; ``by_nodes``: from an ExecutionTrace."""
     notes = []
     if gradients.passes > 1:
         notes.append(

@@ -77,7 +77,7 @@ class Step:
 
     @property
     def updates(self) -> bool:
-        """Whether anything runs in it after the backward pass."""
+        """Tell whether anything runs in it after the backward pass."""
         return any(operation.phase == Phase.UPDATE for operation in self.operations)
 
     def key(self) -> tuple[object, ...]:
@@ -90,7 +90,7 @@ class Step:
 
 
 def updates_after(event: Host) -> bool:
-    """Whether it is an optimizer's step, but not one that a hook of a gradient runs in the backward pass."""
+    """Tell whether it is an optimizer's step, but none that a hook runs within the backward pass."""
     if not event.name.startswith(OPTIMIZER_PREFIX):
         return False
     return not any(around.name.startswith(NODE_PREFIX) for around in event.chain())

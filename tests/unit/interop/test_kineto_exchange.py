@@ -1,4 +1,4 @@
-"""What a traced step exchanges: a table of the ways to train, each imported right or refused in one line."""
+"""A table of the ways to train, each of whose traces is imported right or refused in one line."""
 
 from __future__ import annotations
 
