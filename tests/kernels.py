@@ -23,7 +23,7 @@ def of_steps() -> None:
     graph, network = branches(), Network(bandwidth_bps=1000.0, num_workers=2)
     tune(graph, network, architecture="ps", budget_s=0.1)
     tune(graph, network, architecture="allreduce", budget_s=0.1)
-    predict(graph, network, workers=[2], steps=4, skip=1)
+    predict(graph, network, workers=[2], mode="async", steps=4, skip=1)
 
 
 def of_clusters() -> None:

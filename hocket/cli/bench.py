@@ -10,6 +10,15 @@ from hocket.cli import options
 from hocket.cli.bench_replays import orders, predict
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.output import print_json, print_table, progress
+from hocket.cli.settings import (
+    assumed,
+    defaults,
+    described_network,
+    heading,
+    option_setting,
+    option_settings,
+    step_settings,
+)
 
 app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
 
@@ -24,6 +33,7 @@ Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator 
 
 @app.command()
 def train(
+    context: typer.Context,
     nodes: Annotated[
         int | None, typer.Option(help="Of the emulated cluster; else 2. Under torchrun: its own.")
     ] = None,
@@ -74,8 +84,9 @@ def train(
     if benchmark is None:
         return
     if json:
-        print_json(benchmark_document(benchmark))
+        print_json({**benchmark_document(benchmark), "assumed": defaults(context)})
         return
+    print(heading(option_settings(context)))
     for cell in benchmark.cells:
         print(cell_heading(cell))
         print_table(cell_table(cell))
@@ -84,6 +95,7 @@ def train(
 
 @app.command()
 def plan(
+    context: typer.Context,
     targets: Targets,
     policies: Annotated[str | None, typer.Option(help="Some of them: tic,tac,caramel; else all.")] = None,
     workers: options.Workers = 8,
@@ -101,19 +113,22 @@ def plan(
     from hocket.bench.speed_table import plan_table
     from hocket.planner import POLICIES
 
-    network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
+    network, of_network = described_network(context, workers, servers)
     graphs = {target: load_target(target) for target in targets}
     names = list(POLICIES) if policies is None else policies.split(",")
     with on_cores(cores), progress("planning") as report:
         rows = bench_plan(graphs, network, names, repeats=repeats, progress=report)
     if json:
-        print_json({"cores": cores, "repeats": repeats, "workers": workers, "servers": servers, "rows": rows})
+        asked = {"cores": cores, "repeats": repeats, "workers": workers, "servers": servers}
+        print_json({**asked, "rows": rows, "assumed": assumed(context, of_network)})
     else:
+        print(heading([*step_settings(context, network), *of_network]))
         print_table(plan_table(rows))
 
 
 @app.command()
 def sim(
+    context: typer.Context,
     targets: Targets,
     policy: Annotated[str, typer.Option(help="Plan by this policy.")] = "tac",
     workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16.")] = "1,4,16",
@@ -134,7 +149,7 @@ def sim(
     from hocket.bench.speed import bench_simulation, on_cores
     from hocket.bench.speed_table import simulation_table
 
-    network = options.network_of(1, servers, bandwidth, latency, file=network_file)
+    network, of_network = described_network(context, 1, servers)
     networks = [dataclasses.replace(network, num_workers=count) for count in counts(workers, "workers")]
     graphs = {target: load_target(target) for target in targets}
     with on_cores(cores), progress("simulating") as report:
@@ -142,8 +157,10 @@ def sim(
             graphs, networks, policy, iterations=iterations, steps=steps, repeats=repeats, progress=report
         )
     if json:
-        print_json({"cores": cores, "repeats": repeats, "rows": rows})
+        settings = assumed(context, of_network)
+        print_json({"cores": cores, "repeats": repeats, "rows": rows, "assumed": settings})
     else:
+        print(heading([option_setting(context, "policy", policy), *of_network]))
         print_table(simulation_table(rows))
 
 

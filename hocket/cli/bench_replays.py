@@ -11,6 +11,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.output import note, print_json, print_table
+from hocket.cli.settings import defaults, heading, option_settings
 from hocket.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Skip = Annotated[int, typer.Option(help="Of them, left out at the beginning.")]
 
 
 def predict(
+    context: typer.Context,
     step: Replayed = None,
     policy: Annotated[
         str, typer.Option(help="Orders to compare; those for all-reduce have no servers.")
@@ -93,13 +95,15 @@ def predict(
         write_whole(render_accuracy(accuracy).encode(), plot)
         note(f"{plot}: open it in a browser")
     if json:
-        print_json(accuracy_document(accuracy))
+        print_json({**accuracy_document(accuracy), "assumed": defaults(context)})
     else:
+        print(heading(option_settings(context)))
         print_table(row_table(accuracy.rows))
         print_table(group_table(accuracy.groups))
 
 
 def orders(
+    context: typer.Context,
     step: Replayed = None,
     policy: Annotated[str, typer.Option(help="Orders to compare, the others with the first.")] = "random,tac",
     rho: Annotated[
@@ -144,8 +148,9 @@ def orders(
     )
     measured = bench_orders(request)
     if json:
-        print_json(orders_document(measured))
+        print_json({**orders_document(measured), "assumed": defaults(context)})
     else:
+        print(heading(option_settings(context)))
         print_table(orders_table(measured.rows))
 
 

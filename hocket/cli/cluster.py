@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from hocket.cli import cluster_asking, cluster_jobs, cluster_live, options
 from hocket.cli.cluster_jobs import drawn_jobs
+from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.settings import heading
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ NetworkPath = Annotated[
 
 @app.command()
 def simulate(
+    context: typer.Context,
     jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
     placement: Annotated[str, typer.Option(help="rand, ff, ls, lwf-K, ...; an unknown name lists them.")],
     policy: Annotated[str, typer.Option(help="srsf-N, ada-srsf, ...; an unknown name lists them.")],
@@ -96,8 +100,9 @@ def simulate(
         assert result.timeline is not None
         write_json(recorded_document(result.timeline, row), timeline)
     if json:
-        print_json(row)
+        print_json({**msgspec.to_builtins(row), "assumed": assumed_of_cluster(context, cluster)})
     else:
+        print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))
 
 
@@ -107,6 +112,7 @@ app.command("import")(cluster_jobs.import_)
 
 @app.command()
 def sweep(
+    context: typer.Context,
     jobs: Annotated[
         list[Path] | None, typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload.")
     ] = None,
@@ -193,8 +199,9 @@ def sweep(
             progress=report,
         )
     if json:
-        print_json(found)
+        print_json({**msgspec.to_builtins(found), "assumed": assumed_of_cluster(context, cluster)})
         return
+    print(heading(cluster_settings(context, cluster)))
     print_table(sweep_table(found))
     first = found.rows[0]
     paired = paired_table(found)
@@ -215,7 +222,7 @@ def make_cluster(
 ) -> Cluster:
     """The cluster that options describe."""
     from hocket.cluster.cluster import Cluster
-    from hocket.network import load_network, parse_bytes
+    from hocket.network import parse_bytes
 
     if sharing == "max-min" and racks == 1 and oversubscription != 1.0:
         raise HocketError(
@@ -224,7 +231,7 @@ def make_cluster(
         )
     measured: dict[str, Any] = {}
     if network_file is not None:
-        reduction = load_network(network_file, note).allreduce
+        reduction = options.read_network(network_file).allreduce
         if reduction is None:
             raise HocketError(
                 f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from hocket.cli import options
@@ -17,7 +18,9 @@ from hocket.cli.cluster_manager import (
     served,
     state_folder,
 )
+from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.settings import heading
 from hocket.errors import HocketError
 
 Placement = Annotated[str, typer.Option(help="rand, ff, ls, lwf-K, ...; an unknown name lists them.")]
@@ -51,6 +54,7 @@ LostAfter = Annotated[
 
 
 def run(
+    context: typer.Context,
     jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
     placement: Placement,
     policy: PolicyName,
@@ -113,8 +117,9 @@ def run(
     if row is None:
         raise HocketError("no job has finished")
     if json:
-        print_json(row)
+        print_json({**msgspec.to_builtins(row), "assumed": assumed_of_cluster(context, cluster)})
     else:
+        print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))
     if any(record.state == "failed" for record in manager.records):
         raise typer.Exit(1)

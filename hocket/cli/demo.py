@@ -10,12 +10,14 @@ import typer
 from hocket.cli import options
 from hocket.cli.output import note, print_table, progress
 from hocket.cli.profile import measured_step
+from hocket.cli.settings import applying, described_network, heading, step_settings
 from hocket.errors import HocketError
 
 ARCHITECTURES: tuple[Literal["ps", "allreduce"], ...] = ("ps", "allreduce")
 
 
 def demo(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="A model of the zoo.")] = "inception_v1",
     batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure.")] = 10,
@@ -38,9 +40,7 @@ def demo(
     from hocket.report import Entry, render, terminal_table
     from hocket.tuner import tune
 
-    if network_file is None:
-        bandwidth, latency = bandwidth or "1Gbit/s", latency or "50us"
-    network = options.network_of(workers, servers, bandwidth, latency, file=network_file)
+    network, of_network = described_network(context, workers, servers, bandwidth="1Gbit/s", latency="50us")
     setup = load(model, batch_size)
     assign_servers([0] * len(list(setup.model.parameters())), servers)  # refuse before measuring
     try:
@@ -55,10 +55,7 @@ def demo(
     save_step(graph, output / "step.json")
     note(measured_step(measured))
 
-    print(
-        f"{model} on this machine; workers: {workers}, interfaces of {network.bandwidth_bps / 1e9:.4g}Gbit/s,"
-        f" startup {network.startup_s * 1e6:.4g}us"
-    )
+    print(f"{model} on this machine, batch size {batch_size}, synchronous")
     entries = []
     for architecture in ARCHITECTURES:
         with progress("tuning") as report:
@@ -80,6 +77,7 @@ def demo(
                 name = f"{architecture}.{row.policy}.timeline.json"
                 write_json(timeline_document(shown, row), output / name)
         print(f"parameter servers: {servers}" if architecture == "ps" else "all-reduce")
+        print(heading(applying([*step_settings(context, network), *of_network], architecture)))
         print_table(terminal_table(found.ranked))
     write_whole(render(entries).encode(), output / "report.html")
     print(f"The picture of why: {(output / 'report.html').resolve()}")

@@ -9,6 +9,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.output import note, progress
+from hocket.cli.settings import applying, described_network, heading
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def export_chakra(
 
 @export_app.command("perfetto")
 def export_perfetto(
+    context: typer.Context,
     source: Annotated[
         Path, typer.Argument(metavar="TIMELINE|STEP", help="A hocket.timeline/1 or hocket.step/1 file.")
     ],
@@ -134,6 +136,7 @@ def export_perfetto(
         if given:
             raise HocketError(f"{source}: is a timeline, and {', '.join(given)} for a step; leave it out")
         timeline, written = _again(document, str(source))
+        notes = []
     else:
         graph = step_from_document(document, str(source))
         schedule = _plan(plan, graph)
@@ -141,12 +144,13 @@ def export_perfetto(
             raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
         servers = 1 if servers is None else servers
         options.check_servers(servers, schedule.architecture)
-        network = options.network_of(
-            4 if workers is None else workers, servers, bandwidth, latency, file=network_file
-        )
+        network, of_network = described_network(context, 4 if workers is None else workers, servers)
+        notes = [heading(applying(of_network, schedule.architecture))]
         timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
         written = timeline_document(timeline, row)
     write_json(written, output)
+    for line in notes:
+        note(line)
     note(f"{output}: {len(timeline.spans)} spans; open it at ui.perfetto.dev")
 
 

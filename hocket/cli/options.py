@@ -9,15 +9,7 @@ import typer
 
 from hocket.cli.output import note
 from hocket.errors import HocketError
-from hocket.network import (
-    Network,
-    PatternChoice,
-    load_network,
-    parse_bandwidth,
-    parse_bytes,
-    parse_duration,
-    parse_seconds_per_byte,
-)
+from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 
 Step = Annotated[Path, typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).")]
 Policy = Annotated[str, typer.Option(help="Plan by this policy; an unknown name lists them all.")]
@@ -30,7 +22,10 @@ NetworkPath = Annotated[
 Bandwidth = Annotated[str | None, typer.Option(help="Of every interface, each way: 1.25GB/s; else 10Gbit/s.")]
 Latency = Annotated[str | None, typer.Option(help="Startup of each transfer: 50us; else 0s.")]
 Architecture = Annotated[
-    Literal["ps", "allreduce"] | None, typer.Option(help="How gradients are exchanged; else the policy's.")
+    Literal["ps", "allreduce"] | None,
+    typer.Option(
+        help="How gradients are exchanged; else the policy's; ps if an option is theirs; or allreduce."
+    ),
 ]
 Barrier = Annotated[
     Literal["step", "parameter"] | None,
@@ -58,41 +53,9 @@ Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 36
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
-def network_of(
-    workers: int,
-    servers: int,
-    bandwidth: str | None,
-    latency: str | None,
-    parse_alpha: str | None = None,
-    parse_beta: str | None = None,
-    pattern: PatternChoice | None = None,
-    window: str | None = None,
-    *,
-    file: Path | None = None,
-) -> Network:
-    """The network that ``file`` and the shared options describe; what is given goes before the file.
-
-    A measured all-reduce holds on the measured network only: where an option changes that one, all-reduces
-    cost what follows from the options.
-    """
-    if file is None:
-        measured = Network(num_workers=workers, num_servers=servers)
-    else:
-        measured = load_network(file, note).network(workers, servers)
-    unchanged = bandwidth is None and latency is None and parse_alpha is None and parse_beta is None
-    return Network(
-        num_workers=workers,
-        num_servers=servers,
-        bandwidth_bps=measured.bandwidth_bps if bandwidth is None else parse_bandwidth(bandwidth),
-        startup_s=measured.startup_s if latency is None else parse_duration(latency),
-        parse_s_per_byte=measured.parse_s_per_byte
-        if parse_alpha is None
-        else parse_seconds_per_byte(parse_alpha),
-        parse_s=measured.parse_s if parse_beta is None else parse_duration(parse_beta),
-        pattern=pattern,
-        reduction=measured.reduction if unchanged else None,
-        window_bytes=window_bytes(window),
-    )
+def read_network(path: Path) -> NetworkFile:
+    """The network of a file; keys that it has by mistake are named."""
+    return load_network(path, note)
 
 
 def window_bytes(window: str | None) -> float | None:

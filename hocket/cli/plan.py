@@ -10,9 +10,19 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.output import note, print_json, progress
+from hocket.cli.settings import (
+    SYNCHRONOUS,
+    applying,
+    architecture_setting,
+    described_network,
+    heading,
+    option_setting,
+    step_settings,
+)
 
 
 def plan(
+    context: typer.Context,
     step: options.Step,
     policy: options.Policy,
     output: Annotated[
@@ -42,10 +52,9 @@ def plan(
     from hocket.tuner import make_plan
     from hocket.tuner.choose import architecture_of
 
-    options.check_servers(servers, architecture_of(policy, architecture))
-    network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
-    )
+    exchange = architecture_setting(context, policy)
+    options.check_servers(servers, architecture_of(policy, exchange.value))
+    network, of_network = described_network(context, workers, servers)
     if output is not None:
         check_writable(output, *options.inputs(step, network_file))
     graph = load_step(step)
@@ -54,7 +63,7 @@ def plan(
             graph,
             network,
             policy,
-            architecture=architecture,
+            architecture=exchange.value,
             barrier=barrier,
             seed=seed,
             fusion_bytes=options.fusion_bytes_of(fusion),
@@ -64,10 +73,15 @@ def plan(
     with progress("simulating") as report:
         row = planned.judged(simulate(graph, planned.plan, network, seed=seed, progress=report).row)
     made = msgspec.structs.replace(planned.plan, predicted=row.predicted())
+    settings = [exchange, SYNCHRONOUS, option_setting(context, "policy", policy)]
+    settings += [*step_settings(context, network), *of_network]
+    asked = heading(applying(settings, made.architecture))
     if output is None:
         print_json(plan_document(made))
+        note(asked)
         return
     save_plan(made, output)
+    note(asked)
     transfers = (
         f"{len(made.pulls)} pulls, {len(made.pushes)} pushes"
         if made.architecture == "ps"

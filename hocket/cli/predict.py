@@ -5,17 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from hocket.cli import options
 from hocket.cli.lists import bandwidths, counts, speeds
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.settings import (
+    Setting,
+    applying,
+    architecture_setting,
+    assumed,
+    described_network,
+    heading,
+    option_setting,
+    plan_setting,
+    window_setting,
+)
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
     from hocket.network import Network
-    from hocket.planner import Architecture
     from hocket.predictor import Prediction
 
 _MOST_CONFIGURATIONS = 10_000
@@ -26,16 +37,20 @@ Price = Annotated[float | None, typer.Option(help="What a machine costs an hour,
 
 
 def predict(
+    context: typer.Context,
     step: options.Step,
     workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16, or a mixture.")] = "1-16",
-    servers: Annotated[str, typer.Option(help="Numbers of them; a row for each combination.")] = "1",
+    servers: Annotated[
+        str, typer.Option(help="Numbers of parameter servers; a row for each combination.")
+    ] = "1",
     mode: Annotated[
-        Literal["async", "sync"] | None, typer.Option(help="Else async with servers, sync with all-reduce.")
+        Literal["async", "sync"] | None,
+        typer.Option(help="Else sync with all-reduce, async with servers; async has servers."),
     ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
     policy: Annotated[
-        str | None, typer.Option(help="Plan by this policy; else fifo, ddp for all-reduce.")
+        str | None, typer.Option(help="Plan by this policy; else ddp, with servers fifo.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
     updates: Annotated[
@@ -104,25 +119,22 @@ def predict(
         raise HocketError(
             f"{configurations} combinations and repeats are more than {_MOST_CONFIGURATIONS}; ask for fewer"
         )
-    network = options.network_of(
-        1, 1, bandwidth, latency, parse_alpha, parse_beta, pattern, file=network_file
-    )
+    network, of_network = described_network(context, 1, 1)
     _check_outputs(plot, timeline, options.inputs(step, plan, network_file, measured))
     graph = load_step(step)
     schedule = None if plan is None else load_plan(plan)
     if schedule is not None:
         check_plan(schedule, graph, str(plan))
         _check_beside(schedule, str(plan), architecture, barrier)
-    if not _on_servers(schedule, policy, architecture):
-        if num_servers != [1]:
-            raise HocketError(f"servers '{servers}': all-reduce has none to choose; leave them out")
-        asked = {(w, 0) for w in num_workers}
-    else:
-        asked = {(w, m) for w in num_workers for m in num_servers}
+    exchange = architecture_setting(context, policy, schedule)
+    on_servers = exchange.value == "ps"
+    if not on_servers and num_servers != [1]:
+        raise HocketError(f"servers '{servers}': all-reduce has none to choose; leave them out")
+    asked = {(w, m if on_servers else 0) for w in num_workers for m in num_servers}
     points = [] if measured is None else load_points(measured, asked)
     request: dict[str, Any] = {
         "mode": mode,
-        "architecture": architecture,
+        "architecture": exchange.value,
         "barrier": barrier,
         "policy": policy,
         "plan": schedule,
@@ -170,9 +182,18 @@ def predict(
         write_json(timeline_document(drawn), timeline)
     if plot is not None and page is not None:
         write_whole(page.encode(), plot)
+    settings = [
+        exchange,
+        option_setting(context, "mode", rows[0].mode),
+        plan_setting(context, rows[0].policy if policy is None else policy, schedule),
+        *_run_settings(context, rows[0], request["skip"]),
+        *of_network,
+    ]
     if json:
-        print_json(rows)
+        unsaid = assumed(context, settings, exchange.value)
+        print_json([{**msgspec.to_builtins(row), "assumed": unsaid} for row in rows])
     else:
+        print(heading(applying(settings, exchange.value)))
         print_table(prediction_table(rows, points))
     for line in answers(rows):
         note(line)
@@ -199,15 +220,13 @@ def _check_beside(schedule: Plan, path: str, architecture: str | None, barrier: 
         raise HocketError(f"barrier '{barrier}': {path} has its own; change it there")
 
 
-def _on_servers(schedule: Plan | None, policy: str | None, architecture: Architecture | None) -> bool:
-    """Whether the request is for parameter servers."""
-    from hocket.tuner.choose import architecture_of
+def _run_settings(context: typer.Context, row: Prediction, skip: int) -> list[Setting]:
+    """The window of transfers, and what the simulated steps are."""
+    from hocket.predictor.prepared import usual_window_bytes
 
-    if schedule is not None:
-        return schedule.architecture == "ps"
-    if policy is None:
-        return architecture != "allreduce"
-    return architecture_of(policy, architecture) == "ps"
+    asked = options.window_bytes(context.params["window"])
+    window = usual_window_bytes(row.mode) if asked is None else asked
+    return [window_setting(context, window), option_setting(context, "skip", skip, "")]
 
 
 def _setup(graph: StepGraph, network: Network, row: Prediction) -> str:

@@ -5,14 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hocket.cli import options
 from hocket.cli.output import print_json, print_table, progress
+from hocket.cli.settings import (
+    SYNCHRONOUS,
+    applying,
+    architecture_setting,
+    assumed,
+    described_network,
+    heading,
+    plan_setting,
+    step_settings,
+)
 from hocket.errors import HocketError
 
 
 def simulate(
+    context: typer.Context,
     step: options.Step,
     policy: Annotated[
         str | None, typer.Option(help="Plan by this policy first; an unknown name lists them all.")
@@ -50,14 +62,13 @@ def simulate(
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
     fusion_bytes = options.fusion_bytes_of(fusion)
-    network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
-    )
+    network, of_network = described_network(context, workers, servers)
     if timeline is not None:
         options.check_beside_result(timeline, *options.inputs(step, plan, network_file))
     graph = load_step(step)
-    if plan is not None:
-        schedule = load_plan(plan)
+    schedule = None if plan is None else load_plan(plan)
+    exchange = architecture_setting(context, policy, schedule)
+    if schedule is not None:
         check_plan(schedule, graph, str(plan))
         if architecture not in (None, schedule.architecture):
             raise HocketError(f"{plan} is for '{schedule.architecture}', not '{architecture}'; leave it out")
@@ -70,13 +81,13 @@ def simulate(
         planned = Planned(plan=schedule)
     else:
         assert policy is not None
-        options.check_servers(servers, architecture_of(policy, architecture))
+        options.check_servers(servers, architecture_of(policy, exchange.value))
         with progress(f"planning by {policy}") as report:
             planned = make_plan(
                 graph,
                 network,
                 policy,
-                architecture=architecture,
+                architecture=exchange.value,
                 barrier=barrier,
                 seed=seed,
                 fusion_bytes=fusion_bytes,
@@ -98,7 +109,10 @@ def simulate(
     if timeline is not None:
         assert result.timeline is not None
         write_json(timeline_document(result.timeline, row), timeline)
+    ordered = plan_setting(context, policy, schedule)
+    settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
     if json:
-        print_json(row)
+        print_json({**msgspec.to_builtins(row), "assumed": assumed(context, settings, row.architecture)})
     else:
+        print(heading(applying(settings, row.architecture)))
         print_table(terminal_table([row]))

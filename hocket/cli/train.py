@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperCommand
 
 from hocket.cli import options
-from hocket.cli.output import note
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -126,7 +125,6 @@ def train(
     """
     from hocket.document import check_writable
     from hocket.launch.processes import SCRIPT
-    from hocket.network import load_network
 
     named, script = _split(command)
     flags = {option[0] for option in named}
@@ -160,7 +158,7 @@ def train(
         loaded, by_policy = _resolved(wanted, architecture)
         told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
     if network_file is not None:
-        load_network(network_file, note)
+        options.read_network(network_file)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if timeline is not None:
         inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))

@@ -10,9 +10,19 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.settings import (
+    SYNCHRONOUS,
+    applying,
+    architecture_setting,
+    assumed,
+    described_network,
+    heading,
+    step_settings,
+)
 
 
 def tune(
+    context: typer.Context,
     step: options.Step,
     output: Annotated[
         Path | None,
@@ -43,10 +53,9 @@ def tune(
     from hocket.report import Entry, render, terminal_table
     from hocket.tuner import tune as run
 
-    options.check_servers(servers, architecture or "ps")
-    network = options.network_of(
-        workers, servers, bandwidth, latency, parse_alpha, parse_beta, pattern, window, file=network_file
-    )
+    exchange = architecture_setting(context, None)
+    options.check_servers(servers, exchange.value)
+    network, of_network = described_network(context, workers, servers)
     written = _named_after(step) if output is None else output
     inputs = options.inputs(step, network_file)
     options.check_beside_result(written, *inputs)
@@ -58,7 +67,7 @@ def tune(
         found = run(
             graph,
             network,
-            architecture=architecture or "ps",
+            architecture=exchange.value,
             barrier=barrier,
             iterations=iterations,
             seed=seed,
@@ -72,6 +81,7 @@ def tune(
         entries = [Entry(row, found.timelines.get(row.policy)) for row in found.ranked]
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
     best = found.best
+    settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
     if json:
         print_json(
             {
@@ -81,9 +91,11 @@ def tune(
                 "plan": str(written),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
+                "assumed": assumed(context, settings, exchange.value),
             }
         )
     else:
+        print(heading(applying(settings, exchange.value)))
         print_table(terminal_table(found.ranked))
     over = f"{best.iteration_s / best.bound_s - 1:.2%}" if best.bound_s > 0 else "0%"
     note(

@@ -11,10 +11,10 @@ import numpy as np
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network, Topology
-from hocket.planner import Architecture
+from hocket.planner import POLICIES, Architecture
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
 from hocket.predictor.request import Mode, Request
-from hocket.tuner.choose import architecture_of, check_request, make_plan
+from hocket.tuner.choose import check_request, make_plan
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
 
@@ -81,16 +81,15 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     """
     machines, graph = request.machines, request.graph
     network = machines.network(request.network, num_workers, num_servers)
-    planned_for = request.plan.architecture if request.plan else request.architecture
-    policy = request.policy or ("ddp" if planned_for == "allreduce" else "fifo")
-    architecture = planned_for or architecture_of(policy, None)
+    architecture = _architecture(request)
+    policy = request.policy or ("ddp" if architecture == "allreduce" else "fifo")
     mode = request.mode or ("sync" if architecture == "allreduce" else "async")
     _check(request, mode, architecture, num_workers)
     window_bytes = request.window_bytes
     if window_bytes is None:
         window_bytes = network.window_bytes
     if window_bytes is None:
-        window_bytes = WINDOW_BYTES if mode == "async" else 0.0
+        window_bytes = usual_window_bytes(mode)
     # Plans are made for synchronous steps; in asynchronous training their transfers meet the window later.
     network = dataclasses.replace(network, window_bytes=window_bytes if mode == "sync" else 0.0)
     servers = num_servers if architecture == "ps" else 0
@@ -105,7 +104,7 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
             graph,
             network,
             policy,
-            architecture=request.architecture,
+            architecture=architecture,
             barrier=request.barrier,
             seed=request.seed,
             fusion_bytes=request.fusion_bytes,
@@ -166,6 +165,25 @@ def _lowered(
         drawn_anew=drawn_anew,
         commits=commits,
     )
+
+
+def usual_window_bytes(mode: Mode) -> float:
+    """The HTTP/2 window unless one is asked for; 0: off."""
+    return WINDOW_BYTES if mode == "async" else 0.0
+
+
+def _architecture(request: Request) -> Architecture:
+    """How gradients are exchanged: the plan's way, the one asked for, the policy's.
+
+    Where none of them decides: by servers, if anything that only they have is asked for, else by AllReduce.
+    """
+    if request.plan is not None:
+        return request.plan.architecture
+    if request.architecture is not None:
+        return request.architecture
+    if request.policy in POLICIES:
+        return POLICIES[request.policy].architecture
+    return "ps" if request.needs_servers else "allreduce"
 
 
 def _check(request: Request, mode: Mode, architecture: Architecture, num_workers: int) -> None:

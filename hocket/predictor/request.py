@@ -18,13 +18,17 @@ _MOST_STEPS = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to predict; :func:`hocket.predict` documents the fields."""
+    """What to predict; :func:`hocket.predict` documents the fields.
+
+    ``served``: there are numbers of servers to predict for.
+    """
 
     graph: StepGraph
     network: Network
     machines: Machines = ALIKE
     mode: Mode | None = None
     architecture: Architecture | None = None
+    served: bool = False
     barrier: Barrier | None = None
     policy: str | None = None
     plan: Plan | None = None
@@ -51,3 +55,11 @@ class Request:
                     raise HocketError(f"{what} '{value}' beside a plan, which has its own; leave it out")
             if self.architecture not in (None, self.plan.architecture):
                 raise HocketError(f"the plan is for '{self.plan.architecture}', not '{self.architecture}'")
+
+    @property
+    def needs_servers(self) -> bool:
+        """Whether anything is asked for that only parameter servers have."""
+        machines = self.machines
+        of_steps = self.mode == "async" or self.barrier is not None or self.updates == "commit"
+        of_machines = machines.server_bps is not None or machines.spread or machines.backup > 0
+        return self.served or self.window_bytes is not None or of_steps or of_machines

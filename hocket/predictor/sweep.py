@@ -54,9 +54,11 @@ def predict(
 
     network : bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
         ``servers`` defaults to its number of servers.
-    mode : "async" (Algorithm 3.1) or "sync"; None: async with parameter servers, sync with AllReduce.
-    architecture, barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy
-        fifo by default, ddp with AllReduce; a plan is used as it is for every number of workers.
+    mode : "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
+    architecture : "allreduce" or "ps"; None: the plan's or the policy's; else servers where ``servers``, mode
+        "async" or anything else is asked for that only they have, and AllReduce where nothing is.
+    barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy ddp by default,
+        fifo with servers; a plan is used as it is for every number of workers.
     updates : when servers begin a worker's updates: "arrival" of each gradient, and on a processor for each
         worker if asynchronous (the paper); "commit": when its operations are over, and one worker's after
         another's, as Hocket's own servers do; each then begins a worker's next asynchronous step by itself.
@@ -90,6 +92,7 @@ def predict(
         machines=machines,
         mode=mode,
         architecture=architecture,
+        served=bool(servers) or network.num_servers > 1,
         barrier=barrier,
         policy=policy,
         plan=plan,

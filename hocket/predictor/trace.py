@@ -30,12 +30,12 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
     FormatError, HocketError
         When the request cannot be served, or its steps overlap; :func:`hocket.simulate` draws those.
     """
-    request = Request(graph=graph, network=network, **options)
+    request = Request(graph=graph, network=network, served=True, **options)
     prepared = prepare(request, workers, servers)
     if prepared.step is None:
         raise HocketError(
-            "steps that overlap are drawn by hocket simulate --timeline; predict draws asynchronous steps "
-            "and those with a barrier per step"
+            "steps that overlap, as all-reduce has them, are drawn by hocket simulate --timeline; predict"
+            " draws those of servers (--architecture ps), asynchronous or with a barrier per step"
         )
     # Joined operations would be drawn as one, so the run is repeated without joining.
     step = lower_worker_step(

@@ -14,7 +14,7 @@ from tests.unit.cli.test_commands import BRANCHES, CARAMEL, STEP, Ran, hocket, i
 
 __all__ = ["in_tmp"]
 
-FAST = ("--bandwidth", "1kbit/s", "--steps", "40")
+FAST = ("--bandwidth", "1kbit/s", "--steps", "40", "--servers", "1")
 FIRST_KEYS = ["workers", "servers", "mode", "throughput", "step_s", "events", "wall_s"]
 
 
@@ -127,7 +127,9 @@ def test_the_window_is_28_mb_unless_it_is_off(in_tmp: Path) -> None:
     Path("sizes.json").write_text(json.dumps(document))
 
     def throughput(*options: str) -> float:
-        ran = hocket("predict", "sizes.json", "--workers", "1", "--steps", "40", *options, "--json")
+        ran = hocket(
+            "predict", "sizes.json", "--workers", "1", "--servers", "1", "--steps", "40", *options, "--json"
+        )
         assert ran.status == 0, ran.err
         return float(json.loads(ran.out)[0]["throughput"])
 

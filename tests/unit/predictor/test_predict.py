@@ -45,7 +45,7 @@ def layers(compute_s: float = 1.0, samples: int = 1, update_s: float = 0.5) -> S
 
 
 def one(graph: StepGraph, network: Network = NETWORK, **options: Any) -> hocket.Prediction:
-    (row,) = predict(graph, network, **{"steps": 20, "skip": 5, **options})
+    (row,) = predict(graph, network, **{"servers": 1, "steps": 20, "skip": 5, **options})
     return row
 
 
@@ -300,7 +300,9 @@ def test_an_interrupt_stops_kernels_that_run() -> None:
 
     before = threading.active_count()
     with pytest.raises(StopError):
-        predict(layers(samples=3), NETWORK, workers=[64, 64], steps=2_000_000, skip=1, progress=stop)
+        predict(
+            layers(samples=3), NETWORK, workers=[64, 64], mode="async", steps=2_000_000, skip=1, progress=stop
+        )
     assert threading.active_count() == before
 
 
