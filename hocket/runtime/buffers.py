@@ -9,6 +9,7 @@ sends them anew where somebody has changed them since.
 from __future__ import annotations
 
 import enum
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ class StateBuffers:
         self._at_end: torch.Tensor | None = None
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
+        self._warned = False
         self._said: tuple[dist.Work, torch.Tensor] | None = None
 
     # What a training tells.
@@ -112,7 +114,7 @@ class StateBuffers:
                 raise HocketError(self._differ())
             sent.work.wait()
             changed = _changed(before, sent)
-        if sent is not None:
+        if sent is not None and (sent.places is not None or verdict is not _Verdict.HELD):
             self._put(sent, everything=verdict is not _Verdict.HELD)
         self._at_end, self._stale = None, None
         if verdict is not _Verdict.HELD:
@@ -143,12 +145,25 @@ class StateBuffers:
             return
         if self._group.rank == 0 and self._stale is None:
             self._stale = self._is_stale(_bytes_of(self._places()))
-        self.receive()
+        own = self.receive()
+        if own and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"buffer '{own[0]}' has changed on rank {self._group.rank} since the last training pass, and"
+                " what trains nothing (an evaluation) reads it as it is there; DistributedDataParallel would"
+                " have sent rank 0's",
+                stacklevel=2,
+            )
 
-    def receive(self) -> None:
-        """Have what was sent in place, but for what this rank has changed since."""
-        if self._sent is not None:
-            self._put(self._sent, everything=False)
+    def receive(self) -> list[str]:
+        """Have what was sent in place, but for what this rank has changed since: the names of that."""
+        sent = self._sent
+        if sent is None or sent.places is None:
+            return []
+        self._put(sent, everything=False)
+        if self._group.rank == 0:
+            return []
+        return [place.path for k, place in enumerate(sent.places) if k not in sent.put]
 
     # How it is done.
 
@@ -196,9 +211,7 @@ class StateBuffers:
     def _put(self, sent: _Sent, *, everything: bool) -> None:
         """Put what was sent in place: ``everything``, or what this rank has not changed since."""
         if sent.places is None:
-            if everything:
-                raise HocketError(self._differ())
-            return
+            raise HocketError(self._differ())
         if not everything and len(sent.put) == len(sent.places):
             return
         sent.work.wait()

@@ -14,7 +14,7 @@ from tests.multiprocess.twins import Twins, differing
 STEPS = 12
 
 
-class _Maybe(torch.autograd.Function):
+class Dropping(torch.autograd.Function):
     """The identity, whose backward pass gives no gradient if ``drop``."""
 
     @staticmethod
@@ -35,8 +35,8 @@ class Maybe(nn.Module):
         self.left, self.right, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor, drop: str) -> torch.Tensor:
-        left, right = _Maybe.apply(self.left(x), "l" in drop), _Maybe.apply(self.right(x), "r" in drop)
-        return _Maybe.apply(self.head((left + right).tanh()), "h" in drop)
+        left, right = Dropping.apply(self.left(x), "l" in drop), Dropping.apply(self.right(x), "r" in drop)
+        return Dropping.apply(self.head((left + right).tanh()), "h" in drop)
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:

@@ -18,6 +18,7 @@ import hocket
 from hocket.errors import HocketError
 from hocket.launch import Rule
 from hocket.runtime.ps.spec import spec_of
+from tests.multiprocess.gradient_cases import Dropping
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
     STEPS,
@@ -91,7 +92,18 @@ def twice(model: nn.Module, optimizer: Any, worker: int, number: int, whole: boo
     optimizer.step()
 
 
-@pytest.mark.parametrize("loop", [accumulating, clipping, clipping_by_the_largest, twice])
+def dropping(model: nn.Module, optimizer: Any, worker: int, number: int, whole: bool) -> None:
+    """A backward function gives no gradient: in some steps one worker's, in one step all of them."""
+    optimizer.zero_grad()
+    for w in range(2) if whole else [worker]:
+        x, y = batch(w, number)
+        drop = number == 5 or number % 3 == w
+        loss = functional.cross_entropy(Dropping.apply(model(x), drop), y)
+        (loss / 2 if whole else loss).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("loop", [accumulating, clipping, clipping_by_the_largest, twice, dropping])
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_loops_that_users_of_one_process_have(loop: Any, optimizer: str) -> None:
     """With a schedule that changes the learning rate after each step."""
