@@ -332,9 +332,9 @@ class Training(Passes):
             self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
         self.watch.steps = self.steps
         if self.learning:
-            grads = {p: p.grad for p in self.parameters.values() if p.grad is not None}
+            found = [p for p in self.parameters.values() if _is_sparse(p.grad)]
             with self.rounds.blamed():
-                new = self.learn_sparse(p for p, grad in grads.items() if grad.layout is torch.sparse_coo)
+                new = self.learn_sparse(found)
             if new:
                 self.enforce(lay_out(self._plan, self.parameters, self.sparse))
         unused = self.rounds.close()
@@ -344,6 +344,10 @@ class Training(Passes):
         self.rounds.settle_sparse()
         self.rounds.settle_unused(unused)
         self.rounds.settle_held()
+
+
+def _is_sparse(gradient: torch.Tensor | None) -> bool:
+    return gradient is not None and gradient.layout is torch.sparse_coo
 
 
 def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:
