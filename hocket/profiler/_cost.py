@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 from torch._ops import OpOverload
@@ -38,9 +39,12 @@ def work_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], res
         return Work("matrix", flops, num_bytes + more_bytes)
     if name in _ATTENTION:
         return Work("matrix", _ATTENTION[name](args), num_bytes)
+    if name in _CONVOLUTIONS:
+        kind: Kind = "winograd" if _is_winograd(name, args) else "matrix"
+        return Work(kind, _CONVOLUTIONS[name](args, result), num_bytes)
     if packet in flop_registry:
         flops = float(flop_registry[packet](*args, **kwargs, out_val=result))
-        return Work("winograd" if _is_winograd(name, args) else "matrix", flops, num_bytes)
+        return Work("matrix", flops, num_bytes)
     return Work("elementwise", float(sum(tensor.numel() for tensor in tensors(result))), num_bytes)
 
 
@@ -80,6 +84,26 @@ def _recurrent_work(args: tuple[Any, ...], num_products: int) -> tuple[float, fl
     return flops, float(num_products * (num_steps - 1) * weight_bytes)
 
 
+def _convolution_flops(args: tuple[Any, ...], result: Any) -> float:
+    """Each weight meets each place of the output, or, transposed, of the input; padding counts as well."""
+    inputs, weight, transposed = args[0], args[1], args[6]
+    return _weighted(weight, inputs if transposed else result)
+
+
+def _convolution_backward_flops(args: tuple[Any, ...], _: Any) -> float:
+    """The forward pass's pairs of numbers anew for each gradient that is wanted, whatever the groups.
+
+    Torch's own counter leaves groups out of the weight's.
+    """
+    outputs, inputs, weight, transposed, wanted = args[0], args[1], args[2], args[7], args[10]
+    return int(sum(wanted[:2])) * _weighted(weight, inputs if transposed else outputs)
+
+
+def _weighted(weight: Any, places: Any) -> float:
+    """A product and a sum for each weight, at each place of ``places`` (n, channels, ...)."""
+    return float(2 * weight.numel() * places.shape[0] * prod(places.shape[2:]))
+
+
 def _attention_flops(args: tuple[Any, ...]) -> float:
     return float(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))  # type: ignore[no-untyped-call]
 
@@ -89,6 +113,10 @@ def _attention_backward_flops(args: tuple[Any, ...]) -> float:
     return float(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
+_CONVOLUTIONS: dict[str, Callable[[tuple[Any, ...], Any], float]] = {
+    "convolution": _convolution_flops,
+    "convolution_backward": _convolution_backward_flops,
+}
 # The CPU's own operators for what flop_registry knows under the names of CUDA's.
 _RECURRENT = {"mkldnn_rnn_layer": 1, "mkldnn_rnn_layer_backward": 2}
 _ATTENTION: dict[str, Callable[[tuple[Any, ...]], float]] = {

@@ -10,6 +10,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.profiler import DEVICES, derive, fake, is_derived, profile
 from hocket.profiler._cost import Work
 from hocket.profiler.device import FITTED, duration_s, record_works
+from tests.naive.convolution import pairs
 from tests.unit.profiler.rows import classified, perceptron, rows_of, total
 
 
@@ -99,6 +100,40 @@ def test_the_work_of_products_and_convolutions():
     assert forward.flops == 2 * 2 * 4 * 7 * 7 * 3 * 9
     assert (backward.kind, backward.flops) == ("winograd", forward.flops)  # the input needs no gradient
     assert works["backward/1/convolution_backward"].flops == 2 * works["forward/1/convolution"].flops
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("channels", "groups"), [((4, 6), 1), ((4, 6), 2), ((3, 6), 3), ((4, 4), 4)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_convolutions_count_every_product_of_a_naive_one(
+    dims, transposed, channels, groups, stride, dilation
+):
+    kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{dims}d")
+    options = {"stride": stride, "dilation": dilation, "groups": groups}
+    layer = kind(*channels, 2, bias=False, dtype=torch.float64, **options)
+    x = torch.randn(2, channels[0], *(3 + k for k in range(dims)), dtype=torch.float64, requires_grad=True)
+    y = layer(x)
+    above = torch.randn_like(y)
+    y.backward(above)
+    expected, x_grad, w_grad = (torch.zeros_like(t) for t in (y, x, layer.weight))
+    number = 0
+    with torch.no_grad():
+        places = pairs(tuple(x.shape), tuple(layer.weight.shape), transposed=transposed, **options)
+        for out, into, weight in places:
+            expected[out] += x[into] * layer.weight[weight]
+            x_grad[into] += above[out] * layer.weight[weight]
+            w_grad[weight] += above[out] * x[into]
+            number += 1
+    for ours, torchs in ((expected, y), (x_grad, x.grad), (w_grad, layer.weight.grad)):
+        torch.testing.assert_close(ours, torchs)
+    works = works_by_name(layer, (x, None))
+    (forward,) = [work for name, work in works.items() if name.endswith("/convolution")]
+    (backward,) = [work for name, work in works.items() if name.endswith("/convolution_backward")]
+    assert (forward.flops, backward.flops) == (2 * number, 4 * number)
+    works = works_by_name(layer, (x.detach(), None))  # the input needs no gradient
+    (backward,) = [work for name, work in works.items() if name.endswith("/convolution_backward")]
+    assert backward.flops == 2 * number
 
 
 def test_the_work_of_recurrent_layers_and_attention():
