@@ -7,8 +7,9 @@ import pytest
 from tests.multiprocess.launch import run
 
 CASES = "tests.multiprocess.surface_cases"
+NAMES = ("accumulation_by_the_flag", "the_module_evaluates_and_saves")
 
 
-@pytest.mark.parametrize("name", ["accumulation_by_the_flag", "the_module_evaluates_and_saves"])
+@pytest.mark.parametrize("name", NAMES)
 def test_names_of_ddp_do_as_they_did(name: str) -> None:
     assert run(f"{CASES}:{name}") == [[], []]
