@@ -81,7 +81,6 @@ def plan(
         note(asked)
         return
     save_plan(made, output)
-    note(asked)
     transfers = (
         f"{len(made.pulls)} pulls, {len(made.pushes)} pushes"
         if made.architecture == "ps"
@@ -89,3 +88,4 @@ def plan(
     )
     proof = f", {row.status}" if row.status else ""
     note(f"{output}: {transfers}, step {row.iteration_s:.6g} s, bound {row.bound_s:.6g} s{proof}")
+    note(asked)

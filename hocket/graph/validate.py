@@ -171,7 +171,7 @@ def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) 
     if architecture == "allreduce" and not graph.produced.any():
         raise HocketError(
             f"the step of '{graph.model}' completes no gradient, so all-reduce has nothing to send; profile "
-            "the training step, or choose parameter servers, from which inference pulls"
+            "the training step, or choose parameter servers (--architecture ps), from which inference pulls"
         )
 
 

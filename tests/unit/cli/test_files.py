@@ -86,7 +86,7 @@ def test_two_outputs_are_not_one_file(in_tmp: Path) -> None:
 
 def test_notes_do_not_take_the_place_of_a_closed_standard_error() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    arguments = ["hocket", "predict", STEP, "--workers", "1,2", "--steps", "4", "--json"]
+    arguments = ["hocket", "predict", BRANCHES, "--workers", "1,2", "--steps", "4", "--json"]
     with (
         mock.patch.object(sys, "argv", arguments),
         mock.patch.object(sys, "stderr", None),
