@@ -31,7 +31,8 @@ def batch_size_of(
     if given is not None:
         return given, []
     if trace.batch_size is not None:
-        return _recorded(trace), [f"batch size {_recorded(trace)}: as the trace says"]
+        together = f", of {passes} micro-batches together" if passes > 1 else ""
+        return _recorded(trace), [f"batch size {_recorded(trace)}: as the trace says{together}"]
     for event, extents in _shapes(step, shape_of):
         if len(extents) > 1 and extents[0] > 0:
             times = f"{passes} times " if passes > 1 else ""

@@ -97,6 +97,11 @@ def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
             f"no parameters: {counted(gradients.count, 'gradient')} of a step are complete, but their sizes "
             "are not in the trace; record with record_shapes=True, or give the job's --execution-trace"
         )
+    if not any(parameter.size_bytes for parameter in gradients.parameters):
+        return (
+            f"the {counted(gradients.count, 'gradient')} of a step have 0 bytes, so nothing would be sent; "
+            "record again with record_shapes=True"
+        )
     return ""
 
 

@@ -470,6 +470,11 @@ REFUSED: list[tuple[str, Make, str]] = [
         "ProfilerStep#2 all-reduces 0.06 MiB .* and most steps, such as Prof.* 0 bytes",
     ),
     (
+        "gradients without bytes",
+        lambda: steps(Training(layers=(0, 0)), lambda t: usual(t, buckets(0))),
+        "the 2 gradients of a step have 0 bytes",
+    ),
+    (
         "towers",
         lambda: steps(Training(), towers),
         "the 2 backward passes of a step complete different gradients",
@@ -547,6 +552,13 @@ def test_a_closures_operations_are_those_of_its_passes(tmp_path: Path) -> None:
 def test_examples_count_once_for_each_forward_pass(tmp_path: Path) -> None:
     assert imported(tmp_path, steps(Training(), passes_behind)).graph.batch_size == 64
     assert imported(tmp_path, steps(Training(), retained)).graph.batch_size == 32
+
+
+def test_a_recorded_batch_size_is_that_of_all_micro_batches(tmp_path: Path) -> None:
+    document = {**in_marks(micro_batches), "batch_size": 64}
+    graph, notes = imported(tmp_path, document)
+    assert graph.batch_size == 64
+    assert "batch size 64: as the trace says, of 4 micro-batches together" in notes
 
 
 def test_steps_that_accumulate_are_read_and_timed_as_a_whole(tmp_path: Path) -> None:
