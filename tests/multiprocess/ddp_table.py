@@ -1,7 +1,7 @@
 """Behaviours of DistributedDataParallel, row by row: the same here, or refused in one line.
 
-``python -m tests.multiprocess.ddp_table`` prints docs/ddp.md. A row names the case that shows it; they are run by
-test_training.py, test_sparse.py, test_surface.py and test_ddp_table.py.
+``python -m tests.multiprocess.ddp_table`` prints docs/ddp.md. A row names the case that shows it, run by
+one of test_training.py, test_sparse.py, test_surface.py and test_ddp_table.py.
 """
 
 from __future__ import annotations
@@ -190,10 +190,11 @@ def page() -> str:
     lines = [
         "# What DistributedDataParallel does, and what happens here",
         "",
-        "Each row is a case that CI runs: two processes over gloo train a model under DistributedDataParallel",
-        "(DDP) and its twin under `hocket.distribute`; parameters, buffers, gradients and the optimizer's state",
-        "are compared to the last bit. *The same* says that they are equal; *refused* that one line says what",
-        f"to do instead. {len(rows())} rows; made by `python -m tests.multiprocess.ddp_table`.",
+        "Each row is a case that CI runs: two processes over gloo train a model under",
+        "DistributedDataParallel (DDP) and its twin under `hocket.distribute`; parameters, buffers,",
+        "gradients and the optimizer's state are compared to the last bit. *The same* says that they",
+        f"are equal; *refused* that one line says what to do instead. {len(rows())} rows; made by",
+        "`python -m tests.multiprocess.ddp_table`.",
     ]
     for section, of_section in TABLE.items():
         lines += ["", f"## {section}", "", "| DDP | Here |", "| --- | --- |"]

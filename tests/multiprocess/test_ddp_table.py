@@ -1,4 +1,4 @@
-"""The table of what DistributedDataParallel does: a case that runs shows each row, and the page is the table."""
+"""The table of what DistributedDataParallel does: a case shows each row, and the page is the table."""
 
 from __future__ import annotations
 
