@@ -86,10 +86,11 @@ def make_plan(
 ) -> Planned:
     """Plan one step of ``graph`` on ``network`` by ``policy``.
 
-    ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, parameter servers by
-    default. ``barrier`` replaces the policy's own (parameter servers); ``search`` chooses the better if it is
-    free to. ``seed`` decides every random draw; ``fusion_bytes`` is Horovod's buffer; ``budget_s`` is for how
-    long ``exact`` and ``search`` may go on. ``progress`` is called with seconds spent and the best step.
+    ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, by default as
+    :func:`usual_architecture` has it. ``barrier`` replaces the policy's own (parameter servers); ``search``
+    chooses the better if it is free to. ``seed`` decides every random draw; ``fusion_bytes`` is Horovod's
+    buffer; ``budget_s`` is for how long ``exact`` and ``search`` may go on. ``progress`` is called with
+    seconds spent and the best step.
 
     Raises
     ------
@@ -102,7 +103,10 @@ def make_plan(
         raise UnknownNameError("policy", policy, policy_names())
     if not 0 < budget_s <= 1e9:
         raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
-    check_request(graph, network, architecture_of(policy, architecture), barrier, fusion_bytes)
+    if policy in _SEARCHED:
+        architecture = architecture or usual_architecture(network, barrier)
+    architecture = architecture_of(policy, architecture)
+    check_request(graph, network, architecture, barrier, fusion_bytes)
     if fusion_bytes and policy in _SEARCHED:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
     if policy == "exact":
@@ -115,7 +119,7 @@ def make_plan(
         optimum = exact(
             mean,
             network,
-            architecture=architecture or "ps",
+            architecture=architecture,
             evaluate=lambda made: simulate(mean, made, network, iterations=4).row.iteration_s,
             time_limit_s=budget_s,
             seed=seed,
@@ -124,7 +128,7 @@ def make_plan(
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
         return Planned(plan=optimum.plan, status=optimum.status, bound_s=proven_s)
     if policy == "search":
-        names = policies_of(architecture or "ps")
+        names = policies_of(architecture)
         plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
         better = improve(
             graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
@@ -132,6 +136,12 @@ def make_plan(
         return Planned(plan=better.plan, evaluations=better.evaluations)
     made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
     return Planned(plan=made, drawn_anew=POLICIES[policy].drawn_anew)
+
+
+def usual_architecture(network: Network, barrier: Barrier | None = None) -> Architecture:
+    """AllReduce, where nothing else decides, or servers for several of them, a window or a barrier."""
+    of_servers = barrier is not None or network.num_servers > 1 or network.window_bits > 0
+    return "ps" if of_servers else "allreduce"
 
 
 def architecture_of(policy: str, asked: Architecture | None) -> Architecture:

@@ -13,7 +13,14 @@ from hocket.graph import Plan, ResultRow, StepGraph, Timeline
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.sim import simulate
-from hocket.tuner.choose import Planned, can_be_exact, check_request, make_plan, policy_names
+from hocket.tuner.choose import (
+    Planned,
+    can_be_exact,
+    check_request,
+    make_plan,
+    policy_names,
+    usual_architecture,
+)
 from hocket.tuner.improve import improve
 
 
@@ -46,7 +53,7 @@ def tune(
     graph: StepGraph,
     network: Network,
     *,
-    architecture: Architecture = "ps",
+    architecture: Architecture | None = None,
     barrier: Barrier | None = None,
     iterations: int = 20,
     seed: int = 0,
@@ -57,6 +64,7 @@ def tune(
 ) -> Tuning:
     """Simulate every policy of ``architecture``, then search from their plans for ``budget_s`` seconds.
 
+    ``architecture`` is :func:`hocket.tuner.choose.usual_architecture` by default.
     A step that ``exact`` can plan is planned by it too, for as long. The search's plan is one of the ranked,
     so what is returned is never slower than any of them. ``progress`` is called with what is being tried, and
     how much of how much of it is done.
@@ -67,6 +75,7 @@ def tune(
         When the request cannot be served.
     """
     began = time.perf_counter()
+    architecture = architecture or usual_architecture(network, barrier)
     check_request(graph, network, architecture, barrier, fusion_bytes)
     report = progress or (lambda name, done, total: None)
     names = [name for name in policy_names(architecture) if name != "search"]

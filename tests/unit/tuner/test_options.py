@@ -28,14 +28,14 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {
     "workers": ({"num_workers": 3}, {}, EVERY),
     "bandwidth and latency": ({"bandwidth_bps": 2000.0, "startup_s": 0.01}, {}, EVERY),
     "seed": ({}, {"seed": 3}, EVERY),
-    "parse alpha": ({"parse_s_per_byte": 1e-3}, {}, EVERY - {"exact"}),
-    "parse beta": ({"parse_s": 0.01}, {}, EVERY - {"exact"}),
+    "parse alpha": ({"parse_s_per_byte": 1e-3}, {}, EVERY),
+    "parse beta": ({"parse_s": 0.01}, {}, EVERY),
     "barrier": ({}, {"barrier": "parameter"}, SERVED - {"exact"}),
     "window": ({"window_bytes": 28e6}, {}, SERVED),
     "no window": ({"window_bytes": 0.0}, {}, EVERY),
     "ps": ({}, {"architecture": "ps"}, SERVED),
     "allreduce": ({}, {"architecture": "allreduce"}, REDUCED),
-    "pattern": ({"pattern": "tree"}, {}, REDUCED - SERVED),  # exact and search are for servers by default
+    "pattern": ({"pattern": "tree"}, {}, REDUCED),
     "fusion": ({}, {"fusion_bytes": 2000}, frozenset({"horovod"})),
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +45,7 @@ def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) 
 
 def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
     graph, network = branches(), Network(bandwidth_bps=1000.0, num_workers=2)
-    free = make_plan(graph, network, "search", budget_s=0.3)
+    free = make_plan(graph, network, "search", architecture="ps", budget_s=0.3)
     strict = make_plan(graph, network, "search", barrier="step", budget_s=0.3)
     assert (free.plan.barrier, strict.plan.barrier) == ("parameter", "step")
     assert free.evaluations > 0
@@ -88,7 +90,7 @@ def test_what_is_written_does_what_the_ranking_says_even_where_chance_wins() -> 
 def test_a_search_is_checked_with_all_measured_steps(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=3))
     network = data.draw(networks(graph))
-    made = make_plan(graph, network, "search", budget_s=0.05, seed=1).plan
+    made = make_plan(graph, network, "search", architecture="ps", budget_s=0.05, seed=1).plan
     ours = simulate(graph, made, network, seed=1).row.iteration_s
     for policy in policies_of("ps"):
         row = simulate(graph, plan(graph, network, policy, seed=1), network, seed=1).row
@@ -105,6 +107,27 @@ def test_parse_costs_are_priced_and_ranked_but_not_proven() -> None:
     assert found.best.iteration_s > free.best.iteration_s
 
 
+@pytest.mark.parametrize(
+    ("of_network", "barrier", "architecture"),
+    [
+        ({}, None, "allreduce"),
+        ({"window_bytes": 0.0}, None, "allreduce"),
+        ({"num_servers": 2}, None, "ps"),
+        ({"window_bytes": 28e6}, None, "ps"),
+        ({}, "step", "ps"),
+    ],
+)
+def test_all_reduce_is_planned_for_unless_servers_are_asked_for(
+    of_network: dict[str, Any], barrier: Any, architecture: str
+) -> None:
+    network = Network(bandwidth_bps=1000.0, num_workers=2, **of_network)
+    for policy in ("search", "exact") if importlib.util.find_spec("ortools") else ("search",):
+        made = make_plan(branches(), network, policy, barrier=barrier, budget_s=1.0)
+        assert made.plan.architecture == architecture
+    found = tune(branches(), network, barrier=barrier, budget_s=0.05)
+    assert found.best.architecture == architecture
+
+
 def test_options_of_the_other_architecture() -> None:
     graph = branches()
     with pytest.raises(HocketError, match=r"barrier 'step' is for parameter servers"):
@@ -112,7 +135,7 @@ def test_options_of_the_other_architecture() -> None:
     with pytest.raises(HocketError, match=r"a window of 200 B is for transfers of parameter servers"):
         tune(graph, Network(num_workers=2, window_bytes=200.0), architecture="allreduce")
     with pytest.raises(HocketError, match=r"fusion 64 B is Horovod's"):
-        tune(graph, Network(num_workers=2), fusion_bytes=64)
+        tune(graph, Network(num_workers=2), architecture="ps", fusion_bytes=64)
     with pytest.raises(HocketError, match=r"barrier 'parameter' is for parameter servers"):
         make_plan(graph, Network(), "search", architecture="allreduce", barrier="parameter")
 
