@@ -93,13 +93,17 @@ class Members:
         now = list(chain.from_iterable(table.values() for table in self._tables))
         if len(now) == len(self._held) and all(map(operator.is_, now, self._held)):
             return
-        for name, p in self._model.named_parameters():
-            if p.requires_grad and p not in self._names and p not in self._others and not _owner(p):
+        found = dict(self._model.named_parameters())
+        for name, p in found.items():
+            known = p in self._names or p in self._others or not isinstance(p, Parameter)
+            if p.requires_grad and not known and not _owner(p):
                 raise HocketError(
                     f"'{name}' has come to the model after hocket.distribute was called: nobody sums up its"
                     f" gradients; {_AGAIN}"
                 )
-        self._look()
+        # Other tensors stand there for one pass (torch.func.functional_call), and are not ours to keep.
+        if all(isinstance(p, Parameter) for p in found.values()):
+            self._look()
 
     def refuse_thawed(self) -> None:
         """Refuse parameters that were frozen, and have gradients by now.

@@ -209,6 +209,28 @@ def a_parameter_added_later(rank: int) -> list[str]:
     return refused("'body.more' has come to the model", lambda: steps(rank, model, optimizer))
 
 
+def other_values_for_one_pass(rank: int) -> list[str]:
+    """As where a model learns to learn: weights a step ahead are no parameters that came later."""
+    torch.manual_seed(0)
+    ours, reference = Two(), Two()
+    reference.load_state_dict(ours.state_dict())
+    reference.register_forward_pre_hook(lambda module, _: dist.broadcast(module.mean, 0) and None)
+    optimizer, other = given(ours)[1], sgd(reference)
+    for step in range(STEPS):
+        for model, o in ((ours, optimizer), (reference, other)):
+            o.zero_grad()
+            weights = dict(model.named_parameters())
+            loss = model(batch(rank, step)).square().mean()
+            ahead = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+            fast = {name: p - 0.1 * g for (name, p), g in zip(weights.items(), ahead, strict=True)}
+            torch.func.functional_call(model, fast, (batch(rank, 50 + step),)).square().mean().backward()
+            for p in model.parameters() if model is reference else ():
+                p.grad.div_(dist.get_world_size())
+                dist.all_reduce(p.grad)
+            o.step()
+    return differing("", dict(reference.named_parameters()), dict(ours.named_parameters()))
+
+
 def a_parameter_added_to_the_optimizer(rank: int) -> list[str]:
     found = []
     elsewhere = nn.Linear(6, 6)
@@ -408,7 +430,7 @@ def wrapped_after_it_was_given(rank: int) -> list[str]:
 
 CASES = (
     shared_by_two_models, shared_by_parts_of_one_model, frozen_in_both, trained_here_and_frozen_there,
- tied_weights, a_layer_replaced_later, a_parameter_added_later,
+    tied_weights, a_layer_replaced_later, a_parameter_added_later, other_values_for_one_pass,
     a_parameter_added_to_the_optimizer, only_some_are_the_optimizers, unfrozen_later, frozen_later,
     optimizers_of_other_models, ignored_by_name, ignored_of_the_model_itself, wrappers_of_a_users,
     wrappers_of_torchs, wrapped_after_it_was_given,
