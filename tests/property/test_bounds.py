@@ -32,7 +32,7 @@ def test_no_plan_beats_the_period_with_a_barrier_per_parameter(data: st.DataObje
 @given(st.data())
 @examples(200)
 def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> None:
-    graph = data.draw(steps(samples=1))
+    graph = data.draw(steps(samples=1, training=True))
     network = Network(
         bandwidth_bps=1000.0,
         num_workers=data.draw(st.integers(1, 4)),
