@@ -1,4 +1,4 @@
-"""How numba compiles our kernels."""
+"""How numba compiles our kernels, and what lets Ctrl-C end one that runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,5 +33,44 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
         compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:
         # Neither the package's folder nor a home can be written: compile anew in every process.
-        compiled = numba.njit(**options)(function)
+        compiled = numba.njit(nogil=True, **options)(function)
     return compiled
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
+    """Let Python look for signals, and call :func:`hocket.stops.look`; what either raises ends the kernel.
+
+    Python looks between its own instructions, of which a kernel has none. A loop that may run for a second
+    calls this every few milliseconds; a look takes about a microsecond.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        python = context.get_python_api(builder)
+        status, pointer = ir.IntType(32), python.pyobj
+
+        def call(name: str, returns: Any, *arguments: Any, variadic: bool = False) -> Any:
+            fixed = [argument.type for argument in arguments[: 2 if variadic else None]]
+            kind = ir.FunctionType(returns, fixed, var_arg=variadic)
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+        def text(value: str) -> Any:
+            return context.insert_const_string(builder.module, value)
+
+        held = python.gil_ensure()
+        raised = cgutils.alloca_once_value(builder, cgutils.true_bit)
+        signal = call("PyErr_CheckSignals", status)
+        with builder.if_then(builder.icmp_signed("==", signal, status(0))):
+            module = call("PyImport_ImportModule", pointer, text("hocket.stops"))
+            with builder.if_then(cgutils.is_not_null(builder, module)):
+                end = cgutils.get_null_value(pointer)
+                said = call("PyObject_CallMethod", pointer, module, text("look"), end, variadic=True)
+                builder.store(cgutils.is_null(builder, said), raised)
+                call("Py_DecRef", ir.VoidType(), module)
+                call("Py_DecRef", ir.VoidType(), said)  # takes NULL too
+        python.gil_release(held)
+        with builder.if_then(builder.load(raised), likely=False):
+            context.call_conv.return_exc(builder)
+        return context.get_dummy_value()
+
+    return types.void(), generate

@@ -8,6 +8,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from types import FrameType
 from typing import NoReturn
 
@@ -16,8 +17,36 @@ _AGAIN_S = 0.05
 _IMPORT_LOCK = ("<frozen importlib._bootstrap>", "cb")
 
 
-class _Stop(SystemExit):
-    """SystemExit that can be referred to weakly, which the built-in one cannot."""
+class _Told(threading.local):
+    """What tells the threads of a call to end, of each thread that is a part of one."""
+
+    end: threading.Event | None = None
+
+
+_told = _Told()
+
+
+def look() -> None:
+    """Raise CancelledError on a thread that :func:`told_by` its caller to end; loops call it now and then."""
+    if _told.end is not None and _told.end.is_set():
+        raise CancelledError
+
+
+@contextlib.contextmanager
+def told_by(end: threading.Event) -> Iterator[None]:
+    """Let ``end`` end what this thread runs; signals reach only Python's main thread."""
+    earlier, _told.end = _told.end, end
+    try:
+        yield
+    finally:
+        _told.end = earlier
+
+
+class Stop(SystemExit):
+    """SystemExit of a command that is stopped; whoever catches what a user's code raises lets it through.
+
+    Unlike the built-in one it can be referred to weakly.
+    """
 
 
 class _Unwinding:
@@ -32,7 +61,7 @@ class _Unwinding:
 
     def __init__(self) -> None:
         self.status: int | None = None
-        self.exception: weakref.ref[_Stop] | None = None
+        self.exception: weakref.ref[Stop] | None = None
 
     def begin(self, number: int, frame: FrameType | None) -> None:
         self.status = 128 + number
@@ -52,14 +81,17 @@ class _Unwinding:
             frame = frame.f_back
         raise self._exception()
 
-    def _exception(self) -> _Stop:  # no frame of the traceback may hold it, or it would outlive its loss
-        stop = _Stop(self.status)
+    def _exception(self) -> Stop:  # no frame of the traceback may hold it, or it would outlive its loss
+        stop = Stop(self.status)
         self.exception = weakref.ref(stop)
         return stop
 
 
 def unwinding(command: Callable[[], NoReturn]) -> NoReturn:
-    """Run a command that ends with ``SystemExit(128 + signal)`` when it is stopped."""
+    """Run a command that ends with ``SystemExit(128 + signal)`` when it is stopped.
+
+    So it does where somebody on the way made another exception of the stop.
+    """
     stop = _Unwinding()
     signal.signal(signal.SIGALRM, stop.again)
     signal.signal(signal.SIGINT, stop.begin)
@@ -70,6 +102,8 @@ def unwinding(command: Callable[[], NoReturn]) -> NoReturn:
         command()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if stop.status is not None:
+            raise SystemExit(stop.status)
 
 
 @contextlib.contextmanager

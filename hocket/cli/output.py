@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from hocket.document import check_output, encode, write_output
+
+_FIRST_LINE_S, _LINE_S = 1.0, 10.0
 
 
 def print_json(document: Any) -> None:
@@ -37,19 +41,83 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[..., None]]:
-    """Show a bar on standard error; the callback takes what is done, what there is, and a new description."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    """Say on standard error how far what takes long is: a bar on a terminal, else a line now and then.
 
+    The callback takes what is done, what there is in all, and a new description. Lines come after a second
+    and then every ten, with what is left by what has been done so far.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        with _lines(description) as tell:
+            yield tell
+        return
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total, what=description: bar.update(
             task, completed=done, total=total, description=what
         )
+
+
+class _Done:
+    """How far something is, for the thread that says so."""
+
+    def __init__(self, description: str) -> None:
+        self.began_s = time.monotonic()
+        self.done, self.total, self.description = 0.0, 0.0, description
+
+    def tell(self, done: float, total: float, description: str | None = None) -> None:
+        self.done, self.total = done, total
+        self.description = description or self.description
+
+    def line(self) -> str:
+        gone_s = time.monotonic() - self.began_s
+        line = f"{self.description}: {gone_s:.0f} s"
+        if 0 < self.done <= self.total:
+            left_s = gone_s * (self.total - self.done) / self.done
+            line += f", {self.done / self.total:.0%}, about {_for_people(left_s)} left"
+        return line
+
+
+def _for_people(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+@contextmanager
+def _lines(description: str) -> Iterator[Callable[..., None]]:
+    """The callback of :func:`progress`, whose lines a thread prints as long as the block runs."""
+    at, over = _Done(description), threading.Event()
+
+    def say() -> None:
+        wait_s = _FIRST_LINE_S
+        while not over.wait(wait_s):
+            note(at.line())
+            wait_s = _LINE_S
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield at.tell
+    finally:
+        over.set()
+        thread.join()

@@ -84,6 +84,10 @@ def predict(
     skip: Annotated[
         int | None, typer.Option(help="Of them, left out at the beginning; else 50, half of few.")
     ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="Go on to, until both halves agree to 5%; else 16 times the steps."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Seeds to run; two or more give 95% intervals.")] = 1,
     seed: options.Seed = 0,
     price_per_worker_hour: Price = None,
@@ -106,7 +110,7 @@ def predict(
     from hocket.network import parse_duration
     from hocket.predictor import Machines
     from hocket.predictor import predict as run
-    from hocket.predictor.answer import answers
+    from hocket.predictor.answer import answers, base_note
     from hocket.predictor.trace import trace
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.report.prediction_page import render_prediction
@@ -152,6 +156,7 @@ def predict(
         ),
         "steps": steps,
         "skip": min(_SKIPPED, steps // 2) if skip is None else skip,
+        "max_steps": max_steps,
         "seed": seed,
         "fusion_bytes": options.fusion_bytes_of(fusion),
         "budget_s": parse_duration(budget),
@@ -194,6 +199,8 @@ def predict(
         print_json([{**msgspec.to_builtins(row), "assumed": unsaid} for row in rows])
     else:
         print(heading(applying(settings, exchange.value)))
+        if (base := base_note(rows)) is not None:
+            print(base)
         print_table(prediction_table(rows, points))
     for line in answers(rows):
         note(line)

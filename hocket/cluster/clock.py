@@ -29,7 +29,7 @@ from hocket.cluster.stretches import (
     resume_interrupted,
 )
 from hocket.cluster.transfers import decide_transfers, stop_transfer
-from hocket.kernel import lean_kernel
+from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.lanes import first_lane, set_time
 
 HANDS = np.dtype(
@@ -144,6 +144,8 @@ def run(state, rules, clock, log, most_instants):
         hands[0].now = now
         hands[0].instants += 1
         instant = hands[0].instants
+        if instant % 256 == 0:
+            look_for_stop()
         counts[0].placed = 0
         launched = False
 

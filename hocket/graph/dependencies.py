@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices
 from hocket.graph.step import StepGraph
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 
 Words = npt.NDArray[np.uint64]
+
+_LOOK_EVERY = 1 << 20  # words of sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +64,12 @@ def _classes(order, in_ptr, in_idx, read_ptr, read_idx, class_of, needs):
     while capacity < 2 * (len(order) + 1):
         capacity *= 2
     slots = np.full(capacity, -1, dtype=np.int64)  # open addressing: hash of a set -> its class
-    num_classes = 0
+    num_classes = unseen = 0
     for i in order:
+        unseen += (2 + in_ptr[i + 1] - in_ptr[i]) * num_words
+        if unseen > _LOOK_EVERY:
+            unseen = 0
+            look_for_stop()
         row = needs[num_classes]
         row[:] = 0
         for e in range(in_ptr[i], in_ptr[i + 1]):

@@ -12,11 +12,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_LOOK_EVERY = 1 << 20  # steps of a loop
 # Links that fill up this close (relative to the rate) fill up together.
 _TOGETHER = 1.0 + 1e-12
 
@@ -36,8 +37,12 @@ def fill(route, capacity_bps, flows, rate_bps, left_bps, load):
         for h in range(hops):
             if route[f, h] >= 0:
                 load[route[f, h]] += 1
-    unfixed = len(flows)
+    unfixed, unseen = len(flows), 0
     while unfixed > 0:
+        unseen += len(flows) + len(load)
+        if unseen > _LOOK_EVERY:
+            unseen = 0
+            look_for_stop()
         share = np.inf
         for link in range(len(load)):
             if load[link] > 0:

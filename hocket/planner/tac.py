@@ -17,7 +17,7 @@ import numpy as np
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 from hocket.network import Network, fair_share_bps
 from hocket.planner.base import pull_plan
 
@@ -72,6 +72,8 @@ def _tac(needs, member_ptr, member_idx, holder_ptr, holder_idx, class_time, tran
     by_load = np.argsort(load, kind="mergesort")
     ordered = np.empty(num_pulls, dtype=np.int64)
     for k in range(num_pulls):
+        if k % 64 == 63:
+            look_for_stop()
         by_load = by_load[missing[by_load] > 1]
         impending = _impending(by_load, load, needs, outstanding)
         best = -1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 from hocket.predictor._links import IDLE, MOVING, STARTING, advance, first_ends, refill
 from hocket.predictor._parts import begin_all, count_parts, end_node
 from hocket.predictor._queues import cut_queues, enqueue, give_turn, may_start
@@ -26,6 +26,7 @@ from hocket.sim.lanes import first_lane, next_lane, set_time
 _NOT_BEGUN = -2  # in hand of a worker's processor: no node, but the time before its first step
 # As in sim/_kernel.py: events this close (relative to the time) are one instant.
 _INSTANT = 1.0 + 1e-12
+_LOOK_EVERY = 1 << 17  # nodes and streams, some milliseconds
 
 
 @kernel
@@ -46,7 +47,7 @@ def run(
     step_worker,
     watch,
 ):
-    """Simulate until ``step_end`` is full, or watch[1] is set; return how many chunks were logged.
+    """Simulate until ``step_end`` is full; return how many chunks were logged.
 
     durations (samples, T), global_durations (samples, G): seconds; slowness (W,): factors on a worker's own
     processor; start_s (W,): when each begins its first step, 0 for all if synchronous; window_bits: the
@@ -54,8 +55,8 @@ def run(
     first; shuffled: pulls in an order drawn anew by each worker in each step; needed: 0 for asynchronous
     training, where ``step_end`` (steps,) takes the end of each step that some worker completes; else how many
     workers' gradients complete a synchronous step, and it takes the ends of those. step_worker (steps,): who
-    completed each, -1 for all; watch (2,): how many steps are complete,
-    for another thread to read, and whether it wants no more.
+    completed each, -1 for all; watch (1,): how many steps are complete,
+    for another thread to read.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, rank = program.next_ptr, program.next_idx, program.lane, program.rank
@@ -131,7 +132,7 @@ def run(
         else:
             num_begins = begin_all(w, begins_each, begins, num_begins)
     ended, ended_worker, num_ended = np.empty(num_lanes, np.int64), np.empty(num_lanes, np.int64), 0
-    arrivals = completed = logged = 0
+    arrivals = completed = logged = unseen = 0
     # Synchronous: for which step each worker computes, whether it rests, and what the present step waits for.
     label, rests = np.zeros(num_workers, np.int64), np.zeros(num_workers, np.bool_)
     arrived = np.zeros(num_nodes, np.int64)
@@ -147,6 +148,7 @@ def run(
                 opens = False
                 for node in range(num_nodes):
                     arrived[node] = 0
+                unseen += num_nodes + num_workers
                 to_arrive, num_finished, global_left = awaited.sum(), 0, num_globals
                 global_sample = drawn(seed, num_workers, completed) % len(global_durations)
                 for node in range(num_globals):
@@ -166,6 +168,7 @@ def run(
                 num_begins -= 1
                 w, s = begins[num_begins] // begins_each, begins[num_begins] % begins_each
                 served[w, s] += 1
+                unseen += num_nodes
                 own_begins = begun[w] < served[w, s]
                 odd = served[w, s] & 1
                 base = (odd * num_workers + w) * num_nodes
@@ -184,6 +187,7 @@ def run(
                 ready_last = len(initial)
             else:
                 w, node = ended_worker[at_ended], ended[at_ended]
+                unseen += 1
                 at_ended += 1
                 if w >= 0:
                     ready_first, ready_last = next_ptr[node], next_ptr[node + 1]
@@ -246,7 +250,7 @@ def run(
                 step_end[completed], step_worker[completed] = now, -1 if synchronous else w
                 completed += 1
                 watch[0] = completed
-                if completed == len(step_end) or watch[1] != 0:
+                if completed == len(step_end):
                     return logged
         num_ended = 0
 
@@ -308,7 +312,11 @@ def run(
         elif came_or_went:
             streams = (stage, chunk_bits, rate, old_rate, rate_at)
             refill(tree, lane_of_channel, streams, route, capacity_bps, room_bps, load, now)
+            unseen += len(stage)
         came_or_went = False
+        if unseen > _LOOK_EVERY:
+            unseen = 0
+            look_for_stop()
 
         # 4. Whatever ends at the next instant ends, all of it before anything starts.
         next_s = min(tree[1], clock_end_s[0], clock_end_s[1])

@@ -6,26 +6,18 @@ are ours.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from hocket.graph.csr import Indices
 from hocket.intervals import interval_95
-from hocket.network import reduction_s
 from hocket.planner import Architecture
 from hocket.predictor.baselines import Totals, cynthia, lin
+from hocket.predictor.outcome import Outcome
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.request import Mode
-from hocket.predictor.run import run_steps
-from hocket.predictor.usage import Usage, of_reductions, of_servers
-from hocket.sim.lowered import Floats
-from hocket.sim.steady import step_times
-
-LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
+from hocket.predictor.usage import Usage
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +30,13 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     and ``cynthia``: what those models of asynchronous training say, examples a second. ``lockstep``: workers
     never drift apart, for want of sampled durations. ``cost_per_example``: in the currency of the prices, if
     there are any.
+
+    ``alone_throughput``: of one worker like the profiled one by itself, without a network, and where servers
+    run the updates without those: nothing a worker does is faster. ``speedup``: the throughput over that;
+    ``efficiency``: over what all of the row's workers could reach so, each at its own speed. No more than 1,
+    which a hair more is that chance drew. All three are None for a step whose workers compute nothing.
+    ``steps``: how many of each worker were simulated in the longest run; ``steady``: whether the two halves
+    of every run agree to within 5%, None where one step is all that counts.
     """
 
     workers: int
@@ -57,101 +56,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     cynthia: float | None = None
     lockstep: bool = False
     cost_per_example: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """One run: seconds a step, examples a second, what was simulated, and how busy everything was."""
-
-    step_s: float
-    throughput: float
-    events: int
-    wall_s: float
-    usage: Usage
-
-
-def run(prepared: Prepared, seed: int, watch: Indices | None = None) -> Outcome:
-    """Simulate ``prepared`` with one seed; ``watch`` as :func:`hocket.predictor.run.run_steps` takes it."""
-    request, network = prepared.request, prepared.network
-    seed &= LARGEST_SEED
-    started = time.perf_counter()
-    num_workers, batch_size = network.num_workers, request.graph.batch_size
-    if prepared.step is None:
-        seconds, events = step_times(
-            request.graph,
-            prepared.plan,
-            network,
-            iterations=request.steps - request.skip,
-            seed=seed,
-            random_order=prepared.drawn_anew,
-            speeds=prepared.speeds,
-            topology=prepared.topology if prepared.plan.architecture == "ps" else None,
-        )
-        step_s, counted = float(seconds.mean()), num_workers
-        rates = np.full(num_workers, 1 / step_s if step_s > 0 else 0.0)
-    else:
-        each = 1 if prepared.needed else num_workers
-        ends, finishers = run_steps(
-            prepared.step,
-            prepared.topology,
-            each * request.steps,
-            window_bits=prepared.window_bits,
-            startup_s=network.startup_s,
-            speeds=prepared.speeds,
-            start_s=prepared.start_s,
-            shuffled=prepared.drawn_anew,
-            needed=prepared.needed,
-            seed=seed,
-            watch=watch,
-        )
-        skipped = each * request.skip
-        from_s = float(ends[skipped - 1]) if skipped else 0.0
-        step_s = (float(ends[-1]) - from_s) / (request.steps - request.skip)
-        counted = prepared.needed or num_workers
-        rates = _rates(ends, finishers, skipped, from_s, num_workers)
-        events = num_workers * request.steps * prepared.step.num_events
-    return Outcome(
-        step_s=step_s,
-        throughput=counted * batch_size / step_s if step_s > 0 else 0.0,
-        events=events,
-        wall_s=time.perf_counter() - started,
-        usage=_usage(prepared, rates),
-    )
-
-
-def _rates(ends: Floats, finishers: Indices, skipped: int, from_s: float, num_workers: int) -> Floats:
-    """Steps a second of each worker after the skipped ones, (W,)."""
-    span_s = float(ends[-1]) - from_s
-    if span_s <= 0:
-        return np.zeros(num_workers)
-    if finishers[-1] < 0:
-        return np.full(num_workers, (len(ends) - skipped) / span_s)
-    return np.bincount(finishers[skipped:], minlength=num_workers) / span_s
-
-
-def _usage(prepared: Prepared, rates: Floats) -> Usage:
-    if prepared.plan.architecture == "allreduce":
-        size = dict(
-            zip(
-                prepared.request.graph.parameter_names,
-                prepared.request.graph.parameter_bytes.tolist(),
-                strict=True,
-            )
-        )
-        network_s = sum(
-            reduction_s(prepared.network, sum(size[name] for name in batch.parameters), batch.chunks)
-            for batch in prepared.plan.reductions
-        )
-        worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
-        return of_reductions(rates, prepared.speeds, worker_s, network_s)
-    return of_servers(
-        prepared.step_on_servers,
-        prepared.topology,
-        prepared.speeds,
-        rates,
-        startup_s=prepared.network.startup_s,
-        synchronous=prepared.mode == "sync",
-    )
+    alone_throughput: float | None = None
+    speedup: float | None = None
+    efficiency: float | None = None
+    steps: int = 0
+    steady: bool | None = None
 
 
 def totals_of(prepared: Prepared) -> Totals | None:
@@ -191,7 +100,10 @@ def summed_up(
     cost = None
     if price_per_worker_hour is not None or price_per_server_hour is not None:
         hourly = (price_per_worker_hour or 0) * network.num_workers + (price_per_server_hour or 0) * servers
-        cost = hourly / 3600 / throughput if throughput > 0 else None
+        cost = hourly / 3600 / throughput
+    alone, most = prepared.alone_throughput, sum(prepared.speeds)
+    efficiency = None if alone is None else min(1.0, throughput / alone / most)
+    halves = [outcome.steady for outcome in outcomes]
     return Prediction(
         workers=network.num_workers,
         servers=servers,
@@ -210,4 +122,9 @@ def summed_up(
         cynthia=cynthia(totals, network.num_workers) if totals else None,
         lockstep=prepared.lockstep,
         cost_per_example=cost,
+        alone_throughput=alone,
+        speedup=None if efficiency is None else efficiency * most,
+        efficiency=efficiency,
+        steps=max(outcome.steps for outcome in outcomes),
+        steady=None if None in halves else all(halves),
     )

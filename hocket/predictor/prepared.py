@@ -10,6 +10,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
+from hocket.graph.updates import is_update
 from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
@@ -47,6 +48,22 @@ class Prepared:
     def needed(self) -> int:
         """How many workers' gradients complete a synchronous step; 0: asynchronous."""
         return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
+
+    @property
+    def ends_a_step(self) -> int:
+        """How many workers' steps end one after another in each; 1 where all end together."""
+        return 1 if self.needed else self.network.num_workers
+
+    @property
+    def alone_throughput(self) -> float | None:
+        """Examples/s of the profiled worker without a network; None if it computes nothing of a step.
+
+        What servers update is no part of it.
+        """
+        graph = self.request.graph
+        own = ~is_update(graph) if self.plan.architecture == "ps" else np.ones(graph.num_operations, bool)
+        computing_s = float(graph.durations_s[own].sum(axis=0).mean())
+        return graph.batch_size / computing_s if computing_s > 0 else None
 
     @property
     def start_s(self) -> tuple[float, ...] | None:

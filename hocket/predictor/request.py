@@ -14,6 +14,7 @@ from hocket.predictor.machines import ALIKE, Machines
 Mode = Literal["async", "sync"]
 Updates = Literal["arrival", "commit"]
 _MOST_STEPS = 10**9
+_TIMES_STEPS = 16  # how many times its steps a run that is not steady may go on, unless told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Request:
     window_bytes: float | None = None
     steps: int = 1000
     skip: int = 50
+    max_steps: int | None = None
     seed: int = 0
     fusion_bytes: int = 0
     budget_s: float = 10.0
@@ -47,6 +49,10 @@ class Request:
             raise HocketError(f"{self.steps} steps are more than {_MOST_STEPS}; simulate fewer")
         if not 0 <= self.skip < self.steps:
             raise HocketError(f"skip {self.skip} is not from 0 to below the {self.steps} steps; skip fewer")
+        if self.max_steps is not None and not self.steps <= self.max_steps <= _MOST_STEPS:
+            raise HocketError(
+                f"max steps {self.max_steps} are not from the {self.steps} steps to {_MOST_STEPS}; give more"
+            )
         check_window(self.window_bytes)
         if self.plan is not None:
             fusion = f"{self.fusion_bytes} B" if self.fusion_bytes else None
@@ -63,3 +69,8 @@ class Request:
         of_steps = self.mode == "async" or self.barrier is not None or self.updates == "commit"
         of_machines = machines.server_bps is not None or machines.spread or machines.backup > 0
         return self.served or self.window_bytes is not None or of_steps or of_machines
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps of each worker are simulated at most."""
+        return min(_TIMES_STEPS * self.steps, _MOST_STEPS) if self.max_steps is None else self.max_steps

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from hocket.predictor import _kernel
 from hocket.predictor.lowering import WorkerStep
 from hocket.predictor.program import Links, Log
 from hocket.sim.lowered import Floats
+from hocket.stops import told_by
 
 T = TypeVar("T")
 _POLL_S = 0.2
@@ -43,13 +45,7 @@ def run_steps(
     window_bits: the HTTP/2 window, 0 without; startup_s: of each transfer; speeds: a factor for each worker's
     processor; start_s: when each asynchronous one begins its first step; shuffled: pulls in
     an order drawn anew; needed: how many workers' gradients complete a synchronous step, 0 for asynchronous
-    training; log: filled with the chunks that it asks for; watch (2,): how many ends are known so far, and,
-    set from another thread, whether to stop.
-
-    Raises
-    ------
-    CancelledError
-        When it was stopped.
+    training; log: filled with the chunks that it asks for; watch (1,): how many ends are known so far.
     """
     num_workers = len(topology.worker_bps)
     slowness = np.ones(num_workers) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
@@ -61,7 +57,7 @@ def run_steps(
         topology.routes(),
         topology.capacity_bps(),
     )
-    watch = np.zeros(2, np.int64) if watch is None else watch
+    watch = np.zeros(1, np.int64) if watch is None else watch
     ends, workers = np.empty(num_ends), np.empty(num_ends, np.int64)
     _kernel.run(
         step.program,
@@ -80,21 +76,25 @@ def run_steps(
         workers,
         watch,
     )
-    if watch[1]:
-        raise CancelledError
     return ends, workers
 
 
-def stoppable(call: Callable[[Indices], T]) -> T:
-    """Call with a ``watch``, on a thread of its own: a signal stops the kernels that look at it."""
-    watch = np.zeros(2, np.int64)
+def stoppable(call: Callable[[], T]) -> T:
+    """Call on a thread of its own, so that a signal's handler, here, is not kept waiting."""
+    end = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(call, watch)
+        future = pool.submit(ended_by, end, call)
         try:
             # A wait without an end would hold signals back.
             while not future.done():
                 wait([future], timeout=_POLL_S)
         except BaseException:
-            watch[1] = 1
+            end.set()
             raise
     return future.result()
+
+
+def ended_by(end: threading.Event, call: Callable[..., T], *arguments: Any) -> T:
+    """Call where ``end`` ends it."""
+    with told_by(end):
+        return call(*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Literal
@@ -16,9 +17,11 @@ from hocket.network import Network
 from hocket.parallel import POLL_S, Progress, on_ray
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
-from hocket.predictor.prediction import Outcome, Prediction, run, summed_up
+from hocket.predictor.outcome import Outcome, run
+from hocket.predictor.prediction import Prediction, summed_up
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.request import Mode, Request, Updates
+from hocket.predictor.run import ended_by
 
 Engine = Literal["local", "ray"]
 
@@ -39,6 +42,7 @@ def predict(
     machines: Machines = ALIKE,
     steps: int = 1000,
     skip: int = 50,
+    max_steps: int | None = None,
     repeats: int = 1,
     seed: int = 0,
     fusion_bytes: int = 0,
@@ -67,6 +71,9 @@ def predict(
         AllReduce has no streams.
     machines : what differs from equal machines on a network of their own.
     steps, skip : steps of each worker, and how many of them are left out at the beginning.
+    max_steps : where the halves of what is not left out differ by more than 5%, each run is repeated with
+        four times the steps until they do not, up to so many; its second half counts then. 16 times ``steps``
+        by default.
     repeats : runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
     engine : "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
         machine for as long as it takes.
@@ -100,6 +107,7 @@ def predict(
         window_bytes=window_bytes,
         steps=steps,
         skip=skip,
+        max_steps=max_steps,
         seed=seed,
         fusion_bytes=fusion_bytes,
         budget_s=budget_s,
@@ -123,11 +131,10 @@ def predict(
 
 def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
     """Run on all cores: kernels hold no lock, so threads do; the longest run first."""
-    watches = [np.zeros(2, np.int64) for _ in tasks]
+    watches, end = [np.array([0, _steps(prepared)]) for prepared, _ in tasks], threading.Event()
     longest_first = sorted(range(len(tasks)), key=lambda k: -tasks[k][0].network.num_workers)
-    total = sum(_steps(prepared) for prepared, _ in tasks)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        futures = {k: pool.submit(run, *tasks[k], watches[k]) for k in longest_first}
+        futures = {k: pool.submit(ended_by, end, run, *tasks[k], watches[k]) for k in longest_first}
         left = set(futures.values())
         try:
             while left:
@@ -135,15 +142,11 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
                 for future in done:
                     future.result()
                 if progress is not None:
-                    over = (
-                        _steps(tasks[k][0]) if futures[k].done() else int(watches[k][0])
-                        for k in range(len(tasks))
-                    )
-                    progress(sum(over), total)
+                    done_steps, of_steps = np.sum(watches, axis=0).tolist()
+                    progress(done_steps, of_steps)
         except BaseException:
             # Nothing else reaches a kernel that runs; the pool waits for it.
-            for watch in watches:
-                watch[1] = 1
+            end.set()
             for future in left:
                 future.cancel()
             raise
@@ -152,7 +155,7 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
 
 def _steps(prepared: Prepared) -> int:
     """How many steps a run reports as it goes."""
-    return prepared.request.steps * (1 if prepared.needed else prepared.network.num_workers)
+    return prepared.request.steps * prepared.ends_a_step
 
 
 def _run_copy(prepared: Prepared, seed: int) -> Outcome:

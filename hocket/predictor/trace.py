@@ -10,7 +10,7 @@ from hocket.errors import HocketError
 from hocket.graph import Lane, Span, StepGraph, Timeline
 from hocket.network import Network
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
-from hocket.predictor.prediction import LARGEST_SEED
+from hocket.predictor.outcome import LARGEST_SEED
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.program import Log
 from hocket.predictor.request import Request
@@ -63,7 +63,7 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
 
 def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG) -> Floats:
     ends, _ = stoppable(
-        lambda watch: run_steps(
+        lambda: run_steps(
             step,
             prepared.topology,
             num_ends,
@@ -75,7 +75,6 @@ def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG)
             needed=prepared.needed,
             seed=prepared.request.seed & LARGEST_SEED,
             log=log,
-            watch=watch,
         )
     )
     return ends

@@ -19,6 +19,7 @@ from hocket import models
 from hocket.errors import HocketError, UnknownNameError
 from hocket.profiler._step import Step, first_lazy
 from hocket.profiler.torch_step import Loss
+from hocket.stops import Stop
 
 _RETURNS = "a factory returns (model, batch, loss, optimizer)"
 # What torch says where a lazy layer is made under fake tensors.
@@ -116,6 +117,8 @@ def _import(path: Path) -> ModuleType:
     except SyntaxError as error:
         where = f"{error.filename or path}, line {error.lineno}"
         raise HocketError(f"{where}: {error.msg}; mend the file's syntax") from error
+    except Stop:
+        raise
     except (Exception, SystemExit) as error:
         raise HocketError(f"importing {path} raised {_describe(error)}") from error
     finally:
@@ -130,6 +133,8 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
         takes_batch_size = False
     try:
         returned = factory(batch_size=batch_size) if takes_batch_size else factory()
+    except Stop:
+        raise
     except (Exception, SystemExit) as error:
         if _NO_FAKE_LAZY_LAYER in str(error):
             rule = "no step is derived without their sizes; give them, or measure on cpu"

@@ -34,7 +34,7 @@ def _curve(
         "throughput": [row.throughput for row in curve],
         "low": _all(row.throughput_low for row in curve),
         "high": _all(row.throughput_high for row in curve),
-        "ideal": [least.throughput / least.workers * row.workers for row in curve],
+        "ideal": [_ideal(row) for row in curve],
         "lin": _all(row.lin for row in curve),
         "cynthia": _all(row.cynthia for row in curve),
         "step_s": [row.step_s for row in curve],
@@ -45,6 +45,11 @@ def _curve(
         "cheapest": _place(buy, curve),
         "measured": {"workers": [p.workers for p in own], "throughput": [p.throughput for p in own]},
     }
+
+
+def _ideal(row: Prediction) -> float | None:
+    """What all of the row's workers would reach alone, without a network."""
+    return row.throughput / row.efficiency if row.efficiency else None
 
 
 def _all(values: Any) -> list[float] | None:

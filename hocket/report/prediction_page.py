@@ -8,13 +8,12 @@ from hocket.errors import HocketError
 from hocket.predictor import Prediction
 from hocket.predictor.answer import (
     answers,
+    base_note,
+    caveats,
     cheapest,
     curves,
-    efficiency,
-    lockstep_note,
     name_of,
     saturation,
-    speedup,
 )
 from hocket.report.page import Tile, rendered
 from hocket.report.prediction_figure import prediction_figure
@@ -42,7 +41,7 @@ def render_prediction(
     """
     if not rows:
         raise HocketError("a page of predictions needs at least one row")
-    caveat, errors = lockstep_note(rows), model_errors(rows, points)
+    held, errors = caveats(rows), model_errors(rows, points)
     data = {
         "unit": time_unit(row.step_s for row in rows)._asdict(),
         "prediction": prediction_figure(rows, points),
@@ -53,8 +52,9 @@ def render_prediction(
         title=title,
         setup=setup,
         tiles=_tiles(rows, errors),
-        answers=[line for line in answers(rows) if line != caveat],
-        caveat=caveat,
+        answers=[line for line in answers(rows) if line not in held],
+        base=base_note(rows),
+        caveats=held,
         columns=prediction_columns(rows, points),
         highlighted=saturated_rows(rows),
         errors=errors,
@@ -68,7 +68,7 @@ def render_prediction(
 def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Tile]:
     """The answers for the curve that gets highest, the cheapest configuration, and how far off it all is."""
     curve = max(curves(rows), key=lambda each: max(row.throughput for row in each))
-    knee, least = saturation(curve), curve[0]
+    knee = saturation(curve)
     row = knee or curve[-1]
     label = "Saturates at" if knee else "Still grows at" if len(curve) > 1 else "Predicted for"
     rate = f"{four_digits(row.throughput)} examples/s"
@@ -78,10 +78,9 @@ def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Til
         Tile(label, counted(row.workers, "worker"), of_several + rate),
         Tile("Busiest there", row.bottleneck, busy),
     ]
-    gained, kept = speedup(row, least), efficiency(row, least)
-    if gained is not None and kept is not None and row.workers > least.workers:
-        note = f"over {counted(least.workers, 'worker')}, efficiency {kept:.0%}"
-        tiles.append(Tile("Speed-up", f"{gained:.2f}x", note))
+    if row.speedup is not None and row.efficiency is not None:
+        note = f"over one worker alone, efficiency {row.efficiency:.0%}"
+        tiles.append(Tile("Speed-up", f"{row.speedup:.2f}x", note))
     buy = cheapest(rows)
     if buy is not None and buy.cost_per_example is not None:
         servers = f" and {counted(buy.servers, 'server')}" if buy.servers else ""

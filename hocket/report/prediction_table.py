@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from hocket.predictor import Prediction
-from hocket.predictor.answer import curves, efficiency, saturation, speedup
+from hocket.predictor.answer import curves, saturation
 from hocket.report.columns import Column, number_column, terminal_columns, text_column
 from hocket.report.prediction_measured import Point
 from hocket.report.table import UNDEFINED, Cell, Value, decimals_for, time_unit
@@ -15,12 +15,11 @@ from hocket.report.table import UNDEFINED, Cell, Value, decimals_for, time_unit
 
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
     """The columns of ``rows``, in the order given; what no row has gets none. Of ``points``: the mean."""
-    least = {id(row): curve[0] for curve in curves(rows) for row in curve}
     unit = time_unit(row.step_s for row in rows)
     rate = decimals_for(row.throughput for row in rows)
     measured = [_mean([p.throughput for p in points if p[:2] == (row.workers, row.servers)]) for row in rows]
     per_million = [None if row.cost_per_example is None else 1e6 * row.cost_per_example for row in rows]
-    efficiencies = [_percent(efficiency(row, least[id(row)])) for row in rows]
+    efficiencies = [_percent(row.efficiency) for row in rows]
     busy = [100 * row.bottleneck_utilization for row in rows]
     errors = [_percent(row.throughput / m - 1) if m else None for row, m in zip(rows, measured, strict=True)]
     columns = [
@@ -45,12 +44,12 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
         number_column("Measured", "Measured", "1/s", "Mean of the measured points.", measured, rate),
         number_column("Error", "Error", "%", "Predicted over measured, less 1.", errors, 1),
         number_column(
-            *("Speed-up", "x", "", "Throughput over that of the fewest workers."),
-            [speedup(row, least[id(row)]) for row in rows],
+            *("Speed-up", "x", "", "Throughput over one worker's alone, without a network."),
+            [row.speedup for row in rows],
             2,
         ),
         number_column(
-            "Efficiency", "Eff.", "%", "Speed-up over what more workers could give.", efficiencies, 1
+            "Efficiency", "Eff.", "%", "Throughput over what all workers could reach alone.", efficiencies, 1
         ),
         number_column(
             *("Step", "Step", unit.symbol, "Mean time that a worker takes for a step."),

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 from hocket.sim.channels import IDLE, MOVING, STARTING, fill_links, join, new_channels, new_room, share_alike
 from hocket.sim.lanes import drop_first, first_lane, push, set_time
 
@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 NEXT_STEP = 1 << 40  # added to a target: the same node one step later
 NO_LANE = -1
+_LOOK_EVERY = 1 << 17  # items and edges, a millisecond or so
 # Events this close (relative to the time) are one instant: sums of the same times in another order must not
 # decide which operation an idle processor takes.
 _INSTANT = 1.0 + 1e-12
@@ -172,7 +173,7 @@ def run(
     ready, ended = np.empty(len(waits), np.int64), np.empty(len(waits), np.int64)  # at this instant
     # Transfers that line up at this instant, (key << 32) + item, and how many have done so before.
     came = np.empty(len(waits) if first_come else 0, np.int64)
-    num_ready = num_ended = num_came = num_touched = completed = arrivals = 0
+    num_ready = num_ended = num_came = num_touched = completed = arrivals = unseen = 0
     for item in range(len(waits)):
         if waits[item] == 0:
             ready[num_ready] = item
@@ -220,6 +221,7 @@ def run(
             if node >= u:
                 worker = (node - u) // num_locals
                 node -= worker * num_locals
+            unseen += (next_ptr[node + 1] - next_ptr[node]) * (num_workers if worker < 0 else 1)
             for e in range(next_ptr[node], next_ptr[node + 1]):
                 other = base + next_idx[e]
                 if next_idx[e] >= NEXT_STEP:
@@ -291,12 +293,19 @@ def run(
                     join(+1, channel, alike, channels)
         num_touched = 0
 
+        unseen += 1
         # 3. Where channels came or went, links are shared anew.
         if way_changed[0] or way_changed[1]:
             if links_alike:
+                unseen += len(channels.stage)
                 share_alike(tree, channels, first_channel, capacity_bps[0], capacity_bps[1], now)
             else:
+                unseen += len(channels.stage)
                 fill_links(tree, channels, first_channel, route, capacity_bps, room, now)
+
+        if unseen > _LOOK_EVERY:
+            unseen = 0
+            look_for_stop()
 
         # 4. Whatever ends at the next instant ends, all of it before anything starts.
         if tree[1] == np.inf or tree[1] > limit_s:

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from hocket.graph.csr import Indices
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 from hocket.sim.reach import Floats, one_machine
 
 # Lengths that differ by less than this share are the same length.
@@ -65,6 +65,7 @@ def _search(head: Floats, work: Floats, tail: Floats, max_nodes: int) -> float:
     for _ in range(max_nodes):
         if len(waiting) == 0 or waiting[0][0] >= shortest * (1.0 - SAME):
             break
+        look_for_stop()
         bound, key = heapq.heappop(waiting)
         heads, tails = head.copy(), tail.copy()
         node = -key

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices
-from hocket.kernel import kernel
+from hocket.kernel import kernel, look_for_stop
 
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -53,6 +53,8 @@ def _before(indptr, indices, order):
     n = len(order)
     before = np.zeros((n, (n + 63) // 64), np.uint64)
     for i in order:
+        if i % 64 == 0:
+            look_for_stop()
         for e in range(indptr[i], indptr[i + 1]):
             for k in range(before.shape[1]):
                 before[i, k] |= before[indices[e], k]
@@ -66,6 +68,8 @@ def _work_of_unions(before, indptr, indices, work):
     union = np.empty(num_words, np.uint64)
     sums = np.zeros(len(indptr) - 1)
     for row in range(len(sums)):
+        if row % 64 == 63:
+            look_for_stop()
         union[:] = np.uint64(0)
         for e in range(indptr[row], indptr[row + 1]):
             for k in range(num_words):

@@ -20,6 +20,7 @@ from hocket.sim.lowered import Floats, Lowered
 from hocket.sim.parameter_server import server_step
 from hocket.sim.server_plan import lower_server_step
 from hocket.sim.slices import sliced
+from hocket.stops import look
 
 # Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing
 # follows, are left out.
@@ -152,6 +153,7 @@ class Run:
 
     def _simulate(self, first: int, count: int) -> Indices:
         """Simulate ``count`` steps with the draws from ``first`` on; the measured steps drawn, (count, W)."""
+        look()
         lowered = self._lowered
         draws = [self.draw(k) for k in range(first, first + count)]
         samples = np.array([drawn for drawn, _ in draws])

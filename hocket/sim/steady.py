@@ -9,6 +9,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
+from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.sim.lowered import Floats
@@ -25,13 +26,15 @@ def step_times(
     random_order: bool = False,
     speeds: Sequence[float] | None = None,
     topology: Topology | None = None,
+    watch: Indices | None = None,
 ) -> tuple[Floats, int]:
     """Seconds of each step, (iterations,), and how many operations, transfers and messages were simulated.
 
     The steps of :func:`hocket.sim.simulate` with the same draws, without bounds and figures. ``speeds`` (W,):
     worker w's operations, and what it parses, take their seconds divided by ``speeds[w]``; servers keep
     theirs. ``topology``: the links between workers and servers in place of the network's equal interfaces; an
-    AllReduce costs what ``network`` says it does, whatever the topology.
+    AllReduce costs what ``network`` says it does, whatever the topology. watch (1,): how many steps are
+    simulated, for another thread to read.
 
     Raises
     ------
@@ -56,5 +59,9 @@ def step_times(
             )
     lowered = lower(graph, plan, network)
     run = Run(lowered, seed, random_order, speeds=speeds, topology=topology)
-    seconds = np.array([step.end_s - step.start_s for step in run.steps(iterations)])
+    seconds = np.empty(iterations)
+    for k, step in enumerate(run.steps(iterations)):
+        seconds[k] = step.end_s - step.start_s
+        if watch is not None:
+            watch[0] = k + 1
     return seconds, iterations * lowered.num_events(network.num_workers)

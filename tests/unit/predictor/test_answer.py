@@ -9,12 +9,12 @@ import pytest
 from hocket.predictor import Prediction
 from hocket.predictor.answer import (
     answers,
+    base_note,
     cheapest,
     curves,
-    efficiency,
     lockstep_note,
     saturation,
-    speedup,
+    unsteady_note,
 )
 
 
@@ -32,6 +32,9 @@ def row(workers: int, throughput: float, servers: int = 1, **changes: Any) -> Pr
             "policy": "fifo",
             "bottleneck": "downlink",
             "bottleneck_utilization": 0.9,
+            "alone_throughput": 50.0,
+            "speedup": throughput / 50,
+            "efficiency": throughput / 50 / workers,
             **changes,
         }
     )
@@ -66,32 +69,62 @@ def test_saturation_is_the_fewest_workers_near_the_best(
     assert (knee and knee.workers) == expected
 
 
-def test_speedup_and_efficiency_are_over_the_fewest_workers() -> None:
-    least, most = row(2, 50), row(8, 150)
-    assert (speedup(most, least), efficiency(most, least)) == (3.0, 0.75)
-    assert (speedup(most, row(2, 0)), efficiency(most, row(2, 0))) == (None, None)
+def test_the_base_of_speedups_is_said() -> None:
+    assert base_note([row(2, 50)]) == (
+        "x and efficiency are against one worker alone, without a network or updates, which servers run: "
+        "50 examples/s"
+    )
+    reduced = row(2, 50, servers=0, mode="sync", architecture="allreduce")
+    assert base_note([reduced]) == (
+        "x and efficiency are against one worker alone, without a network: 50 examples/s"
+    )
+    assert base_note([row(2, 50, alone_throughput=None)]) is None
 
 
 def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
     rows = line_of(50, 100, 150, 151, 152)
     assert answers(rows) == [
-        "1 server: throughput saturates at 3 workers, 150 examples/s (3.00x 1 worker, efficiency 100%); "
-        "busiest there: downlink, 90% of the time"
+        "1 server: throughput saturates at 3 workers, 150 examples/s (3.00x one worker alone, efficiency "
+        "100%); busiest there: downlink, 90% of the time"
     ]
 
 
-def test_a_curve_that_grows_says_so() -> None:
-    (line,) = answers([row(2, 50), row(4, 100), row(16, 12345.6)])
-    assert line.startswith(
-        "1 server: throughput still grows at 16 workers, 12346 examples/s (246.91x 2 workers"
-    )
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [row(2, 50), row(4, 100), row(8, 190)],
+            "throughput still grows at 8 workers, 190 examples/s (3.80x",
+        ),
+        (
+            [row(1, 50), row(64, 60.5)],
+            "throughput grows up to 64 workers, or up to fewer (none was tried between 1 and 64), "
+            "60.5 examples/s (1.21x one worker alone, efficiency 2%)",
+        ),
+        (
+            [row(1, 50), row(64, 60.5), row(128, 60.5)],
+            "throughput saturates at 64 workers or fewer (none was tried between 1 and 64), 60.5",
+        ),
+        ([row(1, 50), row(2, 11.5)], "2 workers are slower than 1 (0.23x); 1 worker reaches 50 examples/s"),
+        ([row(2, 50), row(4, 11.5)], "4 workers are slower than 2 (0.23x); 2 workers reach 50 examples/s"),
+        ([row(1, 50), row(2, 50.2)], "2 workers are no faster than 1 (1.00x); 1 worker reaches"),
+        ([row(1, 50), row(2, 52)], "2 workers are hardly faster than 1 (1.04x); 1 worker reaches"),
+    ],
+)
+def test_a_verdict_claims_no_more_than_was_tried(rows: list[Prediction], said: str) -> None:
+    (line,) = answers(rows)
+    assert line.startswith(f"1 server: {said}")
 
 
 def test_a_single_row_claims_no_growth() -> None:
     (line,) = answers([row(1, 50.0)])
-    assert line.startswith("1 server: 1 worker reaches 50 examples/s; busiest")
+    assert line.startswith(
+        "1 server: 1 worker reaches 50 examples/s (1.00x one worker alone, efficiency 100%); busiest"
+    )
     (line,) = answers([row(4, 50.0, servers=0, mode="sync", architecture="allreduce")])
-    assert line.startswith("all-reduce: 4 workers reach 50 examples/s; busiest")
+    assert line.startswith(
+        "all-reduce: 4 workers reach 50 examples/s (1.00x one worker alone, efficiency 25%); busiest"
+    )
 
 
 def test_modes_are_named_where_there_are_two() -> None:
@@ -105,6 +138,28 @@ def test_the_cheapest_is_named_with_its_price() -> None:
     assert cheapest(rows) is rows[1]
     assert answers(rows)[-1] == "cheapest: 2 workers and 2 servers, 5.5 per million examples"
     assert cheapest([row(1, 50)]) is None
+
+
+def test_of_configurations_that_cost_the_same_the_fewest_machines_are_cheapest() -> None:
+    rows = [
+        row(4, 200, cost_per_example=4.995e-6),
+        row(2, 100, cost_per_example=5e-6),
+        row(1, 40, cost_per_example=6e-6),
+    ]
+    assert cheapest(rows) is rows[1]
+    wide = {"throughput_low": 30.0, "throughput_high": 50.0}
+    assert cheapest([*rows[:2], row(1, 40, cost_per_example=6e-6, **wide)]).workers == 1  # type: ignore[union-attr]
+
+
+def test_runs_that_had_not_settled_are_named() -> None:
+    rows = [row(1, 50, steady=True), row(2, 60, steady=False, steps=8000), row(4, 70, steady=None)]
+    note = unsteady_note(rows)
+    assert note is not None
+    assert note.startswith(
+        "not steady: of 2 workers, the halves of a run differ by more than 5% after 8000 steps"
+    )
+    assert answers(rows)[-1] == note
+    assert unsteady_note(rows[::2]) is None
 
 
 def test_lockstep_is_said_once_and_why() -> None:
