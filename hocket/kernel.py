@@ -37,7 +37,7 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
     return compiled
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
     """Let Python look for signals, and call :func:`hocket.stops.look`; what either raises ends the kernel.
 
@@ -46,26 +46,27 @@ def look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
     """
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        tools: Any = cgutils  # untyped, as all of numba is
         python = context.get_python_api(builder)
         status, pointer = ir.IntType(32), python.pyobj
 
         def call(name: str, returns: Any, *arguments: Any, variadic: bool = False) -> Any:
             fixed = [argument.type for argument in arguments[: 2 if variadic else None]]
             kind = ir.FunctionType(returns, fixed, var_arg=variadic)
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+            return builder.call(tools.get_or_insert_function(builder.module, kind, name), arguments)
 
         def text(value: str) -> Any:
             return context.insert_const_string(builder.module, value)
 
         held = python.gil_ensure()
-        raised = cgutils.alloca_once_value(builder, cgutils.true_bit)
+        raised = tools.alloca_once_value(builder, tools.true_bit)
         signal = call("PyErr_CheckSignals", status)
         with builder.if_then(builder.icmp_signed("==", signal, status(0))):
             module = call("PyImport_ImportModule", pointer, text("hocket.stops"))
-            with builder.if_then(cgutils.is_not_null(builder, module)):
-                end = cgutils.get_null_value(pointer)
+            with builder.if_then(tools.is_not_null(builder, module)):
+                end = tools.get_null_value(pointer)
                 said = call("PyObject_CallMethod", pointer, module, text("look"), end, variadic=True)
-                builder.store(cgutils.is_null(builder, said), raised)
+                builder.store(tools.is_null(builder, said), raised)
                 call("Py_DecRef", ir.VoidType(), module)
                 call("Py_DecRef", ir.VoidType(), said)  # takes NULL too
         python.gil_release(held)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hocket.graph.csr import Csr, Indices
 from hocket.graph.step import StepGraph
 from hocket.kernel import kernel, look_for_stop
+from hocket.memory import check_memory
 
 Words = npt.NDArray[np.uint64]
 
@@ -33,7 +34,13 @@ class Dependencies:
     needs: Words
 
     def rows(self) -> Csr:
-        """The parameters of each class, ascending."""
+        """The parameters of each class, ascending; HocketError where memory does not hold them."""
+        held = int(np.bitwise_count(self.needs).sum())
+        check_memory(
+            64.0 * self.needs.size + 24.0 * held,
+            f"{held} pairs of an operation and a parameter that it waits for",
+            "give a step of fewer operations",
+        )
         bits = np.unpackbits(self.needs.view(np.uint8), axis=1, bitorder="little")
         return Csr.from_lengths(np.count_nonzero(bits, axis=1).tolist(), np.nonzero(bits)[1])
 
@@ -42,6 +49,11 @@ def dependencies(graph: StepGraph) -> Dependencies:
     """Group the operations of ``graph`` by the set of parameters they need; O(edges * p / 64)."""
     class_of = np.empty(graph.num_operations, dtype=np.int64)
     num_words = max(1, -(-graph.num_parameters // 64))
+    check_memory(
+        8.0 * num_words * graph.num_operations,
+        f"{graph.num_operations} operations and {graph.num_parameters} parameters",
+        "give a step of fewer operations",
+    )
     # One row more than operations is enough for every distinct set; untouched rows cost no memory.
     needs = np.zeros((graph.num_operations + 1, num_words), dtype=np.uint64)
     num_classes = _classes(

@@ -32,10 +32,13 @@ def awaited_gradients(graph: StepGraph, update: Mask) -> tuple[Indices, Indices,
     parameters, operations = [read[own]], [reader[own]]
     user, source = graph.inputs.row_of_entry(), graph.inputs.indices
     stands_for: Mask = update[user] & ~update[source] & (graph.produces.lengths()[source] > 0)
+    # Sought among all that is completed: one operation may complete thousands, for as many updates.
+    completed = np.sort(graph.produces.row_of_entry() * graph.num_parameters + graph.produces.indices)
     for op, via in zip(user[stands_for].tolist(), source[stands_for].tolist(), strict=True):
-        gradients = graph.produces.row(via)
-        read_too = np.intersect1d(gradients, graph.reads.row(op))
-        gradients = read_too if len(read_too) else gradients
+        wanted = via * graph.num_parameters + np.sort(graph.reads.row(op))
+        places = np.minimum(np.searchsorted(completed, wanted), len(completed) - 1)
+        read_too = wanted[completed[places] == wanted] - via * graph.num_parameters
+        gradients = read_too if len(read_too) else graph.produces.row(via)
         parameters.append(gradients)
         operations.append(np.full(len(gradients), op))
     return np.concatenate(parameters), np.concatenate(operations), stands_for

@@ -17,6 +17,7 @@ from hocket.graph.step import PHASE_NAMES, Phase, Seconds, StepGraph
 Refuse = Callable[[str, str], NoReturn]
 
 _LONGEST_S = 1e9
+SHORTEST_S = 1e-30  # what is shorter and not 0 has no reciprocal that can be counted with
 MOST_CHUNKS = 10_000
 _LARGEST = 2**53  # sizes take part in float arithmetic: past this they would not be exact
 
@@ -145,11 +146,16 @@ def _durations(operations: Sequence[OperationRow], refuse: Refuse) -> Seconds:
     durations = np.array(
         [row if len(row) == num_samples else row * num_samples for row in rows], dtype=np.float64
     )
-    bad = np.argwhere(~((durations >= 0) & (durations <= _LONGEST_S)))
+    bad = np.argwhere(
+        ~((durations >= 0) & (durations <= _LONGEST_S)) | ((durations < SHORTEST_S) & (durations > 0))
+    )
     if len(bad):
         i, k = (int(x) for x in bad[0])
-        name = operations[i].name
-        rule = f"{durations[i, k]} is not a number of seconds between 0 and 1e9 (operation '{name}')"
+        name, value = operations[i].name, durations[i, k]
+        rule = f"is not a number of seconds between 0 and 1e9 (operation '{name}')"
+        if 0 < value < SHORTEST_S:
+            rule = f"is shorter than any operation; give 0, or from 1e-30 s (operation '{name}')"
+        rule = f"{value} {rule}"
         refuse(f"operations[{i}].duration_s", rule)
     return durations
 

@@ -1,8 +1,8 @@
 """One run of a prepared configuration: how fast its steps were once they were steady, and what was busy.
 
 Steps are simulated from a common start. Workers that begin in lockstep may leave it slowly, and throughput
-then rises as they do: where the two halves of a run differ, it is run again with four times the steps, and its
-second half is what counts.
+then rises as they do: where the two halves of a run differ, it is run again with four times the steps, and
+its second half is what counts.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from hocket.predictor.prediction import Prediction, summed_up
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.request import Mode, Request, Updates
 from hocket.predictor.run import ended_by
+from hocket.predictor.size import check_size
 
 Engine = Literal["local", "ray"]
 
@@ -118,6 +119,7 @@ def predict(
             raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
         if price_per_server_hour is not None:
             raise HocketError(f"price {price_per_server_hour} of a server: all-reduce has none; leave it out")
+    check_size(prepared, repeats)
     seeds = range(seed, seed + repeats)
     tasks = [(each, s) for each in prepared for s in seeds]
     outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)

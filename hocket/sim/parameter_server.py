@@ -129,9 +129,11 @@ def place_server_ops(graph: StepGraph, on_server: Mask, home: Indices) -> Indice
     place = np.zeros(graph.num_operations, dtype=np.int64)
     for i in graph.order[on_server[graph.order]].tolist():
         # An input on the worker is known to servers by the gradients it completes.
-        near = [home[p] for p in graph.reads.row(i)]
+        near = [home[p] for p in graph.reads.row(i)[:1]]
         for j in graph.inputs.row(i).tolist():
-            near += [place[j]] if on_server[j] else [home[p] for p in graph.produces.row(j)]
+            if near:
+                break
+            near += [place[j]] if on_server[j] else [home[p] for p in graph.produces.row(j)[:1]]
         place[i] = near[0] if near else 0
     servers: Indices = place[on_server]
     return servers

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
+from hocket.memory import check_memory
 from hocket.network import Network, check_exchange
 from hocket.network.topology import Topology
 from hocket.sim import _kernel
@@ -28,6 +29,7 @@ WARM_UP_STEPS = 8
 COOL_DOWN_STEPS = 2
 # Overlapping steps are simulated in one go, up to this many items at a time: some 20 bytes each, or 45.
 _LARGEST_RUN = 20_000_000
+_ITEM_BYTES = 60.0
 
 
 def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
@@ -85,6 +87,12 @@ class Run:
         self._seed, self._random_order = seed, random_order
         self._workers = lowered.network.num_workers
         self._items = lowered.num_items(self._workers)
+        run_up = 0 if lowered.done < 0 else WARM_UP_STEPS + COOL_DOWN_STEPS
+        check_memory(
+            _ITEM_BYTES * self._items * (1.0 + run_up),
+            f"{self._items} operations and transfers of {self._workers} workers' step",
+            "simulate fewer workers, or a step of fewer operations",
+        )
         self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
         self._route, self._capacity_bps = _links(lowered, topology)
         self.start, self.end = np.empty(0), np.empty(0)

@@ -244,7 +244,7 @@ def _parse_s(step: ServerStep, parts: tuple[Indices, ...]) -> Floats:
 def _in_turn(graph: StepGraph) -> bool:
     """Whether every gradient needs every parameter, so that pushes only start when all pulls are over."""
     needs = dependencies(graph)
-    num_needed = needs.rows().lengths()[needs.class_of]
+    num_needed = np.bitwise_count(needs.needs).sum(axis=1, dtype=np.int64)[needs.class_of]
     return bool((num_needed[graph.produces.lengths() > 0] == graph.num_parameters).all())
 
 

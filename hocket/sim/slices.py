@@ -24,6 +24,7 @@ from hocket.graph import (
 from hocket.graph.csr import Indices
 from hocket.graph.io import step_document
 from hocket.graph.updates import is_update
+from hocket.graph.validate import SHORTEST_S
 
 Pieces = dict[str, tuple[str, ...]]
 
@@ -92,7 +93,7 @@ def slice_graph(graph: StepGraph, chunks: Indices) -> tuple[StepGraph, Pieces]:
             operations.append(OperationRow(row.name, row.phase, row.duration_s, inputs, reads, produces))
             continue
         samples = row.duration_s if isinstance(row.duration_s, list) else [row.duration_s]
-        share = [duration_s / len(pieces[own]) for duration_s in samples]
+        share = [_share(duration_s, len(pieces[own])) for duration_s in samples]
         for j, piece in enumerate(pieces[own]):
             # An input cut by the same parameter comes slice by slice, any other as a whole.
             inputs = [
@@ -105,6 +106,11 @@ def slice_graph(graph: StepGraph, chunks: Indices) -> tuple[StepGraph, Pieces]:
             name = f"{row.name}[{j}{close}"
             operations.append(OperationRow(name, row.phase, share, inputs, [piece], produces))
     return step_from_rows(msgspec.structs.replace(rows, parameters=parameters, operations=operations)), pieces
+
+
+def _share(duration_s: float, count: int) -> float:
+    """An equal part, or nothing where it would be shorter than any duration may be."""
+    return duration_s / count if duration_s / count >= SHORTEST_S else 0.0
 
 
 def _parts(name: str, cut_by: dict[str, str], pieces: Pieces, close: str) -> list[str]:

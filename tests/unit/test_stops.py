@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import CancelledError
 
 import pytest
 
-from hocket.stops import uninterrupted
+from hocket.kernel import kernel, look_for_stop
+from hocket.stops import told_by, uninterrupted
 
 _IN_A_FINALIZER = """
 class Held:
@@ -93,6 +96,60 @@ unwinding(command)
         process.wait()
     assert process.returncode == status
     assert out == prints
+
+
+@kernel
+def _spin(rounds):  # type: ignore[no-untyped-def]
+    done = 0
+    for k in range(rounds):
+        if k % 1000 == 0:
+            look_for_stop()
+        done += k & 1
+    return done
+
+
+@kernel
+def _spin_inside(rounds):  # type: ignore[no-untyped-def]
+    return _spin(rounds) + 1
+
+
+def test_a_handlers_exception_ends_a_kernel_at_any_depth() -> None:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    assert _spin_inside(2001) == 1001
+    earlier = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _spin_inside(2**62)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+    assert _spin_inside(2001) == 1001
+
+
+def test_a_kernel_on_another_thread_ends_when_that_is_told_to() -> None:
+    end, other, raised = threading.Event(), threading.Event(), []
+
+    def spin(told: threading.Event) -> None:
+        try:
+            with told_by(told):
+                _spin_inside(2**62)
+        except CancelledError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=spin, args=[told], daemon=True) for told in (end, other)]
+    _spin_inside(1)
+    for thread in threads:
+        thread.start()
+    end.set()
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+    assert threads[1].is_alive()
+    other.set()
+    threads[1].join(60)
+    assert len(raised) == 2
 
 
 @pytest.mark.parametrize("call", ["pthread_sigmask", "signal"])

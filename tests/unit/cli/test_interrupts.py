@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hocket.document import write_whole
-from tests.unit.cli.test_commands import STEP
+from tests.unit.cli.test_commands import BRANCHES, STEP
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -44,6 +44,77 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, stat
     assert "Traceback" not in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+_KERNELS = {
+    "predicted steps": ["predict", STEP, "--mode", "sync", "--architecture", "ps", "--workers", "3000"],
+    "overlapping steps": [
+        "simulate",
+        BRANCHES,
+        "--policy",
+        "p3",
+        "--workers",
+        "20000",
+        "--bandwidth",
+        "1Mbit/s",
+    ],
+}
+
+
+@pytest.mark.parametrize("kernel", _KERNELS)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_kernel_that_runs_for_long_says_so_and_is_stopped(kernel: str, number: int, status: int) -> None:
+    steps = ["--steps", "1000000"] if kernel == "predicted steps" else ["--iterations", "1000000"]
+    command = [sys.executable, "-m", "hocket", *_KERNELS[kernel], *steps]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()  # after a second of it
+        time.sleep(1.0)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == status
+    assert said.startswith(("predicting: ", "planning by p3: ", "simulating: "))
+    assert "Traceback" not in err
+    assert out == ""
+
+
+_BUSY_FACTORY = """
+import time
+
+def build():
+    print("begun", flush=True)
+    try:
+        time.sleep(60)
+    except BaseException as error:
+        {raises}
+"""
+
+
+@pytest.mark.parametrize("raises", ["raise", "raise RuntimeError('no model') from None"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_users_factory_is_stopped_as_any_command_is(
+    tmp_path: Path, raises: str, number: int, status: int
+) -> None:
+    factory, output = tmp_path / "mine.py", tmp_path / "step.json"
+    factory.write_text(_BUSY_FACTORY.format(raises=raises))
+    command = [sys.executable, "-m", "hocket", "profile", f"{factory}:build", "-o", str(output)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.1)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == status
+    assert "raised Stop" not in err
+    assert not output.exists()
 
 
 def _catches_sigterm(pid: int) -> bool:
