@@ -37,8 +37,7 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
     return compiled
 
 
-@intrinsic
-def look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
+def _look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
     """Let Python look for signals, and call :func:`hocket.stops.look`; what either raises ends the kernel.
 
     Python looks between its own instructions, of which a kernel has none. A loop that may run for a second
@@ -75,3 +74,6 @@ def look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+look_for_stop: Any = intrinsic(_look_for_stop)

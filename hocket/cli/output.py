@@ -11,7 +11,8 @@ from typing import Any
 
 from hocket.document import check_output, encode, write_output
 
-_FIRST_LINE_S, _LINE_S = 1.0, 10.0
+_FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
+_GLANCE_S = 0.2
 
 
 def print_json(document: Any) -> None:
@@ -44,7 +45,7 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
     """Say on standard error how far what takes long is: a bar on a terminal, else a line now and then.
 
     The callback takes what is done, what there is in all, and a new description. Lines come after a second
-    and then every ten, with what is left by what has been done so far.
+    of computing and then every ten, with what is left by what has been done so far.
     """
     from rich.console import Console
     from rich.progress import (
@@ -80,12 +81,17 @@ class _Done:
     """How far something is, for the thread that says so."""
 
     def __init__(self, description: str) -> None:
-        self.began_s = time.monotonic()
+        self.began_s, self._computed_s = time.monotonic(), time.process_time()
         self.done, self.total, self.description = 0.0, 0.0, description
 
     def tell(self, done: float, total: float, description: str | None = None) -> None:
         self.done, self.total = done, total
         self.description = description or self.description
+
+    def is_long(self) -> bool:
+        """Whether it has computed for long, or waited for longer: a busy machine alone is no news."""
+        computed_s = time.process_time() - self._computed_s
+        return computed_s >= _FIRST_LINE_S or time.monotonic() - self.began_s >= _WAITED_S
 
     def line(self) -> str:
         gone_s = time.monotonic() - self.began_s
@@ -109,10 +115,12 @@ def _lines(description: str) -> Iterator[Callable[..., None]]:
     at, over = _Done(description), threading.Event()
 
     def say() -> None:
-        wait_s = _FIRST_LINE_S
-        while not over.wait(wait_s):
+        while not at.is_long():
+            if over.wait(_GLANCE_S):
+                return
+        note(at.line())
+        while not over.wait(_LINE_S):
             note(at.line())
-            wait_s = _LINE_S
 
     thread = threading.Thread(target=say, daemon=True)
     thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def stoppable(call: Callable[[], T]) -> T:
     return future.result()
 
 
-def ended_by(end: threading.Event, call: Callable[..., T], *arguments: Any) -> T:
+def ended_by(end: threading.Event, call: Callable[[], T]) -> T:
     """Call where ``end`` ends it."""
     with told_by(end):
-        return call(*arguments)
+        return call()

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -136,7 +137,7 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
     watches, end = [np.array([0, _steps(prepared)]) for prepared, _ in tasks], threading.Event()
     longest_first = sorted(range(len(tasks)), key=lambda k: -tasks[k][0].network.num_workers)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        futures = {k: pool.submit(ended_by, end, run, *tasks[k], watches[k]) for k in longest_first}
+        futures = {k: pool.submit(ended_by, end, partial(run, *tasks[k], watches[k])) for k in longest_first}
         left = set(futures.values())
         try:
             while left:

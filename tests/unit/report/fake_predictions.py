@@ -21,7 +21,10 @@ def fake_prediction(workers, servers=1, **changes):
         "lin": 0.8 * throughput,
         "cynthia": 0.8 * throughput,
     }
-    return Prediction(**(row | changes))
+    row |= changes
+    reached = row["throughput"] / 50.0 or None
+    row |= {"alone_throughput": 50.0, "speedup": reached, "efficiency": reached and reached / workers}
+    return Prediction(**row)
 
 
 def fake_curve(servers=1, workers=(1, 2, 4, 8, 16)):

@@ -17,7 +17,7 @@ def test_it_opens_with_the_answers():
         "10 Gbit/s",
         "Saturates at 8 workers 400 examples/s",
         "Busiest there downlink 100.0% of the time",
-        "Speed-up 8.00x over 1 worker, efficiency 100%",
+        "Speed-up 8.00x over one worker alone, efficiency 100%",
         "throughput saturates at 8 workers",
     ):
         assert phrase in text
