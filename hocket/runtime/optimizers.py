@@ -113,12 +113,13 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
                 result = whole_step() if closure is None else whole_step(closure)
             training.updated([p for group in self.param_groups for p in group["params"]], started)
             return result if loss is None else loss
-        for bucket in travelling:
-            training.defer(bucket, Deferred(self, _part(self, set(bucket.parameters))))
         away = {p for bucket in travelling for p in bucket.parameters}
-        here = {p for group in self.param_groups for p in group["params"]} - away
+        here = [p for group in self.param_groups for p in group["params"] if p not in away]
+        *parts, rest = _parts(self, [*(bucket.parameters for bucket in travelling), here])
+        for bucket, part in zip(travelling, parts, strict=True):
+            training.defer(bucket, Deferred(self, part))
         if here:
-            Deferred(self, _part(self, here)).run()
+            Deferred(self, rest).run()
             training.updated(here, started)
         return loss
 
@@ -218,11 +219,26 @@ def _barrier_now(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-def _part(optimizer: torch.optim.Optimizer, parameters: set[torch.nn.Parameter]) -> list[Group]:
-    """Each group's settings as they are now, with those of ``parameters`` that it has."""
-    return [
-        # Schedulers change tensors in place.
-        {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in group.items()}
-        | {"params": [p for p in group["params"] if p in parameters]}
-        for group in optimizer.param_groups
-    ]
+def _parts(
+    optimizer: torch.optim.Optimizer, shares: Sequence[Iterable[torch.nn.Parameter]]
+) -> list[list[Group]]:
+    """For each of ``shares``, which are disjoint, the groups that have some of it.
+
+    With those parameters, in their order, and the group's settings as they are now.
+    """
+    share_of = {p: k for k, share in enumerate(shares) for p in share}
+    parts: list[list[Group]] = [[] for _ in shares]
+    for group in optimizer.param_groups:
+        members: dict[int, list[torch.nn.Parameter]] = {}
+        for p in group["params"]:
+            if (k := share_of.get(p)) is not None:
+                members.setdefault(k, []).append(p)
+        for k, own in members.items():
+            # Schedulers change tensors in place.
+            settings = {
+                key: value.clone() if isinstance(value, torch.Tensor) else value
+                for key, value in group.items()
+                if key != "params"
+            }
+            parts[k].append({**settings, "params": own})
+    return parts
