@@ -18,12 +18,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch.distributed as dist
-
 from hocket.runtime.buckets import Bucket, Layout, State, Transfer
 from hocket.runtime.choices import Choices
 from hocket.runtime.gate import toll_of_environment
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, Work
 from hocket.runtime.queued import CREDIT, Lane, Queue
 from hocket.runtime.sparse import Sum
 
@@ -63,7 +61,7 @@ class Channel:
         self._sent = sent
         self._threads: list[threading.Thread] = []
         self._buckets: tuple[Bucket, ...] = ()
-        self._stuck = False
+        self._stuck = self._hopeless = False
 
     @property
     def error(self) -> BaseException | None:
@@ -88,6 +86,13 @@ class Channel:
         for thread in self._threads:
             thread.start()
 
+    def fail(self, line: str) -> None:
+        """Whoever waits is to fail, as what is on its way never arrives."""
+        with self._changed:
+            self._hopeless = True
+            self._queue.error = self._queue.error or TransferError(line)
+            self._changed.ring()
+
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         queue = self._queue
@@ -104,7 +109,7 @@ class Channel:
         # There, too, threads may wait for a word that never comes.
         given_up_s = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
-            patient = not thread.name.startswith("hocket-choices")
+            patient = not (self._hopeless or thread.name.startswith("hocket-choices"))
             thread.join(timeout=self._timeout_s if patient else max(0.0, given_up_s - time.monotonic()))
         self._stuck |= any(thread.is_alive() for thread in self._threads)
         self._threads = []
@@ -170,7 +175,7 @@ class Channel:
                 lane.under_way -= 1
                 self._changed.ring()
 
-    def _take(self, lane: Lane) -> tuple[Transfer, dist.Work | Sum, float] | None:
+    def _take(self, lane: Lane) -> tuple[Transfer, Work | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
         with lane.issue:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, Work
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.sparse import SparseGradient, Sum, on_wire
 
@@ -85,7 +84,7 @@ class Transfer:
         """How large it is, a sparse gradient as if it were dense."""
         return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
 
-    def start(self, group: Group) -> dist.Work | Sum:
+    def start(self, group: Group) -> Work | Sum:
         """Begin to sum it up over the ranks of ``group``."""
         sparse = self.bucket.sparse
         return group.reduce(self.tensor) if sparse is None else sparse.start(group)

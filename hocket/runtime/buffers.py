@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, Work
 from hocket.runtime.ignored import ignored_names, is_ignored
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
@@ -64,7 +63,7 @@ class _Sent:
     those that are in place.
     """
 
-    work: dist.Work
+    work: Work
     theirs: torch.Tensor
     own: torch.Tensor
     places: list[_Place] | None
@@ -92,7 +91,7 @@ class StateBuffers:
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
         self._warned = False
-        self._said: tuple[dist.Work, torch.Tensor] | None = None
+        self._said: tuple[Work, torch.Tensor] | None = None
 
     # What a training tells.
 

@@ -18,10 +18,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Set
 
 import torch
-import torch.distributed as dist
 
 from hocket.runtime.buckets import Bucket
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, Work
 from hocket.runtime.queued import CREDIT, Lane, Queue
 
 
@@ -58,7 +57,7 @@ class Choices:
     def _choose(self) -> None:
         """Rank 0: choose what goes next, and have the others hear it."""
         message = torch.zeros(2, dtype=torch.int64)
-        said: dist.Work | None = None
+        said: Work | None = None
         while True:
             with self._changed:
                 if not self._queue.until(lambda: self._choice() is not None):

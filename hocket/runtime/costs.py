@@ -8,12 +8,11 @@ from itertools import pairwise
 from statistics import median
 
 import torch
-import torch.distributed as dist
 
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
-from hocket.runtime.group import Group, largest
+from hocket.runtime.group import Group, Work, largest
 from hocket.runtime.queued import CREDIT
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -54,7 +53,7 @@ def _rows_s(group: Group, size_bytes: int) -> list[float]:
     """What an AllReduce of so many bytes took in each row of them, the network never being idle."""
     count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
-    under_way: deque[dist.Work] = deque()
+    under_way: deque[Work] = deque()
     ended = [time.perf_counter()]
     for k in range(_ROWS * count):
         if len(under_way) == CREDIT:

@@ -102,6 +102,7 @@ def distribute(
         store = dist.distributed_c10d._get_default_store()
         watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
+        control.lost = lambda: watch.lost
         state = StateBuffers(model, control) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
         training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)
@@ -146,3 +147,6 @@ def _end(
         if channel.quiet:  # else a group may be in what others never join
             for group in groups:
                 group.close()
+        else:
+            for group in groups:
+                group.abandon()

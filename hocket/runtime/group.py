@@ -7,10 +7,11 @@ whatever the script makes or destroys, and their collectives never get in line w
 
 from __future__ import annotations
 
+import ctypes
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import torch
@@ -22,29 +23,58 @@ from hocket.errors import HocketError
 T = TypeVar("T")
 
 _SPREAD_BYTES = 4 << 20
+_GLANCE = timedelta(seconds=1)
+
+
+class Work(Protocol):
+    """A collective that was started."""
+
+    def wait(self) -> object:
+        """Return when it has ended; raises what it failed with."""
+
+
+class Watched:
+    """A collective that ends with an error as soon as ``lost`` says why it never ends otherwise."""
+
+    def __init__(self, work: dist.Work, lost: Callable[[], str]) -> None:
+        self._work, self._lost = work, lost
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        while not self._work.is_completed():
+            try:
+                self._work.wait(_GLANCE)
+            except RuntimeError:
+                if not self._work.is_completed() and (line := self._lost()):
+                    raise LostError(line) from None
+        self._work.wait()
+
+
+class LostError(Exception):
+    """A collective that never ends, as a rank that it needs is not going to come."""
 
 
 class Group:
     """Some ranks of the job, over gloo; ``name`` is this group's alone, in all of the job's time.
 
     All of ``ranks`` make it, and issue the same collectives in the same order. None takes longer than
-    ``timeout``, which ends the group.
+    ``timeout``, which ends the group. ``lost`` says, from some moment on, why none ever ends; where it is
+    set, whoever waits asks it every second.
     """
 
     def __init__(self, ranks: Sequence[int], name: str, timeout: timedelta) -> None:
         store = PrefixStore(name, dist.distributed_c10d._get_default_store())
         self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
         self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
+        self.lost: Callable[[], str] | None = None
 
-    def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> dist.Work:
+    def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> Work:
         """Start an AllReduce of ``tensor``, in place."""
-        work: dist.Work = self._gloo.allreduce([tensor], op)
-        return work
+        return self._watched(self._gloo.allreduce([tensor], op))
 
-    def broadcast(self, tensor: torch.Tensor) -> dist.Work:
+    def broadcast(self, tensor: torch.Tensor) -> Work:
         """Start sending rank 0's flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
-        work: dist.Work = self._gloo.broadcast(tensor.view(torch.uint8), 0)
-        return work
+        return self._watched(self._gloo.broadcast(tensor.view(torch.uint8), 0))
 
     def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
         """Start sending ``tensor`` to ``rank``; it ends once that receives."""
@@ -62,14 +92,21 @@ class Group:
         work.wait()
         return tensors
 
-    def gathering(self, tensor: torch.Tensor) -> tuple[dist.Work, list[torch.Tensor]]:
+    def gathering(self, tensor: torch.Tensor) -> tuple[Work, list[torch.Tensor]]:
         """Start a :meth:`gather`; what it returns is there once the work has ended."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
-        return self._gloo.allgather([tensors], [tensor]), tensors
+        return self._watched(self._gloo.allgather([tensors], [tensor])), tensors
 
     def meet(self) -> None:
         """Return when all ranks are here."""
         self._gloo.barrier().wait()
+
+    def _watched(self, work: dist.Work) -> Work:
+        return work if self.lost is None else Watched(work, self.lost)
+
+    def abandon(self) -> None:
+        """Keep it to the end of the process: something is under way in it, and torch would wait for that."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._gloo))
 
     def close(self) -> None:
         """End its threads, once what is under way has ended; it is not used again.

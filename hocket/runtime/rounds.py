@@ -21,6 +21,7 @@ from hocket.runtime.apart import apart
 from hocket.runtime.awaited import give_back
 from hocket.runtime.barriers import Barriers
 from hocket.runtime.buckets import Bucket, Layout, State
+from hocket.runtime.group import LostError
 from hocket.runtime.held import is_referenced, shares_memory
 from hocket.runtime.pending import PendingGradient
 from hocket.runtime.recorder import Recorder
@@ -57,6 +58,7 @@ class Rounds:
         self._names = {p: name for name, p in parameters.items()}
         self._recorder = recorder
         self._watch = watch
+        watch.alarm = self.channel.fail
         self._scale = 1.0 / groups.transfers.size
         self._num_ranks = groups.transfers.size
         self._sent: set[Bucket] = set()
@@ -307,16 +309,20 @@ class Rounds:
 
     def _wait(self, bucket: Bucket) -> None:
         started = time.perf_counter()
-        with self.blamed():
+        with self.blamed(for_next=False):
             self.channel.wait(bucket)
         self._recorder.spent("wait", bucket.names, started)
 
     @contextlib.contextmanager
-    def blamed(self) -> Iterator[None]:
-        """Say of a failure on the network which rank is its reason."""
+    def blamed(self, *, for_next: bool = True) -> Iterator[None]:
+        """Say of a failure on the network which rank is its reason.
+
+        ``for_next``: whether what is waited for within needs the others in the next step, too.
+        """
         try:
-            yield
-        except (TransferError, RuntimeError) as error:
+            with self._watch.waiting(for_next=for_next):
+                yield
+        except (TransferError, LostError, RuntimeError) as error:
             failure = (str(error) or repr(error)).splitlines()[0]
             if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
                 raise

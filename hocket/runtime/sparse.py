@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-import torch.distributed as dist
 
-from hocket.runtime.group import Group
+from hocket.runtime.group import Group, Work
 
 _INDEX_BYTES = 8
 
@@ -34,7 +33,7 @@ class Form(enum.IntEnum):
 class Sum:
     """A sum on its way: ``finish`` makes it of what has arrived, once ``works`` have ended."""
 
-    works: Sequence[dist.Work]
+    works: Sequence[Work]
     finish: Callable[[], None]
 
     def wait(self) -> None:

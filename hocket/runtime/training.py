@@ -216,16 +216,17 @@ class Training(Passes):
         super()._enter_forward(model, arguments)
 
     def _forward_begins(self) -> None:
+        self.watch.passes += 1
         if not self._trains:
             self.rounds.settle_all()
             if self.buffers is not None:
-                with self.rounds.blamed():
+                with self.rounds.blamed(for_next=False):
                     self.buffers.evaluation_begins()
             return
         self._called = True
-        self.rounds.thread = threading.get_ident()
+        self.rounds.thread = self.watch.thread = threading.get_ident()
         if not self._in_step:
-            self._in_step = True
+            self._in_step = self.watch.stepping = True
             self.recorder.begin_step()
             with self.rounds.blamed(), apart():
                 self.between_steps()
@@ -330,10 +331,10 @@ class Training(Passes):
                 "no forward pass is seen: call the model, not its forward or its parts; until then no plan is"
             )
             self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
-        self.watch.steps = self.steps
+        self.watch.steps, self.watch.stepping = self.steps, False
         if self.learning:
             found = [p for p in self.parameters.values() if _is_sparse(p.grad)]
-            with self.rounds.blamed():
+            with self.rounds.blamed(for_next=False):
                 new = self.learn_sparse(found)
             if new:
                 self.enforce(lay_out(self._plan, self.parameters, self.sparse))

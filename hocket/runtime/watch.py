@@ -1,7 +1,8 @@
 """Who is alive, and who is to blame: each rank leaves a sign in the job's store every second.
 
 A transfer that fails says little (a connection was closed), and a wait that ends says nothing. The signs say
-which process has gone, which has finished its training, and which is behind.
+which process has gone, which has finished its training, and which is behind. Who waits for seconds is told of
+one that trains no more (:mod:`hocket.runtime.uneven`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,22 +19,22 @@ import msgspec
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistNetworkError
 
+from hocket.logs import logger
+from hocket.runtime.uneven import FIX, Collective, IdleTimes, Sign, collective_of, lost_for_good, named, over
+
 _EVERY_S = 1.0
 _SILENT_S = 3.0
 _PATIENCE_S = 5.0
 _GLANCE_S = 0.02
-
-
-class Sign(msgspec.Struct, frozen=True):
-    """What a rank last said: how often it has, how many steps it has trained, whether it has finished."""
-
-    count: int
-    steps: int
-    finished: bool
+_WARN_S = 10.0
 
 
 class Watch:
-    """Leaves this rank's sign and reads the others'; ``steps``: how far this rank is, to be kept up to date.
+    """Leaves this rank's sign and reads the others'.
+
+    To be kept up to date: ``steps``, how far this rank is, ``stepping``, whether it is in another one,
+    ``passes``, how many forward passes there were, and ``thread``, which one trains. ``alarm`` is called,
+    from the watch's own thread, with a line when this rank waits for what never comes; ``lost`` is it.
 
     Ranks also ask each other for what they recorded: ``answer`` makes this rank's.
     """
@@ -41,7 +42,16 @@ class Watch:
     def __init__(
         self, store: Any, prefix: str, rank: int, ranks: Sequence[int], answer: Callable[[], bytes]
     ) -> None:
-        self.steps = 0
+        self.steps = self.passes = 0
+        self.stepping = False
+        self.thread = threading.get_ident()
+        self.alarm: Callable[[str], None] = lambda line: None
+        self.lost = ""
+        self._inside: Collective | None = None
+        # Half steps that others have to come to, and since when this rank waits for that.
+        self._waits: tuple[int, float] | None = None
+        self._idle = IdleTimes()
+        self._patience_s = _WARN_S
         # Who made the store may serve it to all: it stays for as long as we do.
         self._served = store
         self._serves = ranks[rank] == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
@@ -72,8 +82,20 @@ class Watch:
         if self._finished and self._serves:
             self._see_off()
 
+    @contextlib.contextmanager
+    def waiting(self, *, for_next: bool) -> Iterator[None]:
+        """Within, this rank waits for all to have finished its last step, or begun the next one."""
+        outer = self._waits
+        self._waits = 2 * self.steps + for_next, time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits = outer
+
     def blame(self, failure: str) -> str:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""
+        if self.lost:
+            return self.lost
         before = self._read()
         if before is None:
             return f"the rank that holds the job's store is gone ({failure})"
@@ -87,18 +109,18 @@ class Watch:
         mine, me = self.steps, self._ranks[self._rank]
         if silent:
             return (
-                f"{self._named(silent)} gone: without a sign for {_SILENT_S:g} s since step"
+                f"{self._are(silent)} gone: without a sign for {_SILENT_S:g} s since step"
                 f" {after[silent[0]].steps}, while rank {me} is in step {mine} ({failure})"
             )
         if finished:
             return (
-                f"{self._named(finished)} done after {after[finished[0]].steps} steps, while rank {me} is"
-                f" in step {mine}; give every rank the same number of batches (drop_last, or an even sampler)"
+                f"{self._are(finished)} done after {after[finished[0]].steps} steps, while rank {me} is"
+                f" in step {mine}; {FIX}"
             )
         behind = [r for r in others if after[r].steps < mine]
         if behind:
             return (
-                f"{self._named(behind)} alive but in step {after[behind[0]].steps}, while rank {me} is in"
+                f"{self._are(behind)} alive but in step {after[behind[0]].steps}, while rank {me} is in"
                 f" step {mine} ({failure})"
             )
         return f"all ranks are alive ({failure})"
@@ -140,6 +162,7 @@ class Watch:
         with contextlib.suppress(DistNetworkError):
             while not self._stopped.wait(_EVERY_S):
                 self._take_turn()
+                self._look_out()
             if self._finishing:
                 self._take_turn()
                 self._finished = True
@@ -169,8 +192,55 @@ class Watch:
     def _sign(self) -> None:
         with self._lock:
             self._count += 1
-            sign = Sign(self._count, self.steps, self._finished)
+            now = collective_of(self.thread)
+            sign = Sign(
+                count=self._count,
+                steps=self.steps,
+                stepping=self.stepping,
+                passes=self.passes,
+                finished=self._finished,
+                over=over(),
+                inside=now if now == self._inside else None,
+            )
+            self._inside = now
             self._store.set(f"sign/{self._rank}", msgspec.json.encode(sign).decode())
+
+    def _look_out(self) -> None:
+        """Tell this rank, if it has waited for seconds, what others are doing."""
+        waits = self._waits
+        if waits is None or self.lost:
+            self._idle.forget()
+            return
+        (needed, since_s), now_s = waits, time.monotonic()
+        if now_s - since_s < _SILENT_S or (signs := self._read()) is None:
+            return
+        others = {rank: sign for rank, sign in enumerate(signs) if rank != self._rank}
+        gone = lost_for_good(others, needed)
+        if gone is not None and self._waits is waits:
+            (rank, why), me = gone, self._ranks[self._rank]
+            self.lost = (
+                f"rank {self._ranks[rank]} {why} after {others[rank].steps} steps, while rank {me} is in step"
+                f" {self.steps} and waits for it; {FIX}"
+            )
+            self.alarm(self.lost)
+            return
+        idle = self._idle.longer_than(self._patience_s, others, now_s)
+        behind = [rank for rank in idle if others[rank].progress < needed]
+        if behind and self._rank == next(r for r in range(len(signs)) if r not in behind):
+            self._warn(behind, others, now_s - since_s)
+
+    def _warn(self, idle: Sequence[int], signs: Mapping[int, Sign], waited_s: float) -> None:
+        """Log who is waited for; ranks may evaluate or save for as long as they like, so it is no more."""
+        self._patience_s = 2 * waited_s
+        names = [self._ranks[rank] for rank in idle]
+        logger.warning(
+            "rank %d has waited %.0f s in step %d for %s; fine if that evaluates or saves, else %s",
+            self._ranks[self._rank],
+            waited_s,
+            self.steps,
+            named(names, *[f"that {verb} trained {signs[idle[0]].steps} steps" for verb in ("has", "have")]),
+            FIX,
+        )
 
     def _read(self) -> list[Sign] | None:
         try:
@@ -180,8 +250,6 @@ class Watch:
         except Exception:
             return None
 
-    def _named(self, ranks: Sequence[int]) -> str:
+    def _are(self, ranks: Sequence[int]) -> str:
         """Ranks of the group by their numbers in the job."""
-        if len(ranks) == 1:
-            return f"rank {self._ranks[ranks[0]]} is"
-        return f"ranks {', '.join(str(self._ranks[r]) for r in ranks)} are"
+        return named([self._ranks[rank] for rank in ranks], "is", "are")
