@@ -18,7 +18,7 @@ import torch
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
-from hocket.runtime.group import Group, Work
+from hocket.runtime.group import Group, Work, spread
 from hocket.runtime.ignored import ignored_names, is_ignored
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
@@ -163,6 +163,18 @@ class StateBuffers:
         if self._group.rank == 0:
             return []
         return [place.path for k, place in enumerate(sent.places) if k not in sent.put]
+
+    @torch.no_grad()
+    def follow(self, rank: int) -> None:
+        """Have those of ``rank`` in place; every rank calls this, and whatever was sent before is dropped."""
+        if self._none:
+            return
+        if self._sent is not None:
+            self._sent.work.wait()
+        self._sent, self._at_end, self._stale, self._due = None, None, None, True
+        into = [buffer for place in self._places() if (buffer := place.value) is not None]
+        with _unsafe_preserve_version_counter(tuple(into)):
+            spread(into, self._group, rank)
 
     # How it is done.
 

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import BuiltinCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.algorithms.join import Joinable
 
 from hocket.errors import HocketError
 
@@ -31,12 +32,20 @@ class Handle(Protocol):
     def no_sync(self) -> Any:
         """Within, gradients accumulate here."""
 
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Any:
+        """Within, ranks may have different numbers of batches."""
+
 
 class SyncSetting:
     """Whether gradients of the next pass travel: ``model.require_backward_grad_sync``, True where unset."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        holder = _holder(model)
+        holder = holder_of(model)
         self._values: MutableMapping[str, Any] = {} if _has(holder, _SYNC) else vars(holder)
 
     @property
@@ -50,20 +59,35 @@ class SyncSetting:
 
 
 def give_ddp_attributes(
-    model: torch.nn.Module, handle: Handle, process_group: dist.ProcessGroup | None, sends_buffers: bool
+    model: torch.nn.Module,
+    handle: Handle,
+    process_group: dist.ProcessGroup | None,
+    sends_buffers: bool,
+    joinable: Joinable | None = None,
 ) -> None:
     """Give ``model`` the attributes that it would have as DistributedDataParallel, but not its own names.
 
     ``process_group``: the one that it trains on, None where it trains with parameter servers;
-    ``sends_buffers``: whether they are kept equal. :func:`given` lists what was given.
+    ``sends_buffers``: whether they are kept equal; ``joinable``: what torch's Join may ask of the model.
+    :func:`given` lists what was given.
     """
+    asked_by_join: dict[str, Any] = {}
+    if joinable is not None:
+        asked_by_join = {
+            "join_hook": joinable.join_hook,
+            "join_device": joinable.join_device,
+            "join_process_group": joinable.join_process_group,
+            "_join_config": joinable._join_config,
+        }
     _give(
         model,
         {
+            **asked_by_join,
             "module": model,
             _SYNC: True,
             "no_sync": handle.no_sync,
             "process_group": process_group,
+            "join": handle.join,
             "device_ids": None,
             "find_unused_parameters": True,
             "static_graph": False,
@@ -89,17 +113,17 @@ def given(module: torch.nn.Module) -> list[str]:
 
 
 def _give(model: torch.nn.Module, values: Mapping[str, Any]) -> None:
-    holder = _holder(model)
+    holder = holder_of(model)
     mine = {name: value for name, value in values.items() if not _has(holder, name)}
     # Not by setattr: a module would become a part of itself.
     vars(holder).update(mine)
     vars(holder)[_RECORD] = mine
 
 
-def _holder(model: torch.nn.Module) -> torch.nn.Module:
+def holder_of(model: torch.nn.Module) -> torch.nn.Module:
     """The module that has the attributes of ``model``: of a compiled one, the one within."""
     within = model._modules.get("_orig_mod")
-    return model if within is None else _holder(within)
+    return model if within is None else holder_of(within)
 
 
 def _has(model: torch.nn.Module, name: str) -> bool:

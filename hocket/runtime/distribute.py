@@ -28,6 +28,7 @@ from hocket.runtime.ending import notice_exits, script_failed
 from hocket.runtime.group import Group, from_first, gathered, named, spread
 from hocket.runtime.handle import Handle
 from hocket.runtime.ignored import kept_alike
+from hocket.runtime.joining import UnevenInputs
 from hocket.runtime.measured import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.members import claim
 from hocket.runtime.optimizers import attach
@@ -121,7 +122,12 @@ def distribute(
         return measure_reductions(groups.transfers, control)
 
     course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
-    training.between_steps = rounds.channel.at_its_turn(lambda: next(course, None))
+    group = process_group or dist.group.WORLD
+    uneven = training.uneven = UnevenInputs(training, control, group, broadcast_buffers)
+    # Times of steps in which some ranks compute nothing would say nothing.
+    training.between_steps = rounds.channel.at_its_turn(
+        lambda: next(course, None) if uneven.live == len(ranks) else None
+    )
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if rank == 0 else None
@@ -130,7 +136,7 @@ def distribute(
     undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
     undo.append(claim(model, parameters))
     handle = vars(model)["hocket"] = Handle(training, choice, undo)
-    give_ddp_attributes(model, handle, process_group or dist.group.WORLD, broadcast_buffers)
+    give_ddp_attributes(model, handle, group, broadcast_buffers, uneven)
 
 
 def _end(

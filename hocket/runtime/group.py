@@ -72,9 +72,9 @@ class Group:
         """Start an AllReduce of ``tensor``, in place."""
         return self._watched(self._gloo.allreduce([tensor], op))
 
-    def broadcast(self, tensor: torch.Tensor) -> Work:
-        """Start sending rank 0's flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
-        return self._watched(self._gloo.broadcast(tensor.view(torch.uint8), 0))
+    def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Work:
+        """Start sending ``source``'s flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
+        return self._watched(self._gloo.broadcast(tensor.view(torch.uint8), source))
 
     def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
         """Start sending ``tensor`` to ``rank``; it ends once that receives."""
@@ -151,8 +151,8 @@ def largest(values: Sequence[float], group: Group) -> list[float]:
     return result
 
 
-def spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
-    """Rank 0's values into ``tensors`` of every rank, in place, a few megabytes at a time."""
+def spread(tensors: Sequence[torch.Tensor], group: Group, source: int = 0) -> None:
+    """Rank ``source``'s values into ``tensors`` of every rank, in place, a few megabytes at a time."""
     kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for tensor in tensors:
         kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
@@ -161,16 +161,16 @@ def spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
         for tensor in alike:
             together.append(tensor)
             if sum(each.nbytes for each in together) >= _SPREAD_BYTES:
-                _spread(together, group)
+                _spread(together, group, source)
                 together = []
-        _spread(together, group)
+        _spread(together, group, source)
 
 
-def _spread(tensors: Sequence[torch.Tensor], group: Group) -> None:
+def _spread(tensors: Sequence[torch.Tensor], group: Group, source: int) -> None:
     if not tensors:
         return
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-    group.broadcast(flat).wait()
+    group.broadcast(flat, source).wait()
     for tensor, piece in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
         tensor.copy_(piece.view(tensor.shape))
 

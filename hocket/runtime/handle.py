@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 
 from hocket.runtime.measured import MeasuredTimeline, explanation, timeline_of
@@ -23,6 +26,24 @@ class Handle(TrainingHandle[Training, Choice]):
         """Which plan is in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
         return explanation(training.recorder, self._decided, training.rounds.barriers)
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[Any]:
+        """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``.
+
+        A rank that leaves takes part in the steps of the others, with zeros for gradients, until all have
+        left; then every rank has the model of the one that was last. Plans are not tried meanwhile.
+        """
+        uneven = self._training.uneven
+        assert uneven is not None
+        block: AbstractContextManager[Any] = uneven.join(
+            divide_by_initial_world_size, enable, throw_on_early_termination
+        )
+        return block
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None

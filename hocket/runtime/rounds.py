@@ -84,6 +84,28 @@ class Rounds:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
         self.channel.start(layout)
 
+    def divide_by(self, num_ranks: int) -> None:
+        """Gradients of the rounds to come are means over so many ranks."""
+        self._scale, self._num_ranks = 1.0 / num_ranks, num_ranks
+
+    def send_zeros(self) -> None:
+        """A round of which this rank has nothing: its gradients stay as they are. Returns when it is over."""
+        assert self._layout is not None
+        self.settle_all()
+        sparse = [p for bucket in self._layout.buckets if bucket.sparse for p in bucket.parameters]
+        before = [p.grad for p in sparse]
+        for p in sparse:
+            p.grad = None  # what arrives is written into it
+        for bucket in self._layout.buckets:
+            for index in range(len(bucket.parameters)):
+                self._put(bucket, index, None)
+            bucket.filled.clear()
+            self._send(bucket)
+        self._sent.clear()
+        self.settle_all()
+        for p, gradient in zip(sparse, before, strict=True):
+            p.grad = gradient
+
     # A round begins.
 
     def fill(self, p: Parameter, gradient: torch.Tensor) -> None:

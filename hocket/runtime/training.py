@@ -30,6 +30,7 @@ from hocket.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from hocket.runtime.compiled import CompiledStep
+    from hocket.runtime.joining import UnevenInputs
 
 
 class Training(Passes):
@@ -60,6 +61,8 @@ class Training(Passes):
         self.steps = 0
         self.between_steps: Callable[[], None] = lambda: None
         self.of_all_ranks: Callable[[list[str]], list[list[str]]] = lambda names: [names]
+        # Ranks with fewer batches than others; set where there are others.
+        self.uneven: UnevenInputs | None = None
         self._called = False
         # What the first steps have to show before gradients may leave in the middle of a backward pass.
         self.learning = True
@@ -128,7 +131,7 @@ class Training(Passes):
         """Nothing that is on its way is to arrive behind what is going to be loaded."""
         self.update_parameters()
         if self.buffers is not None:
-            with self.rounds.blamed():
+            with self.rounds.blamed(for_next=False):
                 self.buffers.receive()
 
     def before_fork(self) -> None:
@@ -205,6 +208,47 @@ class Training(Passes):
         if self.compiled is not None:
             self.compiled.undo()
 
+    # Ranks that have fewer batches than others.
+
+    @property
+    def _joins(self) -> bool:
+        return self.uneven is not None and self.uneven.enabled
+
+    def _tell_uneven(self, uneven: UnevenInputs) -> None:
+        """A step begins: tell others so, and have the buffers of the last rank that trains."""
+        with self.rounds.blamed(), apart():
+            self.watch.stepping = True
+            if uneven.step_begins():
+                self._follow(uneven)
+
+    def _follow(self, uneven: UnevenInputs) -> None:
+        self.rounds.divide_by(uneven.divisor)
+        if self.buffers is not None:
+            self.buffers.follow(uneven.last)
+
+    def finish_open_step(self) -> None:
+        """End a step that has begun and has had no backward pass, with zeros."""
+        if self._in_step:
+            self._send_zeros()
+
+    def shadow_step(self) -> None:
+        """Take part in a step of other ranks, with zeros for gradients."""
+        assert self.uneven is not None
+        self.watch.stepping = True
+        with self.rounds.blamed(), apart():
+            self.uneven.say(trains=False)
+            self._follow(self.uneven)
+            self.between_steps()
+        self._send_zeros()
+
+    def _send_zeros(self) -> None:
+        self._check_round()
+        self.steps += 1
+        self._in_step = self._expecting = False
+        self.watch.steps, self.watch.stepping = self.steps, False
+        self._learn_sparse([])
+        self.rounds.send_zeros()
+
     # The forward pass.
 
     @property
@@ -225,6 +269,8 @@ class Training(Passes):
             return
         self._called = True
         self.rounds.thread = self.watch.thread = threading.get_ident()
+        if self.uneven is not None:
+            self._tell_uneven(self.uneven)
         if not self._in_step:
             self._in_step = self.watch.stepping = True
             self.recorder.begin_step()
@@ -234,7 +280,7 @@ class Training(Passes):
         self._last_wanted = self._wanted
         self._synchronising = self._wanted or self._expecting
         self.rounds.settle_all(only_backward=True)
-        if self.buffers is not None:
+        if self.buffers is not None and not self._joins:
             with self.rounds.blamed():
                 changed = self.buffers.forward_begins()
             if changed:
@@ -252,7 +298,7 @@ class Training(Passes):
     def _forward_ended(self, output: object) -> None:
         super()._forward_ended(output)
         self._expecting |= self._wanted and output is not None  # there is none where it raised
-        if self.buffers is not None and not self._raised(output):
+        if self.buffers is not None and not self._joins and not self._raised(output):
             self.buffers.forward_ended(self._wanted)
 
     def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
@@ -332,19 +378,25 @@ class Training(Passes):
             )
             self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
         self.watch.steps, self.watch.stepping = self.steps, False
-        if self.learning:
-            found = [p for p in self.parameters.values() if _is_sparse(p.grad)]
-            with self.rounds.blamed(for_next=False):
-                new = self.learn_sparse(found)
-            if new:
-                self.enforce(lay_out(self._plan, self.parameters, self.sparse))
+        self._learn_sparse([p for p in self.parameters.values() if _is_sparse(p.grad)])
         unused = self.rounds.close()
-        if self.buffers is not None:
+        if self.buffers is not None and not self._joins:
             self.buffers.round_ended()
+        if self.uneven is not None:
+            self.uneven.step_ended()
         self.recorder.backward_ended()
         self.rounds.settle_sparse()
         self.rounds.settle_unused(unused)
         self.rounds.settle_held()
+
+    def _learn_sparse(self, found: Iterable[torch.Tensor]) -> None:
+        """In the first steps: agree on whose gradients may be sparse; ``found``: whose are, here."""
+        if not self.learning:
+            return
+        with self.rounds.blamed(for_next=False):
+            new = self.learn_sparse(found)
+        if new:
+            self.enforce(lay_out(self._plan, self.parameters, self.sparse))
 
 
 def _is_sparse(gradient: torch.Tensor | None) -> bool:

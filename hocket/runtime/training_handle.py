@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
@@ -52,7 +53,7 @@ T = TypeVar("T", bound=Attached)
 D = TypeVar("D", bound=Decided)
 
 
-class TrainingHandle(Generic[T, D]):
+class TrainingHandle(ABC, Generic[T, D]):
     """The training of one model on this process; ``undo`` takes it off again."""
 
     def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
@@ -100,6 +101,15 @@ class TrainingHandle(Generic[T, D]):
     def no_sync(self) -> AbstractContextManager[None]:
         """Within, gradients accumulate on this process, as with ``DistributedDataParallel.no_sync``."""
         return self._training.no_sync()
+
+    @abstractmethod
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[Any]:
+        """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``."""
 
     def detach(self) -> None:
         """Bring everything up to date, and leave model and optimizers as they were given to us."""

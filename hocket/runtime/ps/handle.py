@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
+
 import torch
 
+from hocket.errors import HocketError
 from hocket.runtime.measured import TIMELINE_STEPS, MeasuredTimeline, rank_record, timeline_of
 from hocket.runtime.ps.course import Course
 from hocket.runtime.ps.order import Order
@@ -51,6 +55,27 @@ class ServedHandle(TrainingHandle[ServedTraining, Course]):
                 f"a step: {step_s * 1e3:.1f} ms, of which {waits_s * 1e3:.1f} ms wait for parameters"
             )
         return "\n".join(lines)
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Nothing is to be done where workers do not wait for each other.
+
+        Raises
+        ------
+        HocketError
+            Where they do.
+        """
+        if enable and self._training.client.job.rule.mode == "sync":
+            raise HocketError(
+                "servers of a synchronous job wait for every worker in each step, so no worker may join with"
+                " fewer batches; give every worker the same number (drop_last, or an even sampler), or train"
+                " with --mode async"
+            )
+        return contextlib.nullcontext()
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None

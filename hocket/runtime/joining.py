@@ -1,0 +1,166 @@
+"""Ranks with fewer batches than others: ``with model.join():``, as with DistributedDataParallel.
+
+A rank that leaves the block takes part in the steps of those that have not, with zeros for gradients, until
+all have left; then every rank gets the model of the one that was last. torch's own ``Join`` leads through it;
+at the begin of each step all ranks say whether they still train.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from hocket.runtime.ddp_attributes import holder_of
+from hocket.runtime.group import Group, spread
+from hocket.runtime.ignored import kept_alike
+
+
+class Stepping(Protocol):
+    """The training of ``model``, as far as ranks that have left a block take part in it."""
+
+    model: torch.nn.Module
+
+    def settle_all(self) -> None:
+        """Wait for every transfer and run what waits for it."""
+
+    def finish_open_step(self) -> None:
+        """End a step that has begun and has had no backward pass, with zeros."""
+
+    def shadow_step(self) -> None:
+        """Take part in a step of other ranks, with zeros."""
+
+
+class UnevenInputs(Joinable):
+    """Which ranks still train, among those of ``control``; ``process_group`` is the script's.
+
+    ``live``: how many do; ``last``: the highest of them, whose buffers hold. ``divisor``: by how many ranks
+    gradients are divided.
+    """
+
+    def __init__(self, training: Stepping, control: Group, process_group: Any, sends_buffers: bool) -> None:
+        super().__init__()
+        self._training, self._control, self._process_group = training, control, process_group
+        self._sends_buffers = sends_buffers
+        self._divides_by_all = True
+        self._said = False
+        self.live = self.divisor = control.size
+        self.last = control.size - 1
+
+    # What torch's Join asks.
+
+    @property
+    def join_device(self) -> torch.device:
+        """Where what ranks say of themselves travels."""
+        return torch.device("cpu")
+
+    @property
+    def join_process_group(self) -> Any:
+        """On which group they say it."""
+        return self._process_group
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank that has left does."""
+        self._divides_by_all = bool(kwargs.get("divide_by_initial_world_size", True))
+        self._said = False
+        return _Left(self)
+
+    # What a script asks.
+
+    def join(
+        self, divide_by_initial_world_size: bool, enable: bool, throw_on_early_termination: bool
+    ) -> Join:
+        """The block of :meth:`hocket.runtime.handle.Handle.join`."""
+        given = {"divide_by_initial_world_size": divide_by_initial_world_size}
+        return _Block(self, enable, throw_on_early_termination, **given)
+
+    # What the training asks.
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this rank is in such a block, or has been, and in none since that does nothing."""
+        enabled: bool = self._joinable._join_config.enable
+        return enabled
+
+    def step_begins(self) -> bool:
+        """This rank still trains, and others are to hear it: True, once a step."""
+        if not self.enabled or self._said:
+            return False
+        Join.notify_join_context(self._joinable)
+        self.say(trains=True)
+        self._said = True
+        return True
+
+    def say(self, *, trains: bool) -> None:
+        """Tell all ranks whether this one trains, and hear it of them."""
+        flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(trains)]))]
+        self.live, self.last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
+        self.divisor = len(flags) if self._divides_by_all else self.live
+
+    def step_ended(self) -> None:
+        """The gradients of a step travel."""
+        self._said = False
+
+    # What hooks and blocks ask.
+
+    def left(self) -> None:
+        """This rank leaves a block: others are not to wait for a step that it does not end."""
+        self._training.finish_open_step()
+
+    def shadow(self) -> None:
+        """Others go on: take part."""
+        self._training.shadow_step()
+
+    @torch.no_grad()
+    def everybody_left(self, is_last: bool) -> None:
+        """Have the model of the last one that left, the highest of them, everywhere."""
+        self._training.settle_all()
+        flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(is_last)]))]
+        last = max(rank for rank, flag in enumerate(flags) if flag)
+        parameters, buffers = kept_alike(self._training.model)
+        also = [buffer for buffer in buffers.values() if buffer.numel()] if self._sends_buffers else []
+        spread([*parameters.values(), *also], self._control, last)
+        self.end()
+
+    def end(self) -> None:
+        """All have left. As with DistributedDataParallel ranks go on saying that they train."""
+        self.live = self.divisor = self._control.size
+        self._said = False
+
+    @property
+    def _joinable(self) -> Any:
+        """This, or the model, if the script has given that to Join."""
+        model: Any = holder_of(self._training.model)
+        return model if getattr(vars(model).get("_join_config"), "enable", False) else self
+
+
+class _Block(Join):
+    """A block that first ends the step which this rank is in."""
+
+    def __init__(self, inputs: UnevenInputs, enable: bool, throw: bool, **given: Any) -> None:
+        super().__init__([inputs], enable, throw, **given)
+        self._inputs = inputs
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            if self._enable and kind is None:
+                self._inputs.left()
+            super().__exit__(kind, value, trace)
+        finally:
+            self._inputs.end()
+
+
+class _Left(JoinHook):
+    """What torch's Join has a rank do that has left."""
+
+    def __init__(self, inputs: UnevenInputs) -> None:
+        self._inputs = inputs
+
+    def main_hook(self) -> None:
+        """Others have begun a step."""
+        self._inputs.shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """All ranks have left."""
+        self._inputs.everybody_left(is_last_joiner)
