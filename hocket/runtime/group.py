@@ -106,7 +106,7 @@ class Group:
 
     def abandon(self) -> None:
         """Keep it to the end of the process: something is under way in it, and torch would wait for that."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._gloo))
+        ctypes.pythonapi.Py_IncRef(ctypes.c_void_p(id(self._gloo)))
 
     def close(self) -> None:
         """End its threads, once what is under way has ended; it is not used again.

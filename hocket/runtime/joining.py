@@ -7,46 +7,33 @@ at the begin of each step all ranks say whether they still train.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
+from hocket.runtime.apart import apart
 from hocket.runtime.ddp_attributes import holder_of
 from hocket.runtime.group import Group, spread
 from hocket.runtime.ignored import kept_alike
 
-
-class Stepping(Protocol):
-    """The training of ``model``, as far as ranks that have left a block take part in it."""
-
-    model: torch.nn.Module
-
-    def settle_all(self) -> None:
-        """Wait for every transfer and run what waits for it."""
-
-    def finish_open_step(self) -> None:
-        """End a step that has begun and has had no backward pass, with zeros."""
-
-    def shadow_step(self) -> None:
-        """Take part in a step of other ranks, with zeros."""
+if TYPE_CHECKING:
+    from hocket.runtime.training import Training
 
 
 class UnevenInputs(Joinable):
-    """Which ranks still train, among those of ``control``; ``process_group`` is the script's.
+    """Ranks of ``control`` that still train, and those that have left; ``process_group`` is the script's.
 
-    ``live``: how many do; ``last``: the highest of them, whose buffers hold. ``divisor``: by how many ranks
-    gradients are divided.
+    ``live``: how many do.
     """
 
-    def __init__(self, training: Stepping, control: Group, process_group: Any, sends_buffers: bool) -> None:
+    def __init__(self, training: Training, control: Group, process_group: Any, sends_buffers: bool) -> None:
         super().__init__()
         self._training, self._control, self._process_group = training, control, process_group
         self._sends_buffers = sends_buffers
         self._divides_by_all = True
         self._said = False
-        self.live = self.divisor = control.size
-        self.last = control.size - 1
+        self.live = control.size
 
     # What torch's Join asks.
 
@@ -83,20 +70,15 @@ class UnevenInputs(Joinable):
         enabled: bool = self._joinable._join_config.enable
         return enabled
 
-    def step_begins(self) -> bool:
-        """This rank still trains, and others are to hear it: True, once a step."""
+    def step_begins(self) -> None:
+        """A forward pass begins: once a step others hear that this rank trains, and buffers become equal."""
         if not self.enabled or self._said:
-            return False
-        Join.notify_join_context(self._joinable)
-        self.say(trains=True)
+            return
+        with self._training.rounds.blamed(), apart():
+            self._training.watch.stepping = True
+            Join.notify_join_context(self._joinable)
+            self._say(trains=True)
         self._said = True
-        return True
-
-    def say(self, *, trains: bool) -> None:
-        """Tell all ranks whether this one trains, and hear it of them."""
-        flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(trains)]))]
-        self.live, self.last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
-        self.divisor = len(flags) if self._divides_by_all else self.live
 
     def step_ended(self) -> None:
         """The gradients of a step travel."""
@@ -105,12 +87,17 @@ class UnevenInputs(Joinable):
     # What hooks and blocks ask.
 
     def left(self) -> None:
-        """This rank leaves a block: others are not to wait for a step that it does not end."""
-        self._training.finish_open_step()
+        """This rank leaves a block: others are not to wait for a step that has had no backward pass."""
+        if self._said:
+            self._training.step_of_zeros()
 
     def shadow(self) -> None:
-        """Others go on: take part."""
-        self._training.shadow_step()
+        """Others have begun a step: take part in it."""
+        training = self._training
+        with training.rounds.blamed(), apart():
+            training.watch.stepping = True
+            self._say(trains=False)
+        training.step_of_zeros()
 
     @torch.no_grad()
     def everybody_left(self, is_last: bool) -> None:
@@ -125,8 +112,16 @@ class UnevenInputs(Joinable):
 
     def end(self) -> None:
         """All have left. As with DistributedDataParallel ranks go on saying that they train."""
-        self.live = self.divisor = self._control.size
+        self.live = self._control.size
         self._said = False
+
+    def _say(self, *, trains: bool) -> None:
+        """Tell all ranks whether this one trains, hear it of them, and follow the highest that does."""
+        flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(trains)]))]
+        self.live, last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
+        self._training.rounds.divide_by(len(flags) if self._divides_by_all else self.live)
+        if self._training.buffers is not None:
+            self._training.buffers.follow(last)
 
     @property
     def _joinable(self) -> Any:

@@ -214,35 +214,12 @@ class Training(Passes):
     def _joins(self) -> bool:
         return self.uneven is not None and self.uneven.enabled
 
-    def _tell_uneven(self, uneven: UnevenInputs) -> None:
-        """A step begins: tell others so, and have the buffers of the last rank that trains."""
-        with self.rounds.blamed(), apart():
-            self.watch.stepping = True
-            if uneven.step_begins():
-                self._follow(uneven)
-
-    def _follow(self, uneven: UnevenInputs) -> None:
-        self.rounds.divide_by(uneven.divisor)
-        if self.buffers is not None:
-            self.buffers.follow(uneven.last)
-
-    def finish_open_step(self) -> None:
-        """End a step that has begun and has had no backward pass, with zeros."""
-        if self._in_step:
-            self._send_zeros()
-
-    def shadow_step(self) -> None:
-        """Take part in a step of other ranks, with zeros for gradients."""
-        assert self.uneven is not None
-        self.watch.stepping = True
-        with self.rounds.blamed(), apart():
-            self.uneven.say(trains=False)
-            self._follow(self.uneven)
-            self.between_steps()
-        self._send_zeros()
-
-    def _send_zeros(self) -> None:
+    def step_of_zeros(self) -> None:
+        """Have a step, or end the one that has begun, with zeros for this rank's gradients, which stay."""
         self._check_round()
+        if not self._in_step:
+            with self.rounds.blamed(), apart():
+                self.between_steps()
         self.steps += 1
         self._in_step = self._expecting = False
         self.watch.steps, self.watch.stepping = self.steps, False
@@ -270,7 +247,7 @@ class Training(Passes):
         self._called = True
         self.rounds.thread = self.watch.thread = threading.get_ident()
         if self.uneven is not None:
-            self._tell_uneven(self.uneven)
+            self.uneven.step_begins()
         if not self._in_step:
             self._in_step = self.watch.stepping = True
             self.recorder.begin_step()

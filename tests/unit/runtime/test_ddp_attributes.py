@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
+from torch.distributed.algorithms.join import Join
 
 import hocket
 from hocket.errors import HocketError
@@ -99,6 +100,19 @@ def test_the_flag_is_what_no_sync_sets() -> None:
         with no_sync():
             assert model.require_backward_grad_sync is False
         assert model.require_backward_grad_sync is True
+
+
+def test_a_block_of_one_rank_trains() -> None:
+    model = distributed(torch.nn.Linear(4, 2))
+    for block in (model.join(), model.hocket.join(enable=False), Join([model])):
+        before = model.weight.detach().clone()
+        with block:
+            model(torch.ones(3, 4)).sum().backward()
+            model.hocket.flush()
+        assert model.weight.grad is not None
+        assert torch.equal(model.weight, before)
+    model.hocket.detach()
+    assert "_join_config" not in vars(model)
 
 
 def test_what_does_nothing_here_is_taken() -> None:
