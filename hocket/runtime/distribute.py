@@ -103,7 +103,9 @@ def distribute(
         store = dist.distributed_c10d._get_default_store()
         watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
-        control.lost = lambda: watch.lost
+        # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
+        for each in (control, groups.transfers, groups.urgent):
+            each.lost = lambda: watch.lost
         state = StateBuffers(model, control) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
         training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)

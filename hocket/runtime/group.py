@@ -41,11 +41,14 @@ class Watched:
 
     def wait(self) -> None:
         """Return when it has ended."""
-        while not self._work.is_completed():
+        while True:
             try:
                 self._work.wait(_GLANCE)
+                return
             except RuntimeError:
-                if not self._work.is_completed() and (line := self._lost()):
+                if self._work.is_completed():
+                    break
+                if line := self._lost():
                     raise LostError(line) from None
         self._work.wait()
 
