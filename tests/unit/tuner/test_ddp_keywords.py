@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hocket
 from hocket.errors import HocketError
-from hocket.tuner.ddp_keywords import NAMES, OWN, forward_sync_buffers_of
+from hocket.tuner.ddp_keywords import NAMES, OWN, buffers_synced
 
 
 def test_every_keyword_of_torch_and_of_ours_is_known() -> None:
@@ -23,7 +23,7 @@ def test_every_keyword_of_torch_and_of_ours_is_known() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_none_is_the_default(name: str) -> None:
-    assert forward_sync_buffers_of({name: None}, None)
+    assert buffers_synced({name: None}, None) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_none_is_the_default(name: str) -> None:
     ],
 )
 def test_what_changes_nothing_is_taken(name: str, value: Any) -> None:
-    assert forward_sync_buffers_of({name: value}, True)
+    assert buffers_synced({name: value}, True) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,7 @@ def test_what_means_something_is_refused(name: str, value: Any, line: str) -> No
 def test_buffers_go_by_the_newer_name(
     broadcast_buffers: bool | None, forward_sync_buffers: bool | None
 ) -> None:
-    wanted = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
     given = {"forward_sync_buffers": forward_sync_buffers}
-    assert forward_sync_buffers_of(given, broadcast_buffers) is (wanted is not False)
+    older = broadcast_buffers is not False
+    expected = (older, older) if forward_sync_buffers is None else (True, forward_sync_buffers)
+    assert buffers_synced(given, broadcast_buffers) == expected
