@@ -2,20 +2,22 @@
 
 Forward passes wait by hooks. Here are the other ways to parameters: ``state_dict``, ``load_state_dict``,
 ``parameters``, copies and pickles. They settle what waits for an update and then do what they always did;
-copies and pickles are of the model as it was given to us, without hooks.
+copies, shallow or deep, and pickles are of the model as it was given to us, without hooks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import types
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol
 
 import torch
 
+from hocket.errors import HocketError
 from hocket.runtime.ddp_attributes import given
-from hocket.runtime.reads import Hook, no_hook
+from hocket.runtime.reads import Hook
 
 _HOOKS = (
     "_forward_pre_hooks",
@@ -44,6 +46,7 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
         handles.append(module.register_load_state_dict_pre_hook(Hook(lambda *_: training.before_loading())))
         _replace(module, "__deepcopy__", _deep_copy(module, training))
         _replace(module, "__reduce_ex__", _reduced(module, training))
+        _replace(module, "__prepare_scriptable__", _refuse_scripting)
     plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
 
     def named_parameters(this: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -73,7 +76,16 @@ def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
     return undo
 
 
-_REPLACED = ("__deepcopy__", "__reduce_ex__", "named_parameters", "zero_grad", "hocket")
+_REPLACED = (
+    "__deepcopy__", "__prepare_scriptable__", "__reduce_ex__", "named_parameters", "zero_grad", "hocket",
+)  # fmt: skip
+
+
+def _refuse_scripting() -> NoReturn:
+    raise HocketError(
+        "torch.jit.script compiles no model that is distributed, since it would compile its hooks: give it"
+        " copy.deepcopy(model), or call model.hocket.detach() first"
+    )
 
 
 def _replace(module: torch.nn.Module, name: str, value: Any) -> None:
@@ -86,24 +98,44 @@ def _hide(module: torch.nn.Module) -> dict[str, Any]:
     return {name: vars(module).pop(name) for name in names if name in vars(module)}
 
 
+@contextlib.contextmanager
+def _as_given(module: torch.nn.Module) -> Iterator[None]:
+    """Within, ``module`` has nothing of ours, though its parts do."""
+    attributes, hidden = vars(module), _hide(module)
+    hooks = {name: attributes[name] for name in _HOOKS if name in attributes}
+    ours = {
+        key
+        for each in hooks.values()
+        for key, hook in each.items()
+        if isinstance(getattr(hook, "hook", hook), Hook)
+    }
+    for name, each in hooks.items():
+        attributes[name] = type(each)((key, hook) for key, hook in each.items() if key not in ours)
+    try:
+        yield
+    finally:
+        attributes.update(hidden | hooks)
+
+
 def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[int, Any]], torch.nn.Module]:
     def deep_copy(memo: dict[int, Any]) -> torch.nn.Module:
         training.update_parameters()
-        hidden = _hide(module)
-        try:
-            copied = copy.deepcopy(module, memo)
-        finally:
-            vars(module).update(hidden)
-        for hooks in (getattr(copied, name) for name in _HOOKS):
-            for key in [key for key, hook in hooks.items() if getattr(hook, "hook", hook) is no_hook]:
-                del hooks[key]
-        return copied
+        with _as_given(module):
+            return copy.deepcopy(module, memo)
 
     return deep_copy
 
 
 def _reduced(module: torch.nn.Module, training: Training) -> Callable[[Any], Any]:
+    def settled(part: Any) -> Any:
+        """``part`` of what the module is made of, as it stays when the module is itself again."""
+        if isinstance(part, tuple):
+            return tuple(map(settled, part))
+        return dict(part) if part is vars(module) else part
+
     def reduce_ex(protocol: Any) -> Any:
-        return copy.deepcopy(module).__reduce_ex__(protocol)
+        training.update_parameters()
+        with _as_given(module):
+            return settled(module.__reduce_ex__(protocol))
 
     return reduce_ex

@@ -97,6 +97,11 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
         f" {len(plan.reductions)} reductions, {sliced} of them slices,"
         f" {forward} may run on into the next forward pass; {counted(barriers.steps, 'step')} trained"
     ]
+    if forward:
+        lines.append(
+            "updates may follow optimizer.step(): whoever reads a weight or a gradient has its update first,"
+            " except by an address from before; call model.hocket.flush() then"
+        )
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
         each = (

@@ -29,12 +29,14 @@ class PendingGradient(torch.Tensor):
             device=arrived.device,
             layout=arrived.layout,
         )
+        # Its own memory is none: who takes the address for that is refused, not given a null pointer.
+        torch._C._set_throw_on_mutable_data_ptr(pending)
         pending.arrived = arrived
         pending.wait = wait
         return pending
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return repr(_wait(self))
+        return repr(wait_for(self))
 
     @classmethod
     def __torch_function__(
@@ -77,10 +79,11 @@ def _without_waiting(pending: PendingGradient) -> torch.Tensor:
     return pending.arrived
 
 
-def _wait(pending: PendingGradient) -> torch.Tensor:
+def wait_for(pending: PendingGradient) -> torch.Tensor:
+    """What has become of ``pending``."""
     pending.wait()
     return pending.arrived
 
 
 def _settled(values: Any) -> Any:
-    return tree_map_only(PendingGradient, _wait, values)
+    return tree_map_only(PendingGradient, wait_for, values)

@@ -99,6 +99,12 @@ def compiled_by_user(model: torch.nn.Module) -> set[torch.nn.Parameter]:
     }
 
 
+_NO_FULL_GRAPH = (
+    "the passes of a model that is distributed begin and end in Python: leave fullgraph=True out, or compile"
+    " copy.deepcopy(model) where it is not to be trained"
+)
+
+
 class Hook:
     """A hook of one model's training: a copy of the model, or what is read from a pickle, has none.
 
@@ -106,10 +112,12 @@ class Hook:
     """
 
     def __init__(self, call: Callable[..., Any], *, always: bool = False) -> None:
-        self._call = torch.compiler.disable(call) if always else call
+        self._call = torch.compiler.disable(call, reason=_NO_FULL_GRAPH) if always else call
         self._always = always
 
     def __call__(self, *args: Any) -> Any:  # noqa: D102
+        if torch.compiler.is_exporting():
+            return None  # what is exported trains nothing
         # What Dynamo traces is compiled without us; what it leaves to Python comes here again.
         return self._call(*args) if self._always or not torch.compiler.is_compiling() else None
 

@@ -17,15 +17,17 @@ import torch
 from hocket.errors import HocketError
 from hocket.runtime.apart import apart
 from hocket.runtime.awaited import await_update, give_back
+from hocket.runtime.below import ask_first
 from hocket.runtime.buckets import Bucket, Layout, lay_out
 from hocket.runtime.buffers import StateBuffers
+from hocket.runtime.compilations import prepare_for_compilations
 from hocket.runtime.forks import prepare_for_forks
-from hocket.runtime.held import shares_memory
 from hocket.runtime.optimizers import Deferred
 from hocket.runtime.passes import Passes
 from hocket.runtime.reads import compiled_by_user
 from hocket.runtime.recorder import Recorder
 from hocket.runtime.rounds import Parameter, Rounds
+from hocket.runtime.unnoticed import Unnoticed
 from hocket.runtime.watch import Watch
 
 if TYPE_CHECKING:
@@ -78,12 +80,14 @@ class Training(Passes):
         self._last_wanted = True
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
         # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
-        self._blind = self._traced | {
-            p for p in self.parameters.values() if type(p) is not torch.nn.Parameter
-        }
+        self._unnoticed = Unnoticed(
+            self._traced | {p for p in self._anywhere if type(p) is not torch.nn.Parameter}
+        )
         self.compiled: CompiledStep | None = _compiled(model, self) if compile else None
         self._hook(self._anywhere)
         prepare_for_forks(self)
+        prepare_for_compilations(self)
+        ask_first()
 
     # What others ask for.
 
@@ -113,7 +117,7 @@ class Training(Passes):
         """The first steps have shown enough: gradients may leave from now on."""
         self.learning = False
         self._traced = compiled_by_user(self.model)
-        self._blind |= self._traced
+        self._unnoticed.blind |= self._traced
         announced = self._readers.seen - self._traced
         self._anywhere = tuple(p for p in self.parameters.values() if p not in announced)
         self._readers.settle_hooks()
@@ -140,6 +144,15 @@ class Training(Passes):
         if ours and torch._C._current_graph_task_id() == -1:
             self.before_loading()
 
+    def before_compilation(self) -> None:
+        """Dynamo compiles for what it finds, and what it has compiled reads past us."""
+        if self.rounds.forked or torch._C._current_graph_task_id() != -1:
+            return
+        if not self._depth:
+            self._unnoticed.compiles = True
+        if self.rounds.unsettled and self.rounds.thread == threading.get_ident():
+            self.update_parameters()
+
     def wait_for_gradients(self, why: str) -> None:
         """Have all gradients reduced and in their parameters, for something that needs them all (``why``)."""
         self.rounds.barriers.meet(why)
@@ -155,6 +168,7 @@ class Training(Passes):
         self._members.refuse_untrained(optimizer)
         mine = {p for group in optimizer.param_groups for p in group["params"]}
         travelling = []
+        barrier = barrier or self._unnoticed.of_everything()
         if barrier:
             whole = mine.issuperset(self.parameters.values())
             names = () if whole else [name for name, p in self.parameters.items() if p in mine]
@@ -163,20 +177,10 @@ class Training(Passes):
             if mine.isdisjoint(bucket.parameters):
                 continue
             # A gradient that was dropped or replaced since is what the step is to see.
-            blind = self._blind and not self._blind.isdisjoint(bucket.parameters)
-            if blind:
-                why = "parameters that a user compiled, or of classes of their own"
-                self.rounds.barriers.meet(why, bucket.names)
-            # Those that still wait were looked at when they began to.
-            held = [
-                name
-                for name, p in zip(bucket.names, bucket.parameters, strict=True)
-                if type(p) is torch.nn.Parameter and shares_memory(p)
-            ]
-            if held:
-                why = "parameters whose memory the script, or a graph it keeps, holds by other names"
-                self.rounds.barriers.meet(why, held)
-            if barrier or blind or held or not bucket.untouched:
+            why, names = self._unnoticed.of_bucket(bucket, optimizer)
+            if why:
+                self.rounds.barriers.meet(why, names)
+            if barrier or why or not bucket.untouched:
                 self.rounds.settle(bucket)
             else:
                 travelling.append(bucket)
@@ -185,8 +189,11 @@ class Training(Passes):
     def defer(self, bucket: Bucket, step: Deferred) -> None:
         """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
         bucket.pending.append(step)
-        for p in bucket.parameters:
-            await_update(p, functools.partial(self.rounds.settle, bucket))
+        settle = functools.partial(self.rounds.settle, bucket)
+        waiting = [await_update(p, settle) for p in bucket.parameters]
+        if not all(waiting):
+            self.rounds.barriers.meet("parameters that something below Python refers to", bucket.names)
+            settle()
         if bucket not in self.rounds.unsettled and bucket.pending:
             # A signal's handler settled it since the step began.
             bucket.pending.clear()
@@ -365,6 +372,9 @@ class Training(Passes):
         self.rounds.settle_sparse()
         self.rounds.settle_unused(unused)
         self.rounds.settle_held()
+        if why := self._unnoticed.of_everything():
+            self.rounds.barriers.meet(why)
+            self.settle_all()
 
     def _learn_sparse(self, found: Iterable[torch.Tensor]) -> None:
         """In the first steps: agree on whose gradients may be sparse; ``found``: whose are, here."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.multiprocess.below_cases import CASES as BELOW_CASES
 from tests.multiprocess.buffer_cases import CASES as BUFFER_CASES
 from tests.multiprocess.gradient_cases import CASES as GRADIENT_CASES
 from tests.multiprocess.held_cases import CASES as HELD_CASES
@@ -102,6 +103,16 @@ def of_held_cases() -> list[dict[str, list[str]]]:
 @pytest.mark.parametrize("name", [case.__name__ for case in HELD_CASES])
 def test_what_is_held_by_other_names_is_bitwise_the_same(of_held_cases: Any, name: str) -> None:
     assert [found[name] for found in of_held_cases] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def of_below_cases() -> list[dict[str, list[str]]]:
+    return run("tests.multiprocess.below_cases:all_of_them")
+
+
+@pytest.mark.parametrize("name", [case.__name__ for case in BELOW_CASES])
+def test_readers_below_python_find_the_step(of_below_cases: Any, name: str) -> None:
+    assert [found[name] for found in of_below_cases] == [[], []]
 
 
 @pytest.fixture(scope="module")

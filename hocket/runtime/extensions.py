@@ -1,0 +1,96 @@
+"""Extensions of Python built on torch that this process has loaded.
+
+A parameter that such an extension is handed it may read by its address: nothing asks the parameter first.
+Libraries of operators (``torch.ops``) are none of them: their operators are called by way of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_ROOT = Path(torch.__file__).parent
+# What an extension calls to have a tensor of a Python object, by itself or by pybind11.
+_TAKES_TENSORS = (b"THPVariable", b"type_casterIN2at6TensorE")
+
+
+class _Library(ctypes.Structure):
+    """``struct dl_phdr_info`` of dl_iterate_phdr(3), on 64 bits."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("headers", ctypes.c_void_p),
+        ("num_headers", ctypes.c_uint16),
+        ("loads", ctypes.c_ulonglong),
+    )
+
+
+_Visit: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
+
+
+class Extensions:
+    """Looks only at what was loaded since it last looked; on systems without dl_iterate_phdr it sees none."""
+
+    def __init__(self) -> None:
+        self._each: Callable[..., int] | None = getattr(ctypes.CDLL(None), "dl_iterate_phdr", None)
+        self._loads = -1
+        self._seen: set[str] = set()
+        self._names: list[str] = []
+
+    def names(self) -> list[str]:
+        """The file names of those that take tensors."""
+        if self._each is not None and self._loads != (loads := self._count()):
+            self._loads = loads
+            for path in self._paths() - self._seen:
+                self._seen.add(path)
+                if takes_tensors(Path(path)):
+                    self._names.append(Path(path).name)
+        return self._names
+
+    def _count(self) -> int:
+        found = 0
+
+        def first(library: Any, *_: object) -> int:
+            nonlocal found
+            found = library.contents.loads
+            return 1
+
+        assert self._each is not None
+        self._each(_Visit(first), None)
+        return found
+
+    def _paths(self) -> set[str]:
+        found: set[str] = set()
+
+        def add(library: Any, *_: object) -> int:
+            found.add((library.contents.name or b"").decode(errors="surrogateescape"))
+            return 0
+
+        assert self._each is not None
+        self._each(_Visit(add), None)
+        return found
+
+
+def takes_tensors(library: Path) -> bool:
+    """Whether a shared library that is not torch's own takes tensors from Python."""
+    if _ROOT in library.parents or not library.is_file():
+        return False
+    with library.open("rb") as file:
+        if not file.seek(0, 2):
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(call) >= 0 for call in _TAKES_TENSORS)
+
+
+_LOADED = Extensions()
+
+
+def torch_extensions() -> list[str]:
+    """The file names of the extensions built on torch in this process."""
+    return _LOADED.names()
