@@ -166,13 +166,19 @@ def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) 
     Raises
     ------
     HocketError
-        When the step has no parameters, or, for all-reduce, completes no gradient; for any number of workers.
+        When the step has no parameters, neither computes nor sends anything, or, for all-reduce, completes no
+        gradient; for any number of workers.
     """
     if not graph.num_parameters:
         raise HocketError(
             f"the step of '{graph.model}' has no parameters, so nothing is sent and nothing can be "
             "planned or predicted; profile the training step, or import a trace with its gradients "
             "(record_shapes=True)"
+        )
+    if not graph.durations_s.any() and not graph.parameter_bytes.any():
+        raise HocketError(
+            f"the step of '{graph.model}' takes no time: no operation has a duration, no parameter a byte; "
+            "give a step that was measured or derived"
         )
     if architecture == "allreduce" and not graph.produced.any():
         raise HocketError(
