@@ -166,15 +166,9 @@ def test_an_update_that_the_step_waits_for_stays_on_the_worker() -> None:
     assert row.iteration_s == pytest.approx(3.0)
 
 
-def test_a_step_without_bytes_or_time() -> None:
-    row = run(step([parameter("p", 0)], [operation("o", 0.0)]), network()).row
-    assert (row.iteration_s, row.rho, row.overlap, row.utilization, row.throughput) == (
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-    )
+def test_a_step_without_bytes_or_time_is_refused() -> None:
+    with pytest.raises(HocketError, match="takes no time"):
+        run(step([parameter("p", 0)], [operation("o", 0.0)]), network())
 
 
 def test_messages_are_parsed_by_workers_before_their_first_reader_and_by_servers() -> None:
