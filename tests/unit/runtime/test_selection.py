@@ -52,7 +52,10 @@ def tried(
     monkeypatch.setattr(trials, "largest", lambda values, _: values)
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
-        enforce=lambda _: None, compiled=None, parameters={"w": torch.nn.Parameter(torch.zeros(3))}
+        enforce=lambda _: None,
+        compiled=None,
+        sparse=frozenset(),
+        parameters={"w": torch.nn.Parameter(torch.zeros(3))},
     )
     choice = Choice(plan=plans[0])
     steps = 0
