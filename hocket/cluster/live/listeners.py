@@ -1,20 +1,15 @@
-"""Sockets that a cluster's manager listens at, and the streams of whoever connects there."""
+"""Sockets that a cluster's manager listens at."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-import ssl
 import stat
 from pathlib import Path
-from typing import Any
 
 from hocket.errors import HocketError
-from hocket.launch.control import HANDSHAKE_S, TransportError, check_user, no_tls
 
 _BACKLOG = 256  # as many are accepted before the first of them is looked at
-_GOODBYE_S = 1.0
 
 
 def listening(host: str, port: int, path: Path) -> tuple[socket.socket, socket.socket]:
@@ -29,34 +24,6 @@ def listening(host: str, port: int, path: Path) -> tuple[socket.socket, socket.s
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise HocketError(f"cannot listen at {host}:{port}: {reason}") from None
-
-
-async def streams(
-    connected: socket.socket, context: ssl.SSLContext
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The streams of a connection, within TLS of ``context``; in the file system as it is.
-
-    Raises
-    ------
-    TransportError
-        For another user's, and for what is no TLS.
-    """
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(loop=loop)
-    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    timeouts: dict[str, Any] = {}
-    try:
-        if connected.family == socket.AF_UNIX:
-            check_user(connected)
-        else:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Whoever calls has a shorter timeout of its own.
-            timeouts = {"ssl": context, "ssl_handshake_timeout": 4 * HANDSHAKE_S}
-            timeouts["ssl_shutdown_timeout"] = _GOODBYE_S
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected, **timeouts)
-    except ssl.SSLError as error:
-        raise TransportError(no_tls(error)) from None
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:

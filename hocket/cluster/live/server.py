@@ -17,9 +17,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hocket.cluster.live.listeners import listening, streams
+from hocket.cluster.live.listeners import listening
 from hocket.cluster.live.messages import MOST_BYTES as MOST_OF_CLIENT
 from hocket.cluster.live.messages import Answer, FromClient
+from hocket.cluster.live.stream import Stream
 from hocket.errors import HocketError
 from hocket.launch.control import (
     HANDSHAKE_S,
@@ -43,7 +44,6 @@ _RANKS_PER_OTHER = 15  # where few files may be open, strangers and commands get
 _FILES = "ranks connected, as many as the files that may be open here (ulimit -Hn) allow"
 _MOST_UNREAD = 1 << 20
 _GOODBYE_S = 1.0
-_PART_BYTES = 1 << 16
 _SHORT_S = 0.1
 
 
@@ -51,36 +51,34 @@ class RefusedError(Exception):
     """Why somebody is sent away; nothing, where that was said before."""
 
 
-_Admitted = tuple[Guest, asyncio.StreamReader, asyncio.StreamWriter]
+_Admitted = tuple[Guest, Stream]
 
 
 class RankLink:
     """A connection with a rank."""
 
-    def __init__(
-        self, attempt: str, rank: int, writer: asyncio.StreamWriter, refuse: Callable[[str], None]
-    ) -> None:
+    def __init__(self, attempt: str, rank: int, stream: Stream, refuse: Callable[[str], None]) -> None:
         self.attempt, self.rank = attempt, rank
-        self._writer, self._refuse = writer, refuse
+        self._stream, self._refuse = stream, refuse
 
     def send(self, message: msgspec.Struct) -> None:
         """Send one message; a rank that does not take them is let go."""
-        if self._writer.is_closing():
+        if self._stream.closes:
             return
-        self._writer.write(framed(message))
-        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+        self._stream.write(framed(message))
+        if self._stream.unsent_bytes > _MOST_UNREAD:
             self._refuse("does not take what it is told")
             self.close()
 
     def give_up(self) -> None:
         """Tell it that its attempt was given up, and let it go."""
-        if not self._writer.is_closing():
-            self._writer.write(framed(GivenUp()))
-            self._writer.close()
+        if not self._stream.closes:
+            self._stream.write(framed(GivenUp()))
+            self._stream.close()
 
     def close(self) -> None:
         """Let it go."""
-        self._writer.transport.abort()
+        self._stream.abort()
 
 
 class RankHandler(Protocol):
@@ -175,7 +173,7 @@ class Server:
 
     async def _connected(self, strangers: Places, connected: socket.socket, host: str) -> None:
         try:
-            guest, reader, writer = await self._admitted(strangers, connected)
+            guest, stream = await self._admitted(strangers, connected)
         except RefusedError as error:
             if str(error):
                 self._note(f"{host} was refused: {error}")
@@ -186,112 +184,106 @@ class Server:
             strangers.leave()
         try:
             if guest.role == "rank":
-                await self._serve_rank(guest, reader, writer, host)
+                await self._serve_rank(guest, stream, host)
             else:
-                await self._serve_client(reader, writer)
+                await self._serve_client(stream)
         except RefusedError as error:
             self._note(f"{host} was refused: {error}")
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # it has gone, or we do
         finally:
             self._places_of(guest).leave()
-            writer.transport.abort()
+            stream.abort()
 
     async def _admitted(self, strangers: Places, connected: socket.socket) -> _Admitted:
         """Meet whoever has connected; nothing of it is left where that raises."""
-        writer: asyncio.StreamWriter | None = None
+        stream: Stream | None = None
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                reader, writer = await streams(connected, self._context)
-                return await self._met(reader, writer), reader, writer
+                stream = await Stream.of(connected)
+                if connected.family != socket.AF_UNIX:
+                    await stream.secure(self._context)
+                return await self._met(stream), stream
         except BaseException as error:
-            if writer is None:
+            if stream is None:
                 connected.close()
             else:
-                writer.transport.abort()
+                stream.abort()
             if isinstance(error, TimeoutError):
                 raise RefusedError(f"did not say who it is within {HANDSHAKE_S:g} s") from None
             if isinstance(error, TransportError):
                 raise RefusedError(str(error)) from None
             raise
 
-    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
+    async def _met(self, stream: Stream) -> Guest:
         """The handshake of :func:`hocket.launch.control.accept`; the guest has a place then."""
-        hello: Hello = await _message(reader, Hello, LONGEST_HELLO)
+        hello: Hello = await _message(stream, Hello, LONGEST_HELLO)
         guest = Guest(hello.role, hello.index, hello.address)
         check_token(hello, self._ranks.token_of(guest))
         if guest.role == "rank" and not self._ranks.is_current(guest.address, guest.index):
-            await _send_away(reader, writer, GIVEN_UP)
+            await _send_away(stream, GIVEN_UP)
             raise RefusedError(f"rank {guest.index} of attempt {guest.address}: {GIVEN_UP}")
         places = self._places_of(guest)
         if not places.take():
-            await _send_away(reader, writer, places.full)
+            await _send_away(stream, places.full)
             raise RefusedError
-        writer.write(framed(Welcome("")))
+        stream.write(framed(Welcome("")))
         return guest
 
     def _places_of(self, guest: Guest) -> Places:
         return self._joined if guest.role == "rank" else self._clients
 
-    async def _serve_rank(
-        self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
-    ) -> None:
+    async def _serve_rank(self, guest: Guest, stream: Stream, host: str) -> None:
         link = RankLink(
-            guest.address, guest.index, writer, lambda why: self._note(f"{host} was refused: {why}")
+            guest.address, guest.index, stream, lambda why: self._note(f"{host} was refused: {why}")
         )
-        join: Join = await _message(reader, Join, MOST_BYTES, HANDSHAKE_S)
+        join: Join = await _message(stream, Join, MOST_BYTES, HANDSHAKE_S)
         if not self._ranks.is_current(link.attempt, link.rank):
             return
         self._ranks.joined(link, join)
         try:
             while True:
-                self._ranks.heard(link, await _message(reader, FromRank, MOST_BYTES))
+                self._ranks.heard(link, await _message(stream, FromRank, MOST_BYTES))
         finally:
             self._ranks.left(link)
 
-    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(self, stream: Stream) -> None:
         while True:
-            request: FromClient = await _message(reader, FromClient, MOST_OF_CLIENT, 4 * HANDSHAKE_S)
+            request: FromClient = await _message(stream, FromClient, MOST_OF_CLIENT, 4 * HANDSHAKE_S)
             try:
                 answer = await self._serve(request)
             except HocketError as error:
                 answer = Answer(refused=str(error))
-            said = framed(answer)
+            stream.write(framed(answer))
             try:
                 async with asyncio.timeout(4 * HANDSHAKE_S):
-                    for begin in range(0, len(said), _PART_BYTES):  # TLS takes all that it is given
-                        writer.write(said[begin : begin + _PART_BYTES])
-                        await writer.drain()
+                    await stream.drain()
             except TimeoutError:
                 raise RefusedError("does not take its answer") from None
 
 
-async def _send_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, why: str) -> None:
+async def _send_away(stream: Stream, why: str) -> None:
     """Tell a guest why it may not stay; it leaves when it has read that."""
-    writer.write(framed(Welcome(why)))
-    with contextlib.suppress(OSError):
+    stream.write(framed(Welcome(why)))
+    with contextlib.suppress(OSError, EOFError):
         async with asyncio.timeout(_GOODBYE_S):
-            await writer.drain()
-            await reader.read(1)
+            await stream.drain()
+            await stream.exactly(1)
 
 
-async def _message(
-    reader: asyncio.StreamReader, type_: Any, longest: int, begins_within_s: float | None = None
-) -> Any:
+async def _message(stream: Stream, type_: Any, longest: int, begins_within_s: float | None = None) -> Any:
     """The next message; whoever has begun one has to end it soon. RefusedError for what is none."""
     try:
         async with asyncio.timeout(begins_within_s):
-            head = await reader.readexactly(1)
+            head = await stream.exactly(1)
         async with asyncio.timeout(HANDSHAKE_S):
-            head += await reader.readexactly(LENGTH.size - 1)
+            head += await stream.exactly(LENGTH.size - 1)
             (length,) = LENGTH.unpack(head)
             if length > longest:
                 raise RefusedError(f"a message of {length} bytes; at most {longest} are taken")
-            data = await reader.readexactly(length)
+            data = await stream.exactly(length)
     except TimeoutError:
         raise RefusedError("it is too slow") from None
-    except asyncio.IncompleteReadError as error:
-        raise EOFError from error
     try:
         return decoded(data, type_)
     except TransportError as error:

@@ -1,0 +1,114 @@
+"""A connection of the manager's loop: bytes within TLS, or as they are on a socket in the file system.
+
+asyncio's own TLS keeps a buffer of 256 KiB for each connection, and its ``drain`` does not wait for what has
+been encrypted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from hocket.launch.control import TransportError, check_user, no_tls
+
+_PART_BYTES = 1 << 16
+
+
+class Stream:
+    """What is read and written, by one task each; EOFError at the other side's end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._tls: ssl.SSLObject | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+
+    @classmethod
+    async def of(cls, connected: socket.socket) -> Stream:
+        """The stream of a connection that was accepted; :class:`TransportError` for another user's."""
+        if connected.family == socket.AF_UNIX:
+            check_user(connected)
+        else:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+    async def secure(self, context: ssl.SSLContext) -> None:
+        """Go on within TLS; :class:`TransportError` where the other side does not."""
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                await self._feed()
+            except ssl.SSLError as error:
+                self._flush()  # it is told what was wrong
+                raise TransportError(no_tls(error)) from None
+            else:
+                self._flush()
+                return
+
+    async def exactly(self, count: int) -> bytes:
+        """So many bytes."""
+        found = bytearray()
+        while len(found) < count:
+            if self._tls is None:
+                part = await self._reader.read(count - len(found))
+            else:
+                try:
+                    part = self._tls.read(count - len(found))
+                except ssl.SSLWantReadError:
+                    await self._feed()
+                    continue
+                except ssl.SSLZeroReturnError:
+                    raise EOFError from None
+            if not part:
+                raise EOFError
+            found += part
+        return bytes(found)
+
+    async def _feed(self) -> None:
+        data = await self._reader.read(_PART_BYTES)
+        if not data:
+            raise EOFError
+        self._incoming.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Send ``data``, once it can be."""
+        if self._tls is None:
+            self._writer.write(data)
+            return
+        left = memoryview(data)
+        while left:
+            left = left[self._tls.write(left) :]
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._writer.write(self._outgoing.read())
+
+    async def drain(self) -> None:
+        """Until not much is left to be sent."""
+        await self._writer.drain()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much is left to be sent."""
+        return self._writer.transport.get_write_buffer_size()
+
+    @property
+    def closes(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._writer.is_closing()
+
+    def close(self) -> None:
+        """End it once everything is sent."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """End it now."""
+        self._writer.transport.abort()
