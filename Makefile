@@ -30,6 +30,7 @@ lint: $(STAMP)
 FUZZ ?= 1000000
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --inputs $(FUZZ)
+	$(BIN)/python -m tests.fuzz.control $(FUZZ) 0
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks -q -s --benchmark-enable --benchmark-columns=min,median,iqr,rounds

@@ -3,15 +3,19 @@
 _LONGEST = 1000
 
 
+def one_line(message: str) -> str:
+    """A message as a terminal or a log takes it: what can be printed, in a line that can be read."""
+    line = " ".join(message.split())
+    # What a file, a factory or a stranger says may hold anything.
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} ... {line[-95:]}"
+
+
 class HocketError(Exception):
     """A request that cannot be served as it stands; the command line prints it and exits with status 2."""
 
     def __init__(self, message: str) -> None:
-        line = " ".join(message.split())
-        # What a file or a factory says may hold anything; a terminal gets only what can be printed, and not
-        # more of it than can be read.
-        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} ... {line[-95:]}")
+        super().__init__(one_line(message))
 
 
 class FormatError(HocketError):

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, one_line
 from hocket.launch.job import split_address
 from hocket.launch.tls import Tls, Wire, client_context, identity_of, server_context
 
@@ -40,7 +40,10 @@ Role = Literal["worker", "server", "rank", "client", "leader"]
 
 
 class TransportError(Exception):
-    """A peer that is gone, is late, or breaks the protocol."""
+    """A peer that is gone, is late, or breaks the protocol; in a line, whatever it has said."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class NobodyError(TransportError):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hocket.errors import one_line
+
 _TOGETHER_S = 60.0
 _MOST_LINES = 16
 _LONGEST_LINE = 300
@@ -34,7 +36,7 @@ class SparingNote:
 
     def __call__(self, what: str) -> None:
         """Say it, or count it."""
-        what = what[:_LONGEST_LINE]
+        what = one_line(what)[:_LONGEST_LINE]
         with self._lock:
             if what not in self._lines and len(self._lines) >= _MOST_LINES:
                 what = _FURTHER

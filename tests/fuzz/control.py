@@ -1,14 +1,15 @@
 """Damaged control messages: what anybody can say to a manager, a gate, a server or gRPC's port.
 
-A message is refused in one line (TransportError, HocketError), or served; :func:`faults` says what else came of
-one. What is decoded goes on to whoever handles it, as after the proof of the token: a client that knows it may be
-faulty. ``python -m tests.fuzz.control INPUTS SEED`` prints the faults.
+A message is refused in one line (TransportError, HocketError), or served; :func:`faults` says what else came
+of one. What is decoded goes on to whoever handles it, as after the proof of the token: a client that knows it
+may be faulty. ``python -m tests.fuzz.control INPUTS SEED`` prints the faults.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,7 +52,16 @@ from hocket.runtime.ps.exchange import Exchange
 from hocket.runtime.ps.packing import packed
 from hocket.runtime.ps.peer import Peer
 from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.transport import BULK, FIRST_FRAME, HEADER_BYTES, Header, Kind, Transport, unpack
+from hocket.runtime.ps.transport import (
+    BULK,
+    FIRST_FRAME,
+    HEADER_BYTES,
+    STATE,
+    Header,
+    Kind,
+    Transport,
+    unpack,
+)
 from tests.fuzz.mutations import damaged
 
 LONGEST_S = 2.0
@@ -66,7 +77,7 @@ def faults(inputs: int, seed: int) -> Counter[str]:
     found: Counter[str] = Counter()
     share = max(1, inputs // 4)
     draw = random.Random(seed)
-    with _threads(found):
+    with _threads(found), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         for number in range(inputs - 2 * share):
             _said(number, draw, found)
         for first in range(0, share, _PER_MANAGER):
@@ -169,6 +180,9 @@ def _damaged(message: Any, draw: random.Random) -> bytes:
 
 def _said(number: int, draw: random.Random, found: Counter[str]) -> None:
     """A message that is decoded, a header, or what is packed of tensors."""
+    if number % 8 == 6 and find_spec("grpc") is not None:
+        _tried(lambda: _came(draw), found)
+        return
     if number % 8 == 7:
         data = damaged(Header(kind=Kind.PUSH, tag=3, length=32).packed(), draw)
         _tried(lambda: unpack(data[:HEADER_BYTES]), found)
@@ -176,6 +190,19 @@ def _said(number: int, draw: random.Random, found: Counter[str]) -> None:
     type_, known = SAID[number % len(SAID)]
     data = _damaged(draw.choice(known), draw)
     _tried(lambda: decoded(data, type_), found)
+
+
+def _came(draw: random.Random) -> None:
+    """A call's message, to whoever has posted a buffer."""
+    from hocket.runtime.ps.grpc_calls import _Inbox
+
+    inbox = _Inbox(timeout_s=0.001)
+    inbox.expect(FIRST_FRAME, torch.zeros(8, dtype=torch.uint8))
+    kind, tag = draw.choice([(Kind.PUSH, FIRST_FRAME), (Kind.VALUES, BULK), (Kind.END, 0)])
+    payload = bytes(draw.choice([0, 8, 8, 9]))
+    data = Header(kind=kind, tag=tag, length=len(payload)).packed() + payload
+    inbox._come.put(damaged(data, draw) if draw.random() < 0.9 else data)
+    inbox.receive()
 
 
 # A manager, after the proof of the token.
@@ -345,7 +372,7 @@ class _Session:
             if worked is None or self._exchange.failure or sum(self._found.values()) > before:
                 break
         failure = self._exchange.failure
-        if "failed:" in failure or "\n" in failure:
+        if failure.startswith("server") or "\n" in failure:
             self._found[f"the server ends: {failure[:100]}"] += 1
         self._exchange.lost(self._peer, "it is over")
         _tried(self._exchange.close, self._found)
@@ -353,12 +380,16 @@ class _Session:
 
     def _step(self, message: Any, *, odd: bool) -> bool:
         if isinstance(message, str):
+            if self._exchange.spec is None:
+                return True  # nothing is received before
             self._tensors(message, odd=odd)
             return True
         data = _damaged(message, self._draw) if odd else msgspec.json.encode(message)
         heard = decoded(data, ps.FromWorker)
         if isinstance(heard, ps.Begin) and sum(t.size_bytes for t in heard.spec.parameters) > _LARGEST_BYTES:
             return False  # a model of that size there may be
+        if not isinstance(heard, ps.Begin | ps.Meet) and self._exchange.spec is None:
+            return False  # nobody hears it before
         self._peer._hear(heard)
         if isinstance(heard, ps.Begin):
             framed(self._exchange.admit(self._peer, self._exchange.spec_of(self._peer)))
@@ -377,10 +408,10 @@ class _Session:
             exchange.took(peer, Header(kind=Kind.VALUES, tag=BULK, length=len(payload)), payload)
         else:
             for tag, buffer in list(self._transport.posted.items()):
-                header = Header(kind=Kind.PUSH, tag=tag, label=peer.label, length=len(buffer))
+                kind = Kind.STATE if tag == STATE else Kind.PUSH
+                header = Header(kind=kind, tag=tag, label=max(0, peer.label), length=len(buffer))
                 if odd:
-                    data = damaged(header.packed(), draw)
-                    header = unpack(data[:HEADER_BYTES])
+                    header = unpack(damaged(header.packed(), draw)[:HEADER_BYTES])
                     buffer.copy_(torch.frombuffer(bytearray(draw.randbytes(len(buffer))), dtype=torch.uint8))
                 del self._transport.posted[tag]
                 if header.kind is not Kind.END:
@@ -388,4 +419,8 @@ class _Session:
 
 
 if __name__ == "__main__":
-    print(faults(int(sys.argv[1]), int(sys.argv[2])))
+    came = faults(int(sys.argv[1]), int(sys.argv[2]))
+    for fault, times in came.most_common():
+        print(f"{times} x {fault}")
+    print(f"{sys.argv[1]} control messages, {sum(came.values())} faults")
+    sys.exit(1 if came else 0)

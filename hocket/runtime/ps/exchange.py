@@ -13,6 +13,7 @@ from hocket.errors import HocketError
 from hocket.launch import Job
 from hocket.launch.joined import Joined
 from hocket.runtime.ps import messages
+from hocket.runtime.ps.checks import check_plan, check_settings, real, servable
 from hocket.runtime.ps.layout import Frame
 from hocket.runtime.ps.ledger import Ledger
 from hocket.runtime.ps.peer import Peer
@@ -95,7 +96,7 @@ class Exchange:
                 raise TransportError("it is gone")
             self.finished.discard(peer.worker)
             if self.spec is None:
-                with self._failing():
+                with self._failing(), servable(peer.worker):
                     self.values = Values(self.job, self.index, spec)
                 found = None if self.values.found is None else self.values.found.steps
                 self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
@@ -167,20 +168,28 @@ class Exchange:
             self._wait(lambda: self._loaded, "worker 0's values")
             if peer.gone:  # what it said last may be heard after its tensors have ended
                 raise TransportError("it is gone")
+            spec = self.spec
+            assert spec is not None
             match message:
                 case messages.Lay():
                     peer.lay(message)
                 case messages.Want():
+                    if not self.ledger.may_want(peer.worker):
+                        raise TransportError("it asked for a step before it had ended the last one")
                     self.ledger.want(peer.worker)
                     peer.want()
                 case messages.Commit(settings, scale):
-                    self._updates.committed(peer, settings, float(scale))
+                    if not self.ledger.may_commit(peer.worker):
+                        raise TransportError("it ended a step that it is not in")
+                    check_settings(spec, settings)
+                    self._updates.committed(peer, settings, real(scale))
                     self._check_stuck()
                 case messages.AskNorms(norm_type):
-                    self._questions.ask_norms(peer, float(norm_type))
+                    self._questions.ask_norms(peer, real(norm_type))
                 case messages.AskState():
                     self._questions.ask_optimizer(peer)
-                case messages.Planned():
+                case messages.Planned(plan) if peer.worker == 0:
+                    check_plan(spec, plan)
                     self._plan = message
                     for other in self.peers.values():
                         if other is not peer:
@@ -189,7 +198,7 @@ class Exchange:
                 case messages.Bye():
                     self.ended(peer, said=True)
                 case _:
-                    raise TransportError("it said what only a first message says")
+                    raise TransportError(f"it said what is not for it to say now ({type(message).__name__})")
             self._questions.answer(self.peers.values())
 
     def took(self, peer: Peer, header: Header, payload: torch.Tensor | None) -> None:

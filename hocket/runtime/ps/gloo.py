@@ -23,6 +23,7 @@ from hocket.runtime.ps.transport import (
     BULK,
     HEADER_BYTES,
     HEADERS,
+    LAST_FRAME,
     MOST_BYTES,
     Header,
     Kind,
@@ -34,7 +35,7 @@ from hocket.runtime.ps.transport import (
 # travels towards the sender, another worker's pushes for one, so small messages would wait for large ones.
 _HEADERS_AHEAD = 64
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error", "Write error")
-_TAGS, _LENGTHS = 1 << 20, 2047  # their product is what gloo has tags for
+_TAGS, _LENGTHS = LAST_FRAME + 2, 2047  # their product is what gloo has tags for
 _NOBODYS = _TAGS - 1
 # Between steps a peer may be silent for as long as it likes; its control connection says whether it lives.
 _FOREVER = timedelta(days=3650)

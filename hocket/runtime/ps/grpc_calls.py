@@ -88,7 +88,8 @@ class _Inbox:
             raise TransportError(f"a message of {len(data) - HEADER_BYTES} bytes says {header.length}")
         payload = memoryview(data)[HEADER_BYTES:]
         if header.tag == BULK:
-            return header, torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+            whole = bytearray(payload)
+            return header, torch.frombuffer(whole, dtype=torch.uint8) if whole else torch.empty(0).byte()
         buffer = self._expected(header)
         buffer.numpy()[:] = np.frombuffer(payload, np.uint8)
         return header, buffer

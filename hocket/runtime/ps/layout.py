@@ -13,7 +13,7 @@ from hocket.graph.plan import batch_name
 from hocket.network import assign_servers
 from hocket.runtime.ps.messages import Frames, Lay, Piece
 from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.transport import FIRST_FRAME, TransportError
+from hocket.runtime.ps.transport import FIRST_FRAME, LAST_FRAME, TransportError
 
 _ALIGNED_BYTES = 16
 
@@ -126,6 +126,9 @@ def check_lay(lay: Lay, num_parameters: int) -> None:
     TransportError
         When it comes from elsewhere than :func:`cut`.
     """
+    end = lay.first_tag + len(lay.pulls) + len(lay.pushes)
+    if not FIRST_FRAME <= lay.first_tag <= end <= LAST_FRAME:
+        raise TransportError(f"a plan whose frames have the tags {lay.first_tag} to {end}")
     for frames in (lay.pulls, lay.pushes):
         covered = np.zeros(num_parameters)
         for piece in (piece for frame in frames for piece in frame):

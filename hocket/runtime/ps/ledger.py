@@ -165,6 +165,10 @@ class Ledger:
         """``worker`` is going to begin a step and asks for its pulls."""
         self._members[worker].wanting = True
 
+    def may_want(self, worker: int) -> bool:
+        """Whether the last step of ``worker``, if any, has ended."""
+        return self._members[worker].committed
+
     def may_pull(self, worker: int, parameters: Iterable[int]) -> bool:
         """Whether ``parameters`` are as new as the step that ``worker`` is going to begin needs them."""
         member = self._members[worker]
@@ -210,6 +214,11 @@ class Ledger:
             else:
                 member.arrived.add(p)
         return due
+
+    def may_commit(self, worker: int) -> bool:
+        """Whether ``worker`` is in a step that its optimizer has not ended."""
+        member = self._members[worker]
+        return member.label >= 0 and not (member.committed or member.open)
 
     def committed(self, worker: int) -> list[Due]:
         """``worker``'s optimizer has stepped: what has arrived of the step counts, and what is to arrive."""

@@ -15,7 +15,7 @@ Settings = list[dict[str, Any]]
 Real = str
 """A number as :func:`repr` writes it: JSON has no infinity and no nan, gradients have."""
 
-Index = Annotated[int, msgspec.Meta(ge=0)]
+Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -23,7 +23,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
     parameter: Index
     part: Index = 0
-    parts: Annotated[int, msgspec.Meta(ge=1)] = 1
+    parts: Annotated[int, msgspec.Meta(ge=1, le=2**53)] = 1
 
 
 Frames = list[list[Piece]]

@@ -78,6 +78,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
                 f"a parameter is of a group that is none of the optimizer's {len(self.settings)}"
             )
 
+        if not 0 <= self.buffers <= len(self.state):
+            raise HocketError(f"{self.buffers} buffers of {len(self.state)} tensors of state; give as many")
+
     def difference(self, other: Spec) -> str:
         """What ``other`` has otherwise, in one line; empty where both are of the same model."""
         pairs = (

@@ -20,8 +20,8 @@ _MAGIC = b"HKT1"
 
 HEADER_BYTES = _HEADER.size
 MOST_BYTES = 1 << 37
-HEADERS, BULK, STATE, FIRST_FRAME = 0, 1, 2, 3
-"""Tags: of headers, of messages of any length, of the model's buffers; from the last on those of frames."""
+HEADERS, BULK, STATE, FIRST_FRAME, LAST_FRAME = 0, 1, 2, 3, (1 << 20) - 2
+"""Tags: of headers, of messages of any length, of the model's buffers; the last two are those of frames."""
 
 
 class Kind(enum.IntEnum):
