@@ -1,0 +1,122 @@
+"""A manager and its gate, after the proof of the token, told damaged messages by commands and ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.live.manager import Manager
+from hocket.cluster.live.messages import FromClient, Submit
+from hocket.cluster.live.nodes import Node
+from hocket.errors import HocketError
+from hocket.launch.control import decoded, framed
+from hocket.launch.gate import FromRank, Join
+from tests.fuzz.control_faults import LONGEST_S, damaged_message, shown, tried
+from tests.fuzz.control_messages import FROM_CLIENT, FROM_RANK, JOB, TOKEN
+
+
+class QuietNode:
+    """A node whose ranks run for ever and do nothing."""
+
+    python = sys.executable
+    shares_files = here = True
+    address, machine = "127.0.0.1", "here"
+    devices: tuple[str, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._started: dict[str, int | None] = {}
+
+    async def free_port(self) -> int:
+        return 1
+
+    async def start(self, key: str, *_: Any) -> None:
+        self._started[key] = None
+
+    async def conditions(self) -> dict[str, int | None]:
+        return dict(self._started)
+
+    async def stop(self, key: str) -> None:
+        self._started[key] = 143
+
+    async def output(self, key: str) -> str:
+        return ""
+
+    async def forget(self, key: str) -> None:
+        del self._started[key]
+
+    async def text(self, path: str) -> str:
+        return ""
+
+
+class QuietLink:
+    """A rank's link; what it is told is encoded, and goes nowhere."""
+
+    def __init__(self, attempt: str, rank: int) -> None:
+        self.attempt, self.rank = attempt, rank
+
+    def send(self, message: msgspec.Struct) -> None:
+        framed(message)
+
+    def give_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def managed(folder: Path, count: int, draw: random.Random, found: Counter[str]) -> None:
+    nodes = cast(list[Node], [QuietNode("node0"), QuietNode("node1")])
+    cluster = Cluster(num_servers=2, gpus_per_server=2, gpu_memory_bytes=10.0)
+    manager = Manager(folder, cluster, nodes, placement="ls", policy="srsf-1", token=TOKEN)
+    book, gatekeeper = manager._book, manager._gatekeeper
+    try:
+        await manager._commands.serve(Submit((msgspec.structs.replace(JOB, id="first", command=None),)))
+        for _ in range(count):
+            if draw.random() < 0.4:
+                data = damaged_message(draw.choice(FROM_CLIENT), draw)
+                request = tried(lambda data=data: decoded(data, FromClient), found)  # type: ignore[misc]
+                if request is not None:
+                    await _served(manager, request, found)
+            else:
+                data = damaged_message(draw.choice(FROM_RANK), draw)
+                message = tried(lambda data=data: decoded(data, FromRank), found)  # type: ignore[misc]
+                if message is not None and book.by_attempt:
+                    attempt = draw.choice(list(book.by_attempt))
+                    tried(lambda m=message, a=attempt: _rank_says(manager, m, a, draw), found)  # type: ignore[misc]
+            await asyncio.sleep(0)
+            tried(gatekeeper.hold, found)
+            if book.failure is not None:
+                found[f"the manager ends: {shown(book.failure)}"] += 1
+                return
+    finally:
+        await book.end_work()
+        manager._database.close()
+
+
+async def _served(manager: Manager, request: FromClient, found: Counter[str]) -> None:
+    began_s = time.process_time()
+    try:
+        framed(await manager._commands.serve(request))
+    except HocketError as error:
+        if "\n" in str(error):
+            found[f"a refusal of several lines: {str(error)[:80]!r}"] += 1
+    except Exception as error:
+        found[shown(error)] += 1
+    if time.process_time() - began_s > LONGEST_S:
+        found["a command takes too long"] += 1
+
+
+def _rank_says(manager: Manager, message: Any, attempt: str, draw: random.Random) -> None:
+    run = manager._book.by_attempt[attempt]
+    rank = draw.randrange(len(run.attempt.gpus))
+    if isinstance(message, Join) or rank not in run.links:
+        said = message if isinstance(message, Join) else Join(0)
+        manager._gatekeeper.joined(cast(Any, QuietLink(attempt, rank)), said)
+    manager._gatekeeper.heard(run.links[rank], message)

@@ -1,0 +1,77 @@
+"""Valid control messages, of every kind that a manager, a gate or a server reads: what the fuzzer damages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hocket.cluster.live.jobs import LiveJob
+from hocket.cluster.live.messages import Answer, AskStatus, Cancel, Drain, FromClient, Submit
+from hocket.graph.plan import Plan, Pull, Push
+from hocket.launch.control import Hello, Welcome
+from hocket.launch.gate import (
+    Compute,
+    Computed,
+    FromRank,
+    GivenUp,
+    Go,
+    Held,
+    Join,
+    ToRank,
+    Transfer,
+    Transferred,
+)
+from hocket.runtime.ps import messages as ps
+from hocket.runtime.ps.spec import Spec, TensorSpec
+from hocket.runtime.ps.transport import (
+    FIRST_FRAME,
+)
+
+TOKEN = "only for these inputs"
+
+JOB = LiveJob(
+    **{"id": "a", "model": "m", "gpus": 2, "iterations": 4, "arrival_s": 0.0, "forward_s": 0.02},
+    **{"backward_s": 0.02, "size_bytes": 1e5, "memory_bytes": 1.0, "command": ("true",), "folder": "."},
+)
+SPEC = Spec(
+    parameters=(TensorSpec("a", (2, 3), "float32"), TensorSpec("b", (4,), "float32")),
+    groups=(0, 0),
+    optimizer="SGD",
+    settings=[{"lr": 0.1, "momentum": 0.9}],
+    state=(TensorSpec("running", (3,), "float32"),),
+    buffers=1,
+)
+PLAN = Plan(
+    policy="fifo",
+    model="m",
+    architecture="ps",
+    pulls=(Pull(parameters=("a",), priority=0), Pull(parameters=("b",), priority=0)),
+    pushes=(Push(parameters=("b",)), Push(parameters=("a",))),
+    compute_order=None,
+)
+LAY = ps.Lay([[ps.Piece(0)], [ps.Piece(1)]], [[ps.Piece(1)], [ps.Piece(0)]], False, False, FIRST_FRAME)
+FROM_CLIENT = [
+    Submit((JOB,)),
+    Submit((JOB, msgspec.structs.replace(JOB, id="traffic", command=None))),
+    *(Cancel("a"), Drain("node0", True), Drain("node1", False), AskStatus()),
+]
+FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), Transfer(2, 0, 50_000, 100_000), Transferred(0)]
+FROM_WORKER = [
+    *(ps.Meet("0/1", b"x" * 30), ps.Begin(SPEC), ps.GoOn(0), LAY, ps.Want()),
+    *(
+        ps.Commit([{"lr": 0.1, "momentum": 0.9}], "1.0"),
+        ps.AskNorms("2.0"),
+        ps.AskState(),
+        ps.Planned(PLAN),
+        ps.Bye(),
+    ),
+]
+OTHERS: list[tuple[Any, list[Any]]] = [
+    (Hello, [Hello("worker", 0, "127.0.0.1:1", TOKEN), Hello("rank", 1, "1-1", TOKEN)]),
+    (Welcome, [Welcome("")]),
+    (ToRank, [Go(1), Held(), GivenUp()]),
+    (Answer, [Answer(notes=("a: queued",))]),
+    (ps.FromServer, [ps.Started(["127.0.0.1:1"], True, 0), ps.Norms(["1.0"]), ps.Failed("because")]),
+]
+SAID = [(FromClient, FROM_CLIENT), (FromRank, FROM_RANK), (ps.FromWorker, FROM_WORKER), *OTHERS]
