@@ -51,7 +51,7 @@ class NobodyError(TransportError):
 
 
 class TurnedAwayError(TransportError):
-    """A peer that hung up before anything was said: it is about to end, or has no place left."""
+    """A peer that hung up or was silent before anything was said: it begins, ends, or has no place left."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -285,7 +285,7 @@ def _met(address: str, fingerprint: str, timeout_s: float) -> Connection:
         raise TurnedAwayError(f"its connection was closed at once ({error.strerror or error})") from None
     except TimeoutError:
         connection.close()
-        raise TransportError(f"it did not say who it is within {HANDSHAKE_S:g} s") from None
+        raise TurnedAwayError(f"it did not say who it is within {HANDSHAKE_S:g} s") from None
     except (TransportError, OSError):
         connection.close()
         raise

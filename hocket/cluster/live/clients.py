@@ -16,7 +16,7 @@ from hocket.launch.control import Guest, NobodyError, TransportError, connect
 ADDRESS_VARIABLE = "HOCKET_CLUSTER"
 TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
 
-_CONNECT_S = 5.0
+_CONNECT_S = 12.0  # a busy manager is asked again when it has not answered in time
 _ANSWER_S = 60.0
 
 

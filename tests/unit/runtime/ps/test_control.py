@@ -290,3 +290,24 @@ def test_another_users_socket_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(control, "_CREDENTIALS", SimpleNamespace(size=12, unpack=lambda _: (1, 1234, 1)))
         with pytest.raises(TransportError, match="it belongs to user 1234, not to 4321"):
             control.check_user(ours)
+
+
+def test_a_server_that_takes_long_to_begin_is_waited_for(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher has listened for it already."""
+    monkeypatch.setattr(control, "HANDSHAKE_S", 0.5)
+    found: list[Guest] = []
+
+    def begin() -> None:
+        kept = [listener.accept()[0] for _ in range(2)]
+        monkeypatch.setattr(control, "HANDSHAKE_S", 30.0)
+        found.append(let_in(Connection(listener.accept()[0])))
+        for each in kept:
+            each.close()
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    connect(address_of(listener), TOKEN, Guest("worker", 0, ""), 30.0).close()
+    thread.join(30)
+    assert found == [Guest("worker", 0, "")]
