@@ -112,8 +112,8 @@ def serve(
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
     undo: list[Callable[[], object]] = [
-        *(attach(only, training, parameters), guard(model, training), training.detach, ended),
-        claim(model, parameters),
+        *(attach(only, training, parameters), guard(model, training), training.detach),
+        *(claim(model, parameters), ended),
     ]
     handle = vars(model)["hocket"] = ServedHandle(training, course, undo)
     give_ddp_attributes(model, handle, None, broadcast_buffers)
