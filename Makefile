@@ -5,7 +5,12 @@ STAMP := $(VENV)/.installed
 FIRST := $(VENV)/.first
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-slow lint fuzz bench docs dist clean
+LOWEST := $(VENV)-lowest
+# What the extras are for, and what every version of numpy, numba and the rest has to pass.
+OF_EXTRAS := tests/unit/runtime tests/unit/planner tests/unit/sim tests/unit/predictor tests/unit/cluster/live \
+  tests/unit/interop tests/property/test_exact.py tests/multiprocess
+
+.PHONY: demo test test-slow test-lowest lint fuzz bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(FIRST)
@@ -19,6 +24,14 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
+
+# The lowest versions that pyproject.toml allows, in an environment of their own (gigabytes: torch with CUDA)
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python scripts/lowest_versions.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt \
+	  --editable '.[torch,dev,optimal,ray,grpc,chakra,lightning,accelerate]'
+	$(LOWEST)/bin/python -m pytest -q -m "not slow" $(OF_EXTRAS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -59,4 +72,4 @@ $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $(FIRST) $@
 
 clean:
-	rm -rf $(VENV) hocket-demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) hocket-demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
