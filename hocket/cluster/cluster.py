@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError, UnknownNameError
+from hocket.words import counted
 
 Sharing = Literal["equation5", "max-min"]
 
@@ -64,7 +65,10 @@ class Cluster:
             raise UnknownNameError("sharing", str(self.sharing), list(get_args(Sharing)))
         racks = self.racks
         if isinstance(racks, bool) or not isinstance(racks, int) or not 1 <= racks <= self.num_servers:
-            raise HocketError(f"{racks!r} racks for {self.num_servers} servers: give from 1 to one a server")
+            raise HocketError(
+                f"{racks!r} racks for {counted(self.num_servers, 'server')}: a rack holds at least one; "
+                "give fewer racks or more servers"
+            )
         _check_range(self.oversubscription, 1.0, 1e6, "of oversubscription", "4 (1 is none)")
         if self.sharing == "equation5" and (racks > 1 or self.oversubscription != 1.0):
             raise HocketError(

@@ -160,26 +160,25 @@ def _durations(operations: Sequence[OperationRow], refuse: Refuse) -> Seconds:
     return durations
 
 
+_NOTHING_SENT = (
+    "so nothing is sent and nothing can be planned or predicted; profile the training step, or import a "
+    "trace with its gradients (record_shapes=True)"
+)
+
+
 def check_exchanges(graph: StepGraph, architecture: Literal["ps", "allreduce"]) -> None:
     """Refuse a step that sends nothing: whatever is planned or predicted for it would look perfect.
 
     Raises
     ------
     HocketError
-        When the step has no parameters, neither computes nor sends anything, or, for all-reduce, completes no
+        When the step has no parameters, these have no byte, or, for all-reduce, it completes no
         gradient; for any number of workers.
     """
     if not graph.num_parameters:
-        raise HocketError(
-            f"the step of '{graph.model}' has no parameters, so nothing is sent and nothing can be "
-            "planned or predicted; profile the training step, or import a trace with its gradients "
-            "(record_shapes=True)"
-        )
-    if not graph.durations_s.any() and not graph.parameter_bytes.any():
-        raise HocketError(
-            f"the step of '{graph.model}' takes no time: no operation has a duration, no parameter a byte; "
-            "give a step that was measured or derived"
-        )
+        raise HocketError(f"the step of '{graph.model}' has no parameters, {_NOTHING_SENT}")
+    if not graph.parameter_bytes.any():
+        raise HocketError(f"the parameters of '{graph.model}' have no byte, {_NOTHING_SENT}")
     if architecture == "allreduce" and not graph.produced.any():
         raise HocketError(
             f"the step of '{graph.model}' completes no gradient, so all-reduce has nothing to send; profile "

@@ -171,11 +171,23 @@ def read_messages(data: bytes, source: str) -> tuple[Any, list[Any]]:
     Raises
     ------
     FormatError
-        Naming the file and the message that cannot be read.
+        Naming the file and the message that cannot be read; for JSON, as PyTorch writes its ExecutionTrace.
     """
+    _check_no_json(data, source)
     bodies = _bodies(data, source)
     metadata = _parsed(next(bodies, b""), GlobalMetadata(), source, "metadata")
     return metadata, [_parsed(body, Node(), source, f"node {i}") for i, body in enumerate(bodies)]
+
+
+def _check_no_json(data: bytes, source: str) -> None:
+    """Refuse the other traces of PyTorch, which are JSON, with the command that reads them."""
+    if data[:1] != b"{":
+        return
+    if b'"traceEvents"' in data:
+        raise FormatError(source, "$", "is a Kineto trace, which hocket import kineto reads")
+    if b'"nodes"' in data:
+        rule = "is an ExecutionTrace of PyTorch, which goes with its Kineto trace"
+        raise FormatError(source, "$", f"{rule}: hocket import kineto TRACE --execution-trace FILE")
 
 
 def _parsed(body: bytes, message: Any, source: str, what: str) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from hocket.words import counted
+
 _CONTROLS = bytes(range(0x20))
 _SPACES = b" " * len(_CONTROLS)
 _NO_VALUE = re.compile(
@@ -38,9 +40,9 @@ def mended(data: bytes) -> tuple[bytes, list[str]]:
 
     whole = _NO_VALUE.sub(null, spaced)
     if counts["missing"]:
-        done.append(f"{counts['missing']} missing values")
+        done.append(counted(counts["missing"], "missing value"))
     if counts["number"]:
-        done.append(f"{counts['number']} numbers that are not finite")
+        done.append(counted(counts["number"], "number") + " not finite")
     if not done and whole != data:
         done.append("control characters")
     return whole, done

@@ -40,8 +40,8 @@ class Topology:
         machines = len(self.worker_bps) + len(self.server_bps)
         if isinstance(self.racks, bool) or not isinstance(self.racks, int) or not 1 <= self.racks <= machines:
             raise HocketError(
-                f"{self.racks!r} racks for {counted(machines, 'machine')}: give from 1 to one a machine, "
-                "or more machines"
+                f"{self.racks!r} racks for {counted(machines, 'machine')}: a rack holds at least one; "
+                "give fewer racks or more machines"
             )
         if not 1.0 <= self.oversubscription <= 1e6:
             raise HocketError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from hocket.report.table import UNDEFINED, Cell, decimals_for
+from hocket.report.table import UNDEFINED, Cell, decimals_for, number_text
 
 
 class Column(NamedTuple):
@@ -39,10 +39,17 @@ def number_column(
     values: Sequence[float | None],
     decimals: int | None = None,
 ) -> Column:
-    """A column of numbers with so many decimals; None: such that the largest has four digits."""
+    """A column of numbers with so many decimals; None: such that the largest has four digits.
+
+    Numbers too small for that have digits of their own, unless they are percentages: 0.0% says enough.
+    """
     if decimals is None:
         decimals = decimals_for(value for value in values if value is not None)
-    cells = [Cell(UNDEFINED if value is None else f"{value:z.{decimals}f}", value) for value in values]
+
+    def text(value: float) -> str:
+        return f"{value:z.{decimals}f}" if unit == "%" else number_text(value, decimals)
+
+    cells = [Cell(UNDEFINED if value is None else text(value), value) for value in values]
     return Column(heading, short, unit, meaning, cells)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hocket.report.comparison import Comparison, OneSided, SpanDifference
 from hocket.report.table import UNDEFINED, TimeUnit, decimals_for, time_unit
+from hocket.words import counted
 
 
 def figures_table(comparison: Comparison) -> Table:
@@ -41,7 +42,7 @@ def one_sided_line(side: str, names: OneSided) -> str:
     """How many names only the ``side`` timeline has, and some of them."""
     examples = ", ".join(f"{name} ({kind})" for kind, name in names.examples)
     more = ", ..." if names.count > len(names.examples) else ""
-    return f"only in the {side} timeline: {names.count} names: {examples}{more}"
+    return f"only in the {side} timeline: {counted(names.count, 'name')}: {examples}{more}"
 
 
 def _times(span: SpanDifference) -> tuple[float, ...]:

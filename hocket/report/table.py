@@ -89,10 +89,20 @@ def decimals_for(values: Iterable[float]) -> int:
     return 3 - sum(largest >= limit for limit in (10.0, 100.0, 1000.0))
 
 
+def number_text(value: float, decimals: int) -> str:
+    """A number with so many decimals; one that would keep fewer than two digits, in three digits of its own.
+
+    Beside a step of an hour, one of a millisecond would read 0.
+    """
+    if value and abs(value) < 9.95 * 10.0**-decimals:
+        return f"{value:.3g}"
+    return f"{value:z.{decimals}f}"
+
+
 def time_text(seconds: float, unit: TimeUnit) -> str:
     """A time in ``unit``, to four digits or so."""
     value = seconds * unit.per_second
-    return f"{value:.{decimals_for([value])}f} {unit.symbol}"
+    return f"{number_text(value, decimals_for([value]))} {unit.symbol}"
 
 
 class Cell(NamedTuple):
@@ -130,9 +140,10 @@ def _texts(column: Column, values: Sequence[Value], unit: TimeUnit) -> list[str]
     scale = {"time": unit.per_second, "percent": 100.0}.get(column.format, 1.0)
     scaled = [None if value is None else float(value) * scale for value in values]
     decimals = {"percent": 1, "ratio": 3}.get(column.format)
-    if decimals is None:
-        decimals = decimals_for(value for value in scaled if value is not None)
-    return [UNDEFINED if value is None else f"{value:z.{decimals}f}" for value in scaled]
+    if decimals is not None:
+        return [UNDEFINED if value is None else f"{value:z.{decimals}f}" for value in scaled]
+    decimals = decimals_for(value for value in scaled if value is not None)
+    return [UNDEFINED if value is None else number_text(value, decimals) for value in scaled]
 
 
 def terminal_table(rows: Iterable[ResultRow]) -> Table:

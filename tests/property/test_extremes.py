@@ -101,7 +101,8 @@ def test_what_no_step_holds_is_refused(change: dict[str, Any], rule: str) -> Non
         layers(**{"durations": [1.0] * 4, "sizes": [1, 1], "batch_size": 1, **change})
 
 
-def test_a_step_that_neither_computes_nor_sends_is_refused() -> None:
-    graph, network = layers([0.0] * 4, [0, 0], 1), Network(num_workers=2)
-    with pytest.raises(HocketError, match="takes no time"):
+@pytest.mark.parametrize("duration_s", [0.0, 1.0])
+def test_a_step_that_sends_nothing_is_refused(duration_s: float) -> None:
+    graph, network = layers([duration_s] * 4, [0, 0], 1), Network(num_workers=2)
+    with pytest.raises(HocketError, match="have no byte, so nothing is sent"):
         predict(graph, network, workers=2)

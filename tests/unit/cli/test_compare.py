@@ -74,7 +74,7 @@ def test_a_table_for_people() -> None:
     lines = ran.out.splitlines()
     assert any(line.startswith("step ") for line in lines)
     assert sum("back" in line or "update" in line for line in lines) >= 3
-    assert "only in the predicted timeline: 1 names: head and 3 more (reduce)\n" in ran.err
+    assert "only in the predicted timeline: 1 name: head and 3 more (reduce)\n" in ran.err
     assert "only in the measured timeline: 4 names: " in ran.err
     assert "Kind" not in hocket("compare", "slow.json", "wfbp.json", "--top", "0").out
 

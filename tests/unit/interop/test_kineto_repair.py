@@ -41,7 +41,7 @@ MENDED = [
         "a bandwidth that is infinite",
         b'{"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy", "pid": 0, "tid": 7, "ts": 5, "dur": 0,'
         b' "args": {"stream": 7, "correlation": 101, "memory bandwidth (GB/s)": inf}}',
-        "mended 1 numbers that are not finite",
+        "mended 1 number not finite",
     ),
     (
         "a missing value",

@@ -7,7 +7,7 @@ from fake_runs import fake_row
 from rich.console import Console
 
 from hocket.report import terminal_table
-from hocket.report.table import decimals_for, ranking_table, time_unit
+from hocket.report.table import decimals_for, number_text, ranking_table, time_unit
 
 
 def printed(rows, width=80):
@@ -46,6 +46,26 @@ def test_time_units(longest_s, symbol):
 )
 def test_four_digits(largest, decimals):
     assert decimals_for([0.0, largest]) == decimals
+
+
+def test_a_short_step_beside_a_long_one_does_not_read_0():
+    rows = [fake_row("a", compute_s=3000.0, spread=0.0), fake_row("b", spread=0.0)]
+    assert [cells[1].text for cells in ranking_table(rows).rows] == ["3000", "0.356"]
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (0.0, 0, "0"),
+        (0.4, 0, "0.4"),
+        (0.994, 1, "0.994"),
+        (9.95, 0, "10"),
+        (9.9, 0, "9.9"),
+        (1e-9, 3, "1e-09"),
+    ],
+)
+def test_numbers_keep_two_digits(value, decimals, text):
+    assert number_text(value, decimals) == text
 
 
 def test_rounding_never_shows_a_negative_zero():

@@ -166,9 +166,10 @@ def test_an_update_that_the_step_waits_for_stays_on_the_worker() -> None:
     assert row.iteration_s == pytest.approx(3.0)
 
 
-def test_a_step_without_bytes_or_time_is_refused() -> None:
-    with pytest.raises(HocketError, match="takes no time"):
-        run(step([parameter("p", 0)], [operation("o", 0.0)]), network())
+@pytest.mark.parametrize("duration_s", [0.0, 1.0])
+def test_a_step_whose_parameters_have_no_byte_is_refused(duration_s: float) -> None:
+    with pytest.raises(HocketError, match="have no byte, so nothing is sent"):
+        run(step([parameter("p", 0)], [operation("o", duration_s, reads=["p"])]), network())
 
 
 def test_messages_are_parsed_by_workers_before_their_first_reader_and_by_servers() -> None:
@@ -210,7 +211,7 @@ def test_a_message_that_nobody_reads_is_parsed_when_nothing_else_waits() -> None
 
 def test_workers_do_not_wait_for_each_others_parsing_at_a_server() -> None:
     graph = step(
-        [parameter("a", 0)],
+        [parameter("a", 1)],
         [
             operation("f", 1.0, reads=["a"]),
             operation("b", 1.0, inputs=["f"], produces=["a"], phase="backward"),
@@ -218,8 +219,8 @@ def test_workers_do_not_wait_for_each_others_parsing_at_a_server() -> None:
     )
     for workers in (1, 4):
         net = dataclasses.replace(network(workers=workers), parse_s=2.0)
-        # Parsed 0-2, f 2-3, b 3-4, parsed at the server 4-6.
-        assert run(graph, net).row.iteration_s == 6.0
+        # Parsed 0-2, f 2-3, b 3-4, parsed at the server 4-6; a byte travels for 8 ms a worker, each way.
+        assert run(graph, net).row.iteration_s == pytest.approx(6.0 + 2 * 0.008 * workers)
 
 
 def test_a_slow_worker_and_a_slow_interface() -> None:
