@@ -119,8 +119,8 @@ def print_calibration(device: str) -> None:
     rows = stored_residuals(device)
     if not rows:
         note(
-            f"{device} is uncalibrated: its datasheet's float32 peaks at the efficiency fitted to v100; TF32, "
-            "PyTorch's default for convolutions there, and half precision are faster"
+            f"{device} is uncalibrated: its datasheet's float32 peaks at the efficiency fitted to v100; "
+            "TF32, PyTorch's default for convolutions there, and half precision are faster"
         )
         return
     from rich.table import Table
