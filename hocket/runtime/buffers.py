@@ -71,14 +71,16 @@ class _Sent:
 
 
 class StateBuffers:
-    """The buffers of ``model`` that are not to be ignored, on ``group``.
+    """The buffers of ``model`` that are not to be ignored, on ``group``; rank 0's word is on ``messages``.
 
+    These are for them alone: a pass that one rank runs alone must not get in line with anything else.
     Passes that train have every rank take part; others read what has come by then and send nothing, since
     one rank may evaluate alone.
     """
 
-    def __init__(self, model: torch.nn.Module, group: Group) -> None:
-        self._model, self._group, self._ignored = model, group, ignored_names(model)
+    def __init__(self, model: torch.nn.Module, group: Group, messages: Group) -> None:
+        self._model, self._ignored = model, ignored_names(model)
+        self._group, self._messages = group, messages
         # DDP keeps none alike of a model that has none when it is wrapped.
         self._none = group.size == 1 or not self._places()
         self._due = True  # as DDP: the next pass has them alike, unless the last one was under no_sync
@@ -91,6 +93,10 @@ class StateBuffers:
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
         self._warned = False
+        # Whether the last pass raised, which it may have done on this rank alone; None: that was told of.
+        self._raised: bool | None = False
+        # Rounds, and passes since the last one, that have had a message: the same on every rank.
+        self._heard_of = [0, 0]
         self._said: tuple[Work, torch.Tensor] | None = None
 
     # What a training tells.
@@ -101,8 +107,10 @@ class StateBuffers:
         The names of those that were sent in vain before, since somebody has changed them on rank 0.
         """
         if self._none or not self._due:
+            self._tell_of_raised()
             return []
         self._due = False
+        self._heard_of[1] += 1
         verdict, early, size, digest = self._heard()
         sent, self._sent = self._sent, None
         changed: list[str] = []
@@ -122,8 +130,11 @@ class StateBuffers:
                 self._early, self._otherwise = early, 0
         return changed
 
-    def forward_ended(self, wanted: bool) -> None:
-        """A pass that trains has ended; ``wanted``: its gradients travel."""
+    def forward_ended(self, wanted: bool, *, raised: bool) -> None:
+        """A pass that trains has ended, or ``raised``; ``wanted``: its gradients travel."""
+        if raised:
+            self._raised = None if self._raised is None else not self._none
+            return
         self._due = wanted
         if self._none or not wanted:
             return
@@ -135,6 +146,7 @@ class StateBuffers:
 
     def round_ended(self) -> None:
         """The gradients of a backward pass travel."""
+        self._heard_of = [self._heard_of[0] + 1, 0]
         if self._due and self._sent is None and not self._none and self._agreed[0] >= 0:
             self._sent = self._send()
 
@@ -178,24 +190,41 @@ class StateBuffers:
 
     # How it is done.
 
+    def _tell_of_raised(self) -> None:
+        """Say once that a pass does not wait for buffers, since the one before it raised."""
+        if self._raised:
+            self._raised = None
+            warnings.warn(
+                "a forward pass raised, and the one behind it reads this rank's own buffers;"
+                " DistributedDataParallel would wait for rank 0's, in vain where it raised on one rank alone",
+                stacklevel=2,
+            )
+
     def _heard(self) -> tuple[_Verdict, bool, int, int]:
         """Rank 0's message: the verdict, whether an early sending would do, the bytes and the digest."""
-        message = torch.zeros(4, dtype=torch.int64)
+        message = torch.zeros(6, dtype=torch.int64)
         if self._group.rank == 0:
             places = self._places()
             now = _bytes_of(places)
             stale = self._is_stale(now) if self._stale is None else self._stale
             kept = _Verdict.HOLD if self._stale is None else _Verdict.HELD
             early = self._at_end is not None and torch.equal(self._at_end, now)
-            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places)
+            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places), *self._heard_of
             message.copy_(torch.tensor([int(number) for number in said]))
         if self._said is not None:
             self._said[0].wait()  # long since: everybody has begun the pass that it was for
-        work = self._group.broadcast(message)
+        work = self._messages.broadcast(message)
         self._said = work, message
         if self._group.rank:
             work.wait()
-        verdict, early_, size, digest = message.tolist()
+        verdict, early_, size, digest, *heard_of = message.tolist()
+        if heard_of != self._heard_of:
+            raise HocketError(
+                f"rank 0 was in its forward pass {heard_of[1]} of step {heard_of[0] + 1} where rank"
+                f" {self._group.rank} is in pass {self._heard_of[1]} of step {self._heard_of[0] + 1}: a pass"
+                " with gradients was on one rank alone; let it be on all, or under torch.no_grad(), or of"
+                " copy.deepcopy(model)"
+            )
         return _Verdict(verdict), bool(early_), size, digest
 
     def _is_stale(self, now: torch.Tensor) -> bool:

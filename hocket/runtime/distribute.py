@@ -80,8 +80,8 @@ def distribute(
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)
     # What waits for its turn on one may be what the next one on the other waits for.
-    control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(4))
-    groups = Groups(*others)
+    control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(6))
+    groups = Groups(*others[:3])
     alike, buffers = kept_alike(model)
     buffers = buffers if init_sync_buffers or broadcast_buffers else {}
     check_same_model(alike, buffers, control)
@@ -104,9 +104,9 @@ def distribute(
         watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
         # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
-        for each in (control, groups.transfers, groups.urgent):
+        for each in (control, groups.transfers, groups.urgent, *others[3:]):
             each.lost = lambda: watch.lost
-        state = StateBuffers(model, control) if broadcast_buffers else None
+        state = StateBuffers(model, *others[3:]) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
         training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gathered(names, control, list[str])

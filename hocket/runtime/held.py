@@ -48,6 +48,8 @@ def is_held(parameter: torch.nn.Parameter) -> bool:
 
 def is_state_held(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> bool:
     """Whether the script has the state of ``optimizer``, or what it has for ``parameter``, by other names."""
+    if "state" not in vars(optimizer):
+        return True  # it hands out that of an optimizer within it
     if is_referenced(vars(optimizer), "state"):
         return True
     state = vars(optimizer)["state"]

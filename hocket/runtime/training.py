@@ -282,8 +282,8 @@ class Training(Passes):
     def _forward_ended(self, output: object) -> None:
         super()._forward_ended(output)
         self._expecting |= self._wanted and output is not None  # there is none where it raised
-        if self.buffers is not None and not self._joins and not self._raised(output):
-            self.buffers.forward_ended(self._wanted)
+        if self.buffers is not None and not self._joins:
+            self.buffers.forward_ended(self._wanted, raised=self._raised(output))
 
     def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
         if self.rounds.unsettled:

@@ -31,6 +31,18 @@ class Normed(nn.Module):
         return self.layers(x)
 
 
+class Impatient(Normed):
+    """Raises behind what it has changed, where its inputs are too large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = super().forward(x)
+        if x.max() > 500:
+            raise KeyboardInterrupt
+        if x.max() > 50:
+            raise ValueError("too large")
+        return found
+
+
 class Codebook(nn.Module):
     """Its output depends on a buffer that nothing but a script changes, among buffers of other types."""
 
@@ -369,6 +381,46 @@ def a_pass_that_fails_on_one_rank(rank: int) -> list[str]:
     return [] if torch.equal(*every) else [f"ranks differ: {every}"]
 
 
+def a_pass_that_fails_on_all_ranks(rank: int) -> list[str]:
+    """The pass behind it reads each rank's own buffers, and says so once; later ones are as DDP's."""
+    twins = Twins(Impatient, sgd)
+    compared = Compared(twins)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(STEPS):
+            for model, optimizer, _ in twins.each():
+                optimizer.zero_grad()
+                if step in (3, 8):
+                    with contextlib.suppress(KeyboardInterrupt, ValueError):
+                        model(torch.full((5, 6), 100.0 * step))
+                    model(batch(rank, step)).square().sum().backward()
+                else:
+                    compared.call(model, batch(rank, step)).square().sum().backward()
+                optimizer.step()
+    lines = [str(each.message) for each in told if "a forward pass raised" in str(each.message)]
+    return compared.differences() + ([] if len(lines) == 1 else [f"told: {lines}"])
+
+
+def a_pass_on_one_rank_alone(rank: int) -> list[str]:
+    """With gradients, as ``module`` of DDP may be called: one line instead of other ranks' old buffers."""
+    model = Normed()
+    optimizer = sgd(model)
+    hocket.distribute(model, optimizer, plan="ddp", timeout_s=20)
+    told = ""
+    try:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(batch(rank, step)).square().sum().backward()
+            optimizer.step()
+            if rank == 0 and step == 6:
+                model.eval().module(batch(rank, 99))
+                model.train()
+    except HocketError as error:
+        told = str(error)
+    expected = "training stopped" if rank == 0 else "a pass with gradients was on one rank alone"
+    return [] if expected in told else [told]
+
+
 def kept_apart(rank: int) -> list[str]:
     """With ``broadcast_buffers=False``, from the start on, of whatever shape."""
 
@@ -418,12 +470,16 @@ CASES = (
     two_passes_before_one_backward, passes_and_backwards_by_turns, changed_from_some_step_on,
     changed_in_every_step, resized_and_registered_later, removed_later, several_passes_under_no_sync,
     evaluation_between, changed_and_then_evaluated, evaluation_mode_on_one_rank, statistics_of_checkpoints,
-    collectives_within_the_pass, passes_that_return_nothing, a_pass_that_fails_on_one_rank, kept_apart,
-    kept_apart_after_the_start,
-    unlike_at_the_start, registered_where_there_were_none, resized_on_one_rank,
+    collectives_within_the_pass, passes_that_return_nothing, a_pass_that_fails_on_one_rank,
+    a_pass_that_fails_on_all_ranks, kept_apart, kept_apart_after_the_start, unlike_at_the_start,
+    registered_where_there_were_none, resized_on_one_rank,
 )  # fmt: skip
 
 
 def all_of_them(rank: int, world: int) -> dict[str, list[str]]:
     """The last one ends the training of a rank."""
     return {case.__name__: case(rank) for case in CASES}
+
+
+def of_a_pass_alone(rank: int, world: int) -> list[str]:
+    return a_pass_on_one_rank_alone(rank)

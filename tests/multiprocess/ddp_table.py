@@ -1,7 +1,7 @@
 """Behaviours of DistributedDataParallel, row by row: the same here, or refused in one line.
 
 ``python -m tests.multiprocess.ddp_table`` prints docs/ddp.md. A row names the case that shows it, run by
-one of test_training.py, test_sparse.py, test_surface.py and test_ddp_table.py.
+one of test_training.py, test_join.py, test_sparse.py, test_surface.py and test_ddp_table.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.multiprocess import buffer_cases as buffers
 from tests.multiprocess import ddp_cases as ddp
 from tests.multiprocess import gradient_cases as gradients
 from tests.multiprocess import held_cases as held
+from tests.multiprocess import join_cases as joining
 from tests.multiprocess import member_cases as members
 from tests.multiprocess import moment_cases as moments
 from tests.multiprocess import odd_cases as odd
@@ -106,6 +107,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
         ),
         Row("`torch.func` transforms", scripts.transforms_of_functions),
         Row("parts that the user compiled", odd.compiled_by_the_user),
+        Row(
+            "`module` called with gradients on one rank alone, of a model with buffers",
+            buffers.a_pass_on_one_rank_alone,
+            _refused("under `torch.no_grad()`, or on all ranks"),
+        ),
         Row("batches of other sizes on each rank", ddp.batches_of_other_sizes),
         Row("a rank that is slower", ddp.a_rank_that_is_slow),
     ),
@@ -151,6 +157,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("evaluation on one rank alone (DDP: of `module`)", training.evaluation_on_one_rank),
         Row("`torch.inference_mode`", odd.evaluation_in_inference_mode),
         Row("`model.module` evaluates and saves", surface.the_module_evaluates_and_saves),
+    ),
+    "Ranks with fewer batches": (
+        Row("`join`, means over all ranks", joining.means_over_all),
+        Row("`join(divide_by_initial_world_size=False)`", joining.means_over_those_that_train),
+        Row("a rank without batches from the first step on", joining.from_the_first_step),
+        Row("`torch.distributed.algorithms.join.Join`", joining.torchs_own_block),
+        Row("`join` and accumulation under `no_sync`", joining.accumulated),
+        Row("`join(enable=False)`", joining.not_enabled),
+        Row("epochs within `join` and without it", joining.within_and_without),
+        Row("`join(throw_on_early_termination=True)`", joining.ended_early),
     ),
     "Optimizers and state": (
         Row("groups with settings of their own", training.parameter_groups),

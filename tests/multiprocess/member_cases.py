@@ -412,8 +412,8 @@ def wrappers_of_torchs(rank: int) -> list[str]:
         return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
 
     found = []
-    for make in (local, shards):
-        twins = Twins(Two, make)
+    for make, plan in ((local, None), (shards, None), (local, "ddp")):
+        twins = Twins(Two, make, plan=plan)
         for model, optimizer, _ in twins.each():
             steps(rank, model, optimizer)
         found += differing(make.__name__, twins.ddp.module.state_dict(), twins.ours.state_dict())

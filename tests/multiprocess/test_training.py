@@ -145,6 +145,10 @@ def test_buffers_are_bitwise_the_same_in_every_pass(of_buffer_cases: Any, name: 
     assert [found[name] for found in of_buffer_cases] == [[], []]
 
 
+def test_a_pass_with_gradients_on_one_rank_alone_is_refused() -> None:
+    assert run("tests.multiprocess.buffer_cases:of_a_pass_alone") == [[], []]
+
+
 @pytest.fixture(scope="module")
 def of_member_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.member_cases:all_of_them")
