@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.multiprocess import below_cases as below
 from tests.multiprocess import buffer_cases as buffers
 from tests.multiprocess import ddp_cases as ddp
 from tests.multiprocess import gradient_cases as gradients
@@ -190,6 +191,17 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("`load_state_dict` amid training", odd.best_state_loaded),
         Row("`copy.deepcopy`, pickles", training.copies),
         Row("averages of weights (EMA, SWA)", training.averaged_parameters),
+        Row("weights read below Python: TorchScript, operators in C++, DLPack, numpy", below.read_below),
+        Row("views and arrays of weights, taken before a step and read behind it", below.kept_from_before),
+        Row("losses of weights outside of the model", below.losses_of_scripts),
+        Row("functions that the user compiled", below.functions_compiled_by_the_user),
+        Row("`torch.jit.trace`, `torch.export` between steps", below.traced_and_exported),
+        Row(
+            "`torch.jit.script` of `module`",
+            below.scripted_by_the_user,
+            _refused("script `copy.deepcopy(model)`, or detach first"),
+        ),
+        Row("`copy.copy` shares parameters", below.shallow_copies),
         Row("DataLoader workers and forks", moments.loaders_that_fork),
         Row("saving from another thread", odd.saved_from_a_thread),
     ),
