@@ -10,8 +10,8 @@ PLACE.out is what it prints. The rank writes to that file itself and waits for n
 process, which now and then looks how long the file is: once it is too long its last part moves to
 PLACE.earlier, and the rank goes on at the beginning.
 
-A disk that is full, whoever filled it, changes nothing of that: the status has its place from the beginning,
-and what is printed is cut all the same.
+A disk that is full, whoever filled it, changes nothing of that: who starts this makes room for both numbers
+before (:func:`make_room`), and what is printed is cut all the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_BYTES = 4 << 20
 
 _LOOK_EVERY_S = 1.0
 _HURRY_S = 0.05  # where much is printed, until the next look
-_STATUS_BYTES = 20
+_NUMBER_BYTES = 20
 
 
 def main() -> int:
@@ -43,8 +43,6 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     write(f"{place}.pid", os.getpgid(0))
-    kept = os.open(f"{place}.status.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.pwrite(kept, b" " * _STATUS_BYTES, 0)
     with open(f"{place}.out", "ab") as out:  # to append: who prints goes on at the end, wherever that is now
         try:
             started = subprocess.Popen(
@@ -58,8 +56,7 @@ def main() -> int:
                 os.write(out.fileno(), f"hocket: {command[0]}: {error.strerror}\n".encode())
             status = 127
     cut(place)
-    os.pwrite(kept, b"%*d" % (_STATUS_BYTES, status), 0)
-    os.replace(f"{place}.status.new", f"{place}.status")
+    write(f"{place}.status", status)
     return 0
 
 
@@ -91,10 +88,22 @@ def cut(place: str, most_bytes: int = MOST_BYTES) -> bool:
     return False
 
 
+def make_room(place: str) -> None:
+    """Have room on the disk for what is written later about a rank; raises OSError where there is none."""
+    for name in ("pid", "status"):
+        with open(f"{place}.{name}.new", "wb", buffering=0) as file:
+            file.write(b" " * _NUMBER_BYTES)
+    with open(f"{place}.out", "ab"):
+        pass
+
+
 def write(path: str, number: int) -> None:
-    """Leave a number in a file, whole; raises OSError."""
-    with open(f"{path}.new", "w") as file:
-        file.write(str(number))
+    """Leave a number in a file, whole, in the room that was made for it."""
+    file = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(file, b"%*d" % (_NUMBER_BYTES, number), 0)
+    finally:
+        os.close(file)
     os.replace(f"{path}.new", path)
 
 

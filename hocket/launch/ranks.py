@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from hocket.launch.guard import make_room
 from hocket.launch.open_files import BEGAN_WITH
 
 LOST = -signal.SIGKILL
@@ -57,6 +58,7 @@ class Ranks:
             if (self._folder / f"{key}.pid").exists() or not _locked(lock):
                 return
             place = str(self._folder / key)
+            make_room(place)
             guard = [sys.executable, "-P", "-m", "hocket.launch.guard", place, str(lock), str(BEGAN_WITH)]
             argv = [*guard, "--", *command]
             told = {**os.environ, **environment, _MARK: place}

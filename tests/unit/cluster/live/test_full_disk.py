@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.messages import AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch.guard import MOST_BYTES, cut
-from tests.unit.cluster.live.clusters import live_job, running
+from hocket.launch.ranks import Ranks
+from tests.unit.cluster.live.clusters import LIMIT_S, live_job, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 
@@ -108,3 +110,22 @@ def test_what_was_printed_is_cut_on_a_full_disk(disk: Path) -> None:
     assert (disk / "a.out").stat().st_size == 0
     assert (disk / "a.earlier").read_bytes() == said[-MOST_BYTES:]
     assert not cut(str(disk / "a"))
+
+
+def test_a_rank_that_finds_no_room_is_not_started_and_one_that_runs_leaves_its_status(disk: Path) -> None:
+    ranks = Ranks(disk / "ranks", ())
+    (disk / "go").touch()
+    ranks.start(
+        "1-1-0", ["sh", "-c", "while test -e ../go; do sleep 0.1; done; exit 7"], {}, str(disk / "ranks")
+    )
+    fill(disk)
+    with pytest.raises(OSError, match="No space"):
+        ranks.start("1-1-1", ["true"], {}, str(disk / "ranks"))
+    assert ranks.conditions()["1-1-0"] is None
+    (disk / "go").unlink()
+    fill(disk)
+    deadline_s = time.monotonic() + LIMIT_S
+    while ranks.conditions()["1-1-0"] is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    assert ranks.conditions()["1-1-0"] == 7
