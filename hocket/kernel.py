@@ -1,4 +1,4 @@
-"""How numba compiles our kernels, and what lets Ctrl-C end one that runs."""
+"""Compilation of our kernels by numba, and the means by which Ctrl-C ends one that runs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _IMPORT_LOCK = ("<frozen importlib._bootstrap>", "cb")
 
 
 class _Told(threading.local):
-    """What tells the threads of a call to end, of each thread that is a part of one."""
+    """The event that tells the threads of a call to end, of each thread that is a part of one."""
 
     end: threading.Event | None = None
 

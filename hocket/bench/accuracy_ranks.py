@@ -66,7 +66,7 @@ def _least_disturbed(
 
 
 class _Own(msgspec.Struct, frozen=True):
-    """What one worker's replay gave; ``stolen``: of its processor, by other machines."""
+    """The result of one worker's replay; ``stolen``: of its processor, by other machines."""
 
     replay: Replay
     stolen: float

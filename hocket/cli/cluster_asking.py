@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 State = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="The cluster's: jobs, checkpoints, token; else HOCKET_CLUSTER(_TOKEN)."
+        metavar="FOLDER",
+        help="The cluster's: jobs, checkpoints, token; else HOCKET_CLUSTER and HOCKET_CLUSTER_TOKEN.",
     ),
 ]
 

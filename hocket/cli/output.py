@@ -78,7 +78,7 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
 
 
 class _Done:
-    """How far something is, for the thread that says so."""
+    """The progress of something, for the thread that tells it."""
 
     def __init__(self, description: str) -> None:
         self.began_s, self._computed_s = time.monotonic(), time.process_time()
@@ -89,7 +89,7 @@ class _Done:
         self.description = description or self.description
 
     def is_long(self) -> bool:
-        """Whether it has computed for long, or waited for longer: a busy machine alone is no news."""
+        """Tell whether it has computed for long, or waited for longer: a busy machine alone is no news."""
         computed_s = time.process_time() - self._computed_s
         return computed_s >= _FIRST_LINE_S or time.monotonic() - self.began_s >= _WAITED_S
 

@@ -47,13 +47,13 @@ SYNCHRONOUS = Setting("mode", "sync", "mode sync", "always")
 
 
 def is_given(context: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Tell whether an option stands on the command line."""
     source = context.get_parameter_source(option)
     return source is not None and source.name != "DEFAULT"
 
 
 def architecture_setting(context: typer.Context, policy: str | None, plan: Plan | None = None) -> Setting:
-    """How gradients are exchanged: as asked, as the plan or the policy does it, as an option implies it.
+    """The way gradients are exchanged: as asked, as the plan or the policy does it, as an option implies it.
 
     Where nothing says so: by all-reduce, as PyTorch's users have it.
     """
@@ -80,7 +80,7 @@ def architecture_setting(context: typer.Context, policy: str | None, plan: Plan 
 def option_setting(
     context: typer.Context, option: str, value: Any, text: str | None = None, key: str | None = None
 ) -> Setting:
-    """What an option came to."""
+    """The value that an option came to."""
     shown = f"{option.replace('_', ' ')} {value}" if text is None else text
     return Setting(key or option, value, shown, GIVEN if is_given(context, option) else DEFAULT)
 
@@ -134,7 +134,7 @@ def described_network(
 
 
 def _reduction_setting(network: Network, origin: str) -> Setting:
-    """What an all-reduce costs follows from."""
+    """The settings that the cost of an all-reduce follows from."""
     if network.pattern is not None:
         return Setting("pattern", network.pattern, f"pattern {network.pattern}", GIVEN)
     measured: MeasuredReduction | None = network.reduction
@@ -145,14 +145,14 @@ def _reduction_setting(network: Network, origin: str) -> Setting:
 
 
 def plan_setting(context: typer.Context, policy: str | None, plan: Plan | None) -> Setting:
-    """What orders transfers: a plan's file, or a policy."""
+    """The order of transfers: a plan's file, or a policy."""
     if plan is not None:
         return Setting("policy", plan.policy, f"policy {plan.policy}", str(context.params["plan"]))
     return option_setting(context, "policy", policy)
 
 
 def step_settings(context: typer.Context, network: Network) -> list[Setting]:
-    """How many take part in a step, and the window of their transfers."""
+    """The numbers of workers and servers, and the window of their transfers."""
     return [
         option_setting(context, "workers", network.num_workers),
         option_setting(context, "servers", network.num_servers),

@@ -106,7 +106,7 @@ def use_hocket(
 
 
 def _keywords_of(accelerator: Accelerator) -> dict[str, Any]:
-    """What ``accelerator`` would give DistributedDataParallel besides the model."""
+    """Keywords that ``accelerator`` would give DistributedDataParallel besides the model."""
     handler = accelerator.ddp_handler
     if handler is None:
         return {}

@@ -40,7 +40,7 @@ def batch_size_of(
                 f"batch size {extents[0] * passes} is a guess, {times}the first extent of what {event.name} "
                 "got: give --batch-size, or record it with profiler.add_metadata_json('batch_size', '32')"
             ]
-    return 1, ["the batch size is not in the trace: throughput counts steps; give --batch-size"]
+    return 1, ["the batch size is not in the trace: a step counts as one example; give --batch-size"]
 
 
 def _recorded(trace: Trace) -> int:

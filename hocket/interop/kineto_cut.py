@@ -56,7 +56,7 @@ def cut_steps(trace: Trace) -> list[Step]:
 
 
 def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[float]:
-    """When what the host had launched before the recording began ended; no other launch may be missing."""
+    """The end of what the host had launched before the recording began; no other launch may be missing."""
     first: dict[int, float] = {}
     for gpu in trace.gpu:
         first.setdefault(gpu.stream, gpu.start_us)

@@ -55,7 +55,7 @@ class TurnedAwayError(TransportError):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who comes, and the token that it knows."""
+    """A caller's role, and the token that it knows."""
 
     role: Role
     index: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -275,7 +275,7 @@ def _met(address: str, fingerprint: str, timeout_s: float) -> Connection:
         if not hmac.compare_digest(theirs, fingerprint):
             raise TransportError(
                 f"it has another certificate than the token's (sha256 {theirs[:16]}..., not "
-                f"{fingerprint[:16]}...): its token is another one, or somebody is in between"
+                f"{fingerprint[:16]}...): give the token it was started with, unless somebody is in between"
             )
     except ssl.SSLError as error:
         connection.close()

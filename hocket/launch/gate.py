@@ -22,7 +22,7 @@ from hocket.launch.control import UNIX, Connection, Guest, TransportError, conne
 from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
-"""Where the gate is, host:port; then the attempt that this rank is of, what it has to know, and the gate's
+"""The gate's address, host:port; then the attempt that this rank is of, what it has to know, and the gate's
 certificate, by its fingerprint.
 """
 ATTEMPT_VARIABLE = "HOCKET_GATE_ATTEMPT"

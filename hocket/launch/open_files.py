@@ -1,4 +1,4 @@
-"""How many files this process may open: managers and servers have a connection with every rank or worker.
+"""Limits on open files: managers and servers have a connection with every rank or worker.
 
 Ranks get the limit that this process began with. What waits by select(2) knows no file beyond the 1024th, so
 it is better off where it cannot open that many.
@@ -26,7 +26,7 @@ def allow_all() -> int:
 
 
 def most_strangers(files: int) -> int:
-    """How many connections of unknown callers a process that may open so many files looks at at a time."""
+    """The connections of unknown callers that a process that may open so many files looks at at a time."""
     return max(1, min(_MOST_STRANGERS, files // _FILES_PER_STRANGER))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 NAME = "hocket"
-"""What every certificate is of."""
+"""The name that every certificate is of."""
 _SALT = b"hocket: the key of a job or a cluster"
 _SCRYPT_LOG_N, _SCRYPT_R, _SCRYPT_P = 14, 8, 1  # 16 MiB and some 40 ms a guess (RFC 7914)
 _KEY_BYTES = 48  # 128 bits more than the order has: no key is likelier than another (FIPS 186-5, A.2.1)
@@ -149,7 +149,7 @@ class Wire:
         self._socket.sendall(data)
 
     def receive(self, most: int) -> bytes:
-        """What has come, at most so many bytes; b"" at the end."""
+        """The bytes that have come, at most so many; b"" at the end."""
         if self.deadline_s is not None:
             # Whoever sends a byte now and then must not hold us up for ever.
             left_s = self.deadline_s - time.monotonic()
@@ -208,7 +208,7 @@ class Tls:
                 self._wire.send(record)
 
     def receive(self, most: int) -> bytes:
-        """What has come, at most so many bytes; b"" at the end."""
+        """The bytes that have come, at most so many; b"" at the end."""
         while True:
             with self._state:
                 try:

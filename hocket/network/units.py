@@ -76,7 +76,7 @@ _SIZE = _Kind(
 
 
 class _Typed(NamedTuple):
-    """What was typed, its number as text, and what stands behind that."""
+    """The text typed, its number as text, and what stands behind that."""
 
     text: str
     number: str
@@ -174,7 +174,7 @@ def _typed(text: str, kind: _Kind) -> _Typed:
 
 
 def _scale(typed: _Typed) -> float:
-    """What the unit of ``typed`` is in the base unit of its kind."""
+    """The unit of ``typed`` in the base unit of its kind."""
     unit, kind = typed.unit, typed.kind
     if not unit and float(typed.number) == 0:
         return 1.0

@@ -36,7 +36,7 @@ def saturation(curve: Sequence[Prediction]) -> Prediction | None:
 
 
 def base_note(rows: Iterable[Prediction]) -> str | None:
-    """What speed-ups and efficiencies are against; None where they are not defined."""
+    """A note on what speed-ups and efficiencies are against; None where they are not defined."""
     row = next(iter(rows), None)
     if row is None or row.alone_throughput is None:
         return None
@@ -61,7 +61,7 @@ def cheapest(rows: Iterable[Prediction]) -> Prediction | None:
 
 
 def _level(value: float | None, best: float | None, row: Prediction, of_best: Prediction) -> bool:
-    """Whether two rows' values differ by no more than chance: their confidence intervals, or 1%."""
+    """Tell whether two rows' values differ by no more than chance: their confidence intervals, or 1%."""
     chance = max(_CHANCE, _relative_half_width(row) + _relative_half_width(of_best))
     return abs((value or 0.0) - (best or 0.0)) <= chance * (best or 0.0)
 
@@ -91,7 +91,7 @@ def lockstep_note(rows: Iterable[Prediction]) -> str | None:
 
 
 def unsteady_note(rows: Iterable[Prediction]) -> str | None:
-    """Which rows' runs had not settled when they ended; None where all had."""
+    """A note on rows whose runs had not settled when they ended; None where all had."""
     unsteady = [row for row in rows if row.steady is False]
     if not unsteady:
         return None
@@ -118,7 +118,7 @@ def answers(rows: Sequence[Prediction]) -> list[str]:
 
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:
-    """What keeps figures of ``rows`` from being what they seem."""
+    """Reasons why figures of ``rows`` are not what they seem."""
     return [note for note in (lockstep_note(rows), unsteady_note(rows)) if note is not None]
 
 
@@ -136,7 +136,7 @@ def _growth(curve: Sequence[Prediction]) -> str:
 def _verdict(
     curve: Sequence[Prediction], least: Prediction, most: Prediction, knee: Prediction | None
 ) -> str:
-    """How throughput goes over ``curve``; a rate follows: of the knee, else of the most workers."""
+    """The course of throughput over ``curve``; a rate follows: of the knee, else of the most workers."""
     workers = counted((knee or most).workers, "worker")
     if least is most:
         return f"{workers} reach" + ("es" if most.workers == 1 else "")

@@ -84,7 +84,7 @@ def _throughput(examples: int, step_s: float) -> float:
 
 
 def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Floats, Indices, int]:
-    """When steps end, whose each is (-1: all workers'), and how many events that took."""
+    """Ends of steps, whose each is (-1: all workers'), and how many events that took."""
     request, network = prepared.request, prepared.network
     if prepared.step is None:
         seconds, events = step_times(
@@ -118,7 +118,7 @@ def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Fl
 
 
 def _steady(ends_s: Floats, skip: int, each: int) -> bool | None:
-    """Whether two halves, whole steps of ``each`` ends, took as long; None where there are no two steps.
+    """Tell whether two halves, whole steps of ``each`` ends, took as long; None where there are no two steps.
 
     By less than one step they may differ because of where they are cut.
     """

@@ -51,7 +51,7 @@ class Prepared:
 
     @property
     def ends_a_step(self) -> int:
-        """How many workers' steps end one after another in each; 1 where all end together."""
+        """The number of workers whose steps end one after another in each; 1 where all end together."""
         return 1 if self.needed else self.network.num_workers
 
     @property
@@ -190,7 +190,7 @@ def usual_window_bytes(mode: Mode) -> float:
 
 
 def _architecture(request: Request) -> Architecture:
-    """How gradients are exchanged: the plan's way, the one asked for, the policy's.
+    """The way gradients are exchanged: the plan's way, the one asked for, the policy's.
 
     Where none of them decides: by servers, if anything that only they have is asked for, else by AllReduce.
     """

@@ -19,7 +19,7 @@ _TIMES_STEPS = 16  # how many times its steps a run that is not steady may go on
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to predict; :func:`hocket.predict` documents the fields.
+    """A prediction that is asked for; :func:`hocket.predict` documents the fields.
 
     ``served``: there are numbers of servers to predict for.
     """
@@ -64,7 +64,7 @@ class Request:
 
     @property
     def needs_servers(self) -> bool:
-        """Whether anything is asked for that only parameter servers have."""
+        """Tell whether anything is asked for that only parameter servers have."""
         machines = self.machines
         of_steps = self.mode == "async" or self.barrier is not None or self.updates == "commit"
         of_machines = machines.server_bps is not None or machines.spread or machines.backup > 0
@@ -72,5 +72,5 @@ class Request:
 
     @property
     def most_steps(self) -> int:
-        """How many steps of each worker are simulated at most."""
+        """The most steps of each worker that are simulated."""
         return min(_TIMES_STEPS * self.steps, _MOST_STEPS) if self.max_steps is None else self.max_steps

@@ -37,7 +37,7 @@ def check_size(prepared: Sequence[Prepared], repeats: int) -> None:
 
 
 def _bytes(prepared: Prepared) -> float:
-    """What the arrays of a run take; those of :mod:`hocket.sim` are checked as they are made."""
+    """Memory that the arrays of a run take; those of :mod:`hocket.sim` are checked as they are made."""
     workers, steps = prepared.network.num_workers, prepared.request.steps
     ends = 24.0 * steps * prepared.ends_a_step
     if prepared.step is None:
@@ -48,7 +48,7 @@ def _bytes(prepared: Prepared) -> float:
 
 
 def _seconds(prepared: Prepared) -> float:
-    """How long a run takes on one core, about; of overlapping steps nothing is known here."""
+    """The time that a run takes on one core, about; of overlapping steps nothing is known here."""
     if prepared.step is None:
         return 0.0
     program = prepared.step.program

@@ -48,7 +48,7 @@ def _curve(
 
 
 def _ideal(row: Prediction) -> float | None:
-    """What all of the row's workers would reach alone, without a network."""
+    """The rate that all of the row's workers would reach alone, without a network."""
     return row.throughput / row.efficiency if row.efficiency else None
 
 

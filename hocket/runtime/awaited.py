@@ -24,7 +24,7 @@ from hocket.runtime.pending import METADATA
 
 @dataclass(eq=False, frozen=True)
 class _Wait:
-    """What a parameter waits for: ``settle`` gives it back; ``own`` holds its tensor meanwhile."""
+    """A thing that a parameter waits for: ``settle`` gives it back; ``own`` holds its tensor meanwhile."""
 
     settle: Callable[[], None]
     own: torch.nn.Parameter
@@ -132,7 +132,7 @@ def _own(parameter: Awaited) -> torch.nn.Parameter:
 
 
 def _updated_below(parameter: Awaited) -> torch.nn.Parameter:
-    """What an operator gets that has found ``parameter``."""
+    """The value that an operator gets that has found ``parameter``."""
     # Autograd may have kept it for the backward pass, which is to find what the operator does.
     with _unsafe_preserve_version_counter(_own(parameter)):
         return have_updated(parameter)

@@ -81,7 +81,7 @@ class Transfer:
 
     @property
     def num_bytes(self) -> int:
-        """How large it is, a sparse gradient as if it were dense."""
+        """The bucket's size, a sparse gradient as if it were dense."""
         return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
 
     def start(self, group: Group) -> Work | Sum:

@@ -34,7 +34,7 @@ class _Verdict(enum.IntEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a buffer is, under which ``path`` in the model, and as what it travels."""
+    """The place of a buffer, under which ``path`` in the model, and as what it travels."""
 
     path: str
     module: torch.nn.Module
@@ -44,7 +44,7 @@ class _Place:
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes travel for it."""
+        """The bytes that travel for it."""
         return self.shape.numel() * self.dtype.itemsize
 
     @property
@@ -228,7 +228,7 @@ class StateBuffers:
         return _Verdict(verdict), bool(early_), size, digest
 
     def _is_stale(self, now: torch.Tensor) -> bool:
-        """Whether the buffers, ``now``, are not those that were sent: rank 0 asks."""
+        """Tell whether the buffers, ``now``, are not those that were sent: rank 0 asks."""
         sent = self._sent
         if sent is None or sent.places is None:
             return True
@@ -326,7 +326,7 @@ def _changed(before: _Sent | None, after: _Sent) -> list[str]:
 
 
 def _same(buffer: torch.Tensor, own: torch.Tensor) -> bool:
-    """Whether ``buffer`` has the bits ``own``, of which NaN's are equal to themselves."""
+    """Tell whether ``buffer`` has the bits ``own``, of which NaN's are equal to themselves."""
     return torch.equal(_bits(buffer.detach().reshape(-1)), own)
 
 

@@ -27,7 +27,7 @@ _ABSENT = object()
 
 
 class Handle(Protocol):
-    """What is asked of ``model.hocket``."""
+    """The part of ``model.hocket`` that names of DistributedDataParallel's need."""
 
     def no_sync(self) -> Any:
         """Within, gradients accumulate here."""
@@ -42,7 +42,7 @@ class Handle(Protocol):
 
 
 class SyncSetting:
-    """Whether gradients of the next pass travel: ``model.require_backward_grad_sync``, True where unset."""
+    """``model.require_backward_grad_sync``: whether gradients of the next pass travel, True where unset."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         holder = holder_of(model)
@@ -127,7 +127,7 @@ def holder_of(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _has(model: torch.nn.Module, name: str) -> bool:
-    """Whether ``model`` has ``name`` itself; a property is not evaluated for that."""
+    """Tell whether ``model`` has ``name`` itself; a property is not evaluated for that."""
     registered = (model._parameters, model._buffers, model._modules)
     if any(name in each for each in registered):
         return True

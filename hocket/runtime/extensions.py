@@ -78,7 +78,7 @@ class Extensions:
 
 
 def takes_tensors(library: Path) -> bool:
-    """Whether a shared library that is not torch's own takes tensors from Python."""
+    """Tell whether a shared library that is not torch's own takes tensors from Python."""
     if _ROOT in library.parents or not library.is_file():
         return False
     with library.open("rb") as file:

@@ -26,12 +26,12 @@ _BY_TRAINING = _PARAMETER._use_count()  # type: ignore[attr-defined]
 
 
 def is_referenced(holder: Any, key: Any) -> bool:
-    """Whether anything but ``holder`` and a parameter's ``grad`` refers to ``holder[key]``."""
+    """Tell whether anything but ``holder`` and a parameter's ``grad`` refers to ``holder[key]``."""
     return sys.getrefcount(holder[key]) > _BY_ONE_HOLDER
 
 
 def shares_memory(tensor: torch.Tensor) -> bool:
-    """Whether something else has the memory of ``tensor``.
+    """Tell whether something else has the memory of ``tensor``.
 
     That may be a view, ``data``, what a state_dict holds, the storage's own object, or another process.
     """
@@ -39,7 +39,7 @@ def shares_memory(tensor: torch.Tensor) -> bool:
 
 
 def is_held(parameter: torch.nn.Parameter) -> bool:
-    """Whether something has the memory of ``parameter``, or, below Python, itself.
+    """Tell whether something has the memory of ``parameter``, or, below Python, itself.
 
     That may be a graph that is kept, a DLPack capsule, an attribute of a TorchScript module.
     """
@@ -47,7 +47,7 @@ def is_held(parameter: torch.nn.Parameter) -> bool:
 
 
 def is_state_held(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> bool:
-    """Whether the script has the state of ``optimizer``, or what it has for ``parameter``, by other names."""
+    """Tell whether the script has the state of ``optimizer``, or of ``parameter``, by other names."""
     if "state" not in vars(optimizer):
         return True  # it hands out that of an optimizer within it
     if is_referenced(vars(optimizer), "state"):

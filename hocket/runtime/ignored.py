@@ -13,7 +13,7 @@ def ignored_names(model: torch.nn.Module) -> frozenset[str]:
 
 
 def is_ignored(module: str, name: str, ignored: Collection[str]) -> bool:
-    """Whether ``name`` of ``module`` is among ``ignored``, where the model's own may begin by a dot."""
+    """Tell whether ``name`` of ``module`` is among ``ignored``, where the model's own may begin by a dot."""
     return f"{module}.{name}" in ignored or (not module and name in ignored)
 
 

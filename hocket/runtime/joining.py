@@ -39,7 +39,7 @@ class UnevenInputs(Joinable):
 
     @property
     def join_device(self) -> torch.device:
-        """Where what ranks say of themselves travels."""
+        """The device on which what ranks say of themselves travels."""
         return torch.device("cpu")
 
     @property
@@ -48,7 +48,7 @@ class UnevenInputs(Joinable):
         return self._process_group
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a rank that has left does."""
+        """The part that a rank plays that has left."""
         self._divides_by_all = bool(kwargs.get("divide_by_initial_world_size", True))
         self._said = False
         return _Left(self)
@@ -66,7 +66,7 @@ class UnevenInputs(Joinable):
 
     @property
     def enabled(self) -> bool:
-        """Whether this rank is in such a block, or has been, and in none since that does nothing."""
+        """Tell whether this rank is in such a block, or has been, and in none since that does nothing."""
         enabled: bool = self._joinable._join_config.enable
         return enabled
 
@@ -147,7 +147,7 @@ class _Block(Join):
 
 
 class _Left(JoinHook):
-    """What torch's Join has a rank do that has left."""
+    """The work that torch's Join has a rank do that has left."""
 
     def __init__(self, inputs: UnevenInputs) -> None:
         self._inputs = inputs

@@ -94,7 +94,7 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
     forward = sum(r.window == "forward" for r in plan.reductions)
     lines = [
         f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
-        f" {len(plan.reductions)} reductions, {sliced} of them slices,"
+        f" {counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
         f" {forward} may run on into the next forward pass; {counted(barriers.steps, 'step')} trained"
     ]
     if forward:

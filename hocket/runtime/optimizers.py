@@ -149,7 +149,7 @@ def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[],
 
 
 def _wraps(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it has never been made as torch makes optimizers: its state and its steps are another's."""
+    """Tell whether it was never made as torch makes optimizers: its state and its steps are another's."""
     return not hasattr(optimizer, "_optimizer_state_dict_pre_hooks")
 
 

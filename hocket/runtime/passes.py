@@ -84,7 +84,7 @@ class Passes(ABC):
 
     @property
     def _wanted(self) -> bool:
-        """Whether the gradients of a forward pass that begins now are to travel."""
+        """Tell whether the gradients of a forward pass that begins now are to travel."""
         return self._sync.wanted
 
     # What a training says.
@@ -172,7 +172,7 @@ class Passes(ABC):
         self._handled = None
 
     def _raised(self, output: object) -> bool:
-        """Whether the forward pass that ends, with ``output``, does so by an exception."""
+        """Tell whether the forward pass that ends, with ``output``, does so by an exception."""
         return output is None and sys.exception() is not self._handled
 
     def _forward_ended(self, output: object) -> None:

@@ -80,7 +80,7 @@ def _without_waiting(pending: PendingGradient) -> torch.Tensor:
 
 
 def wait_for(pending: PendingGradient) -> torch.Tensor:
-    """What has become of ``pending``."""
+    """The gradient that ``pending`` becomes."""
     pending.wait()
     return pending.arrived
 

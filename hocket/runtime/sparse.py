@@ -22,7 +22,7 @@ _INDEX_BYTES = 8
 
 
 class Form(enum.IntEnum):
-    """What a rank has for a gradient."""
+    """The form of a gradient on a rank."""
 
     NONE = 0
     SPARSE = 1

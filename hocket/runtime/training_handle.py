@@ -42,7 +42,7 @@ class Decided(Protocol):
 
     @property
     def phase(self) -> str:
-        """What the present steps are for; "settled" where the plan stays."""
+        """The purpose of the present steps; "settled" where the plan stays."""
 
     @property
     def network(self) -> Network | None:

@@ -25,7 +25,7 @@ _STEPS_PER_TURN = _WARM_STEPS + _STEPS_PER_TRIAL
 
 @dataclass(kw_only=True)
 class Choice:
-    """What was chosen and why.
+    """The plan that was chosen, and why.
 
     ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
     does; ``why``: the rule by which it was decided, with its numbers; ``graph``, ``network``: what it was
@@ -62,7 +62,7 @@ class Scheduled:
 
     @property
     def runs_on(self) -> bool:
-        """Whether transfers of it may run on into the next forward pass."""
+        """Tell whether transfers of it may run on into the next forward pass."""
         return any(reduction.window == "forward" for reduction in self.plan.reductions)
 
 
@@ -108,7 +108,7 @@ class Trials:
         for turn in range(_MOST_TURNS):
             pair = (first, second) if turn % 2 == 0 else (second, first)
             left = final_turns - min(2 * turn, final_turns - 2)
-            yield from self._turns(pair, left, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}")
+            yield from self._turns(pair, left, f"final, turn {turn + 1} ({_LEAD} to {_MOST_TURNS} decide)")
             lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
             if abs(lead) == _LEAD:
                 break

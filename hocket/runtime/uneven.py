@@ -45,7 +45,7 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank last said of itself.
+    """The last message of a rank about itself.
 
     ``count``: how often it has; ``steps``: how many it has trained; ``stepping``: whether it is in another
     one; ``passes``: forward passes of any kind; ``finished``: whether it has left; ``over``: what says that
@@ -67,7 +67,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def over() -> str:
-    """What says that this process trains no more; empty: nothing."""
+    """Words that say that this process trains no more; empty: none."""
     if not threading.main_thread().is_alive():
         return "has come to the end of its script"
     return "" if dist.is_initialized() else "has ended its process group"
@@ -109,7 +109,7 @@ def lost_for_good(signs: Mapping[int, Sign], needed: int) -> tuple[int, str] | N
 
 
 def _waits_for_us(collective: Collective) -> bool:
-    """Whether this rank has not come to ``collective``, and cannot as long as it waits for who is in it."""
+    """Tell whether this rank is missing in ``collective`` while it waits for ranks that are in it."""
     try:
         group: Any = _resolve_process_group(GroupName(collective.group))
         same = tuple(dist.get_process_group_ranks(group)) == collective.ranks
@@ -125,7 +125,7 @@ class IdleTimes:
         self._since: dict[int, tuple[int, int, float]] = {}
 
     def forget(self) -> None:
-        """Whatever was seen is over."""
+        """Forget what was seen: it is over."""
         self._since.clear()
 
     def longer_than(self, seconds: float, signs: Mapping[int, Sign], now_s: float) -> list[int]:

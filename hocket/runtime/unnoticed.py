@@ -15,7 +15,7 @@ Parameter = torch.nn.Parameter
 
 
 class Unnoticed:
-    """What may read one model's parameters unnoticed.
+    """The ways in which one model's parameters may be read unnoticed.
 
     ``blind``: those that a user compiled, and those of classes of their own; ``compiles``: whether the user
     has functions compiled outside of the model.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hocket.errors import HocketError, UnknownNameError
 
 OWN = ("plan", "network", "process_group", "compile", "init_sync", "broadcast_buffers", "timeout_s")
-"""What ``hocket.distribute`` takes itself, three of them as DistributedDataParallel does."""
+"""Keywords that ``hocket.distribute`` takes itself, three of them as DistributedDataParallel does."""
 
 _TAKEN = (
     # Gradients that nobody produces are found in every step, and so is what is used in which.
@@ -38,14 +38,14 @@ NAMES = (*_TAKEN, *_REFUSED, "forward_sync_buffers")
 
 
 class BuffersSynced(NamedTuple):
-    """When buffers become rank 0's: at the start, and when a forward pass begins."""
+    """The times when buffers become rank 0's: at the start, and when a forward pass begins."""
 
     at_start: bool
     in_forward: bool
 
 
 def buffers_synced(given: Mapping[str, Any], broadcast_buffers: bool | None) -> BuffersSynced:
-    """When buffers become rank 0's, as DistributedDataParallel reads its keywords.
+    """The times when buffers become rank 0's, as DistributedDataParallel reads its keywords.
 
     ``given``: keywords beside Hocket's own.
 

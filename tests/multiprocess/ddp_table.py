@@ -216,7 +216,7 @@ def rows() -> list[Row]:
 def page() -> str:
     """The page of the documentation."""
     lines = [
-        "# What DistributedDataParallel does, and what happens here",
+        "# DistributedDataParallel beside Hocket, case by case",
         "",
         "Each row is a case that CI runs: two processes over gloo train a model under",
         "DistributedDataParallel (DDP) and its twin under `hocket.distribute`; parameters, buffers,",

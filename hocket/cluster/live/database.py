@@ -41,7 +41,7 @@ _COLUMNS = (
 _MOST_EVENTS = 100_000
 _PAGE_BYTES = 4096
 _RESERVE_PAGES = 1024
-"""What the file has for changes to come, so that they need no disk: as much as its log takes, too."""
+"""Room in the file for changes to come, so that they need no disk: as much as its log takes, too."""
 
 
 @dataclass(kw_only=True)

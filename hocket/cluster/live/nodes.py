@@ -56,7 +56,7 @@ class FullError(NodeError):
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk, or what a user may have of it, is full."""
+    """Tell whether a disk, or what a user may have of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

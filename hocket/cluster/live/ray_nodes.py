@@ -39,7 +39,7 @@ _TRIES = 5
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What an actor says of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
+    """An actor's account of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
 
     python: str
     seen: str

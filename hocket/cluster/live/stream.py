@@ -16,7 +16,7 @@ _PART_BYTES = 1 << 16
 
 
 class Stream:
-    """What is read and written, by one task each; EOFError at the other side's end."""
+    """Bytes read and written, by one task each; EOFError at the other side's end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -97,12 +97,12 @@ class Stream:
 
     @property
     def unsent_bytes(self) -> int:
-        """How much is left to be sent."""
+        """The bytes that are left to be sent."""
         return self._writer.transport.get_write_buffer_size()
 
     @property
     def closes(self) -> bool:
-        """Whether nothing more can be sent."""
+        """Tell whether nothing more can be sent."""
         return self._writer.is_closing()
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class Course:
 
     @property
     def phase(self) -> str:
-        """What the present steps are for: learning, profiling, or nothing but training."""
+        """The purpose of the present steps: learning, profiling, or nothing but training."""
         if self.settled:
             return "settled"
         return "learning" if self._training.steps < _LEARNING_STEPS else "profiling"

@@ -54,7 +54,7 @@ def _options(window_bytes: int) -> list[tuple[str, int | str]]:
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where a server waits for its worker, and the certificate and key by which each knows the other."""
+    """The address where a server waits for its worker, and the certificate and key that both have."""
 
     address: str
     identity: Identity

@@ -166,7 +166,7 @@ class Ledger:
         self._members[worker].wanting = True
 
     def may_want(self, worker: int) -> bool:
-        """Whether the last step of ``worker``, if any, has ended."""
+        """Tell whether the last step of ``worker``, if any, has ended."""
         return self._members[worker].committed
 
     def may_pull(self, worker: int, parameters: Iterable[int]) -> bool:
@@ -216,7 +216,7 @@ class Ledger:
         return due
 
     def may_commit(self, worker: int) -> bool:
-        """Whether ``worker`` is in a step that its optimizer has not ended."""
+        """Tell whether ``worker`` is in a step that its optimizer has not ended."""
         member = self._members[worker]
         return member.label >= 0 and not (member.committed or member.open)
 

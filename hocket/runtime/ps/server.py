@@ -73,7 +73,7 @@ class Server:
         print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
 
     def _placed(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
-        """What hears a worker, None for a server; TransportError for a guest that has no place here."""
+        """A function that hears a worker, None for a server; TransportError for a guest without a place."""
         exchange = self.exchange
         with exchange.changed:
             if why := self._no_place(guest):

@@ -111,7 +111,7 @@ class ServedTraining(Passes):
     # The forward pass.
 
     def progress(self) -> object:
-        """Where the pass that runs is, None between passes; another thread asks."""
+        """A mark of how far the pass that runs is, None between passes; another thread asks."""
         return (self._passes, self.steps, len(self._fired)) if self._depth or self._fired else None
 
     @property

@@ -78,7 +78,7 @@ def test_whoever_has_another_token_or_no_manager_is_told_so(
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", "another one's token")
         said = refused(hocket("cluster", "status"))
         assert f"manager at {cluster.manager.address}: it has another certificate than the token's" in said
-        assert "its token is another one, or somebody is in between" in said
+        assert "give the token it was started with, unless somebody is in between" in said
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", TOKEN)
     said = refused(hocket("cluster", "status"))
     assert f"nobody answers at {cluster.manager.address} (Connection refused); start it again" in said

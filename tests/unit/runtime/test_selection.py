@@ -144,5 +144,5 @@ def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: p
     assert told[0] == "trying 'ddp': plan 1 of 2, heat 1 of 2, about 80 steps left"
     assert told[1] == "trying 'a': plan 2 of 2, heat 1 of 2, about 75 steps left"
     assert told[2].startswith("trying 'a': plan 2 of 2, heat 2 of 2")
-    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, about 60 steps left")
+    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 (3 to 9 decide), about 60 steps left")
     assert len(told) * STEPS_A_TURN == steps
