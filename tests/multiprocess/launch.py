@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ class Ranks:
             "WORLD_SIZE": str(world),
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
         }
         self.processes = [
             subprocess.Popen(
@@ -52,6 +54,11 @@ class Ranks:
         deadline = time.monotonic() + timeout_s
         try:
             return [process.wait(max(0.1, deadline - time.monotonic())) for process in self.processes]
+        except subprocess.TimeoutExpired:
+            for process in self.processes:
+                process.send_signal(signal.SIGABRT)  # it prints where each of its threads is
+                process.wait(10)
+            raise
         finally:
             self.end()
 
@@ -68,12 +75,16 @@ class Ranks:
 
 
 def run(case: str, world: int = 2, timeout_s: float = 240, **arguments: Any) -> list[Any]:
-    """What ``case`` returned on each rank; fails with the output of the first rank that failed."""
+    """What ``case`` returned on each rank; fails with the output of every rank that failed."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = Ranks(case, world, arguments, Path(folder))
-        statuses = ranks.wait(timeout_s)
-        for rank, status in enumerate(statuses):
-            assert status == 0, f"rank {rank} ended with {status}:\n{ranks.output(rank)}"
+        try:
+            statuses = ranks.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            said = "\n".join(f"rank {rank}:\n{ranks.output(rank)}" for rank in range(world))
+            raise AssertionError(f"not over after {timeout_s} s\n{said}") from None
+        failed = [f"rank {k} ended with {s}:\n{ranks.output(k)}" for k, s in enumerate(statuses) if s]
+        assert not failed, "\n".join(failed)
         return [ranks.result(rank) for rank in range(world)]
 
 

@@ -44,7 +44,10 @@ def random_step(rng: random.Random) -> StepGraph:
         )
         for i in range(count)
     ]
-    return step([parameter(name, 125 * rng.randint(0, 6)) for name in names], [*forward, *backward])
+    sizes = [125 * rng.randint(0, 6) for _ in names]
+    sizes[-1] = sizes[-1] or 125  # a step that sends nothing is refused
+    rows = [parameter(name, size) for name, size in zip(names, sizes, strict=True)]
+    return step(rows, [*forward, *backward])
 
 
 def random_plan(rng: random.Random, graph: StepGraph) -> Plan:

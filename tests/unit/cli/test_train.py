@@ -135,7 +135,7 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         (["--workers", "2", "train.py"], "--workers is for parameter servers; add --architecture ps"),
         (["--policy", "tac", "train.py"], "--policy is for parameter servers"),
         ([*PS, "--nnodes", "2", "train.py"], "--nnodes is torchrun's, which does not start servers"),
-        ([*PS, "--policy", "caramel", "train.py"], "'caramel' is unknown; choose one of: auto, fifo"),
+        ([*PS, "--policy", "caramel", "train.py"], "'caramel' is a policy for training by AllReduce"),
         ([*PS, "--plan", CARAMEL, "train.py"], "with servers training takes one for 'ps'"),
         ([*PS, "--plan", "p.json", "--policy", "tac", "train.py"], "both say how to plan"),
         ([*PS, "--staleness", "2", "train.py"], "staleness 2 is for mode 'async', not 'sync'"),
