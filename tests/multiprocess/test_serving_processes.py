@@ -121,7 +121,7 @@ def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> Non
 def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
     options = (*PS, "--workers", "2", "--servers", "2", "--mode", "async", "--checkpoint", "kept")
     with Run("paced", *options) as run:
-        wait_for("at0")
+        wait_for("at0", "at1")
         os.kill(servers_of(run)[1], signal.SIGKILL)
         status, err = run.ended()
     assert status == 1, err
