@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -39,6 +40,10 @@ from hocket.runtime.sparse import declared_sparse
 from hocket.runtime.training import Training
 from hocket.runtime.trials import Choice
 from hocket.runtime.watch import Watch
+
+OWN_THREADS = "hocket-"
+"""How the names of threads of ours begin."""
+_ENDING = "hocket-end"
 
 
 def distribute(
@@ -144,6 +149,11 @@ def distribute(
 def _end(
     channel: Channel, watch: Watch, groups: Sequence[Group], title: str, timeline_path: str | None
 ) -> None:
+    if threading.current_thread().name.startswith(OWN_THREADS) and threading.current_thread().name != _ENDING:
+        # Garbage is collected wherever something is made, and ours would wait for themselves.
+        given = [channel, watch, groups, title, timeline_path]
+        threading.Thread(target=_end, args=given, name=_ENDING).start()
+        return
     channel.stop()
     watch.reply_at_end()
     try:

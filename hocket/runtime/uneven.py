@@ -7,16 +7,16 @@ collective of the script's that waits for a rank which waits for it.
 
 from __future__ import annotations
 
-import sys
+import faulthandler
+import re
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import msgspec
 import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
-from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import GroupName
 
 FIX = (
@@ -25,6 +25,8 @@ FIX = (
 )
 
 _DEEP = 12  # frames between a collective's and the call that waits
+_THREAD = re.compile(r"hread 0x([0-9a-f]+)")
+_FRAME = re.compile(r'distributed_c10d\.py", line \d+ in (\w+)')
 _COLLECTIVES = frozenset(
     (
         "barrier", "monitored_barrier", "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "gather",
@@ -74,24 +76,35 @@ def over() -> str:
 
 
 def collective_of(thread: int) -> Collective | None:
-    """The collective of the script's that ``thread`` of this process is in."""
-    frame = sys._current_frames().get(thread)
-    outermost: FrameType | None = None
-    for _ in range(_DEEP):
-        if frame is None:
-            break
-        if frame.f_code.co_filename == distributed_c10d.__file__ and frame.f_code.co_name in _COLLECTIVES:
-            outermost = frame
-        frame = frame.f_back
-    if outermost is None:
+    """The collective of the script's, taken for one of the whole job, that ``thread`` of this process is in.
+
+    :mod:`faulthandler` reads the stack, which lets no thread run meanwhile: frames of one that
+    goes on are gone while we look at them.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        name = _collective_in(file.read().decode(errors="replace"), thread)
+    if name is None:
         return None
-    group: Any = outermost.f_locals.get("group") or dist.group.WORLD
     try:
-        number = group._get_sequence_number_for_group()
-        ranks = tuple(dist.get_process_group_ranks(group))
-        return Collective(outermost.f_code.co_name, group.group_name, number, ranks)
+        world: Any = dist.group.WORLD
+        number = world._get_sequence_number_for_group()
+        return Collective(name, world.group_name, number, tuple(dist.get_process_group_ranks(world)))
     except Exception:  # it may be over, and the group gone
         return None
+
+
+def _collective_in(stacks: str, thread: int) -> str | None:
+    """The outermost collective among the innermost frames of ``thread``."""
+    for stack in stacks.split("\n\n"):
+        head, *frames = stack.strip().splitlines() or [""]
+        found = _THREAD.search(head)
+        if found is None or int(found[1], 16) != thread:
+            continue
+        names = [each[1] for frame in frames[:_DEEP] if (each := _FRAME.search(frame))]
+        return next((name for name in reversed(names) if name in _COLLECTIVES), None)
+    return None
 
 
 def lost_for_good(signs: Mapping[int, Sign], needed: int) -> tuple[int, str] | None:
