@@ -104,11 +104,9 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
         )
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
-        each = (
-            f"'{name}' {min(seconds) * 1e3:.1f} ms ({counted(len(seconds), 'turn')})"
-            for name, seconds in tried
-        )
-        lines.append(f"tried, a step of the fastest turn: {', '.join(each)}")
+        each = ", ".join(f"'{name}' {min(seconds) * 1e3:.1f} ms" for name, seconds in tried)
+        turns = ", ".join(str(len(seconds)) for _, seconds in tried)
+        lines.append(f"tried: {each} (a step of each one's fastest turn, of {turns})")
     if choice.why:
         lines.append(f"'{plan.policy}' stays: {choice.why}")
     lines += _limits(recorder, choice)

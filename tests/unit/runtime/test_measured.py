@@ -182,7 +182,7 @@ def test_a_plan_that_is_not_the_fastest_of_the_trials_is_explained(worker: Worke
     choice.settle("other was no better in the final")
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
     assert lines[1:3] == [
-        "tried, a step of the fastest turn: 'other' 9.0 ms (1 turn), 'whole' 10.0 ms (2 turns)",
+        "tried: 'other' 9.0 ms, 'whole' 10.0 ms (a step of each one's fastest turn, of 1, 2)",
         "'whole' stays: other was no better in the final",
     ]
 
