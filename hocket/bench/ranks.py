@@ -88,7 +88,7 @@ def _serve(request: Request, folder: Path) -> None:
 
 
 class _Block(NamedTuple):
-    """What a step of a block took, and the share of processor time that other machines had of this one.
+    """Seconds of a block's step, and the share of processor time that other machines had of this one.
 
     ``lockstep_s``: what it would have taken if each had waited for the slowest rank's, as far as they do not.
     ``cpu_s``: the processor time of the training thread that used most, a step.
@@ -101,7 +101,7 @@ class _Block(NamedTuple):
 
 
 class _Rank:
-    """What this rank takes part in; figures are the same on all ranks."""
+    """This rank's part in the blocks; figures are the same on all ranks."""
 
     def __init__(self, request: Request) -> None:
         self._request = request

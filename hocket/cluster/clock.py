@@ -53,7 +53,7 @@ HANDS = np.dtype(
 
 
 class Clock(NamedTuple):
-    """What is about to happen; arrays that :func:`run` modifies in place."""
+    """Events to come; arrays that :func:`run` modifies in place."""
 
     tree: Ints  # minima over lanes, GPUs and then jobs
     mate: Ints  # (G,) the next GPU whose task started with this one's

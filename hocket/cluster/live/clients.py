@@ -1,4 +1,4 @@
-"""How commands reach a cluster's manager: a file in the cluster's folder says where it is, and the token."""
+"""Commands' way to a cluster's manager: a file in the cluster's folder says where it is, and the token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manager must not forget, in SQLite: its settings, every job, and what happened."""
+"""A manager's memory, in SQLite: its settings, every job, and what happened."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class LiveJob(Job, frozen=True, kw_only=True):
 
 
 class _Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of a job beside what the simulator reads."""
+    """The part of a job's description that the simulator does not read."""
 
     id: str
     command: tuple[str, ...] | None = None

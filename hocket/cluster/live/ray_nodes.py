@@ -49,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class RankActor:
-    """What runs on a node: :class:`hocket.launch.ranks.Ranks`, and a question or two about the machine."""
+    """The process on a node: :class:`hocket.launch.ranks.Ranks`, and a question or two about the machine."""
 
     def __init__(self, folder: str) -> None:
         self._ranks = Ranks(folder, WITHHELD)

@@ -82,7 +82,7 @@ class RankLink:
 
 
 class RankHandler(Protocol):
-    """What the server calls about ranks; never from two places at once."""
+    """Calls of the server about ranks; never from two places at once."""
 
     def token_of(self, guest: Guest) -> str:
         """What the guest has to know."""
