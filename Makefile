@@ -50,7 +50,7 @@ bench: $(STAMP)
 
 # The documentation site: site/index.html
 docs: $(STAMP)
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/zensical build --strict
 
 # Wheel and source distribution: dist/
 dist: $(STAMP)
@@ -72,4 +72,4 @@ $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $(FIRST) $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) hocket-demo dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) hocket-demo dist site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
