@@ -1,4 +1,4 @@
-"""The documentation site: built without a warning, asking no other host, and its search finds what people look for."""
+"""The documentation site: built without a warning, asks no other host, and its search finds things."""
 
 from __future__ import annotations
 
