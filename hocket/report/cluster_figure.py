@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hocket.cluster.figures import PARTS, ClusterRow, JobRow
+from hocket.report.figures import MOST_SPANS, span_times
 from hocket.report.table import TimeUnit
 
 _MOST_POINTS = 2000
-_MOST_SPANS = 20_000  # on GPUs; a page of more is slow to open
 # The kinds of spans that say which GPUs a job has, by whether its transfers cross the network.
 _KINDS = ("local", "networked")
 
@@ -67,16 +67,18 @@ def residence_figure(panels: Iterable[Residence], unit: TimeUnit) -> dict[str, A
     caption says.
     """
     names: dict[str, int] = {}
-    drawn = [_panel(panel.caption, panel.row, names, unit) for panel in panels]
+    shown = list(panels)
+    drawn = [_panel(panel, MOST_SPANS // len(shown), names, unit) for panel in shown]
     return {"names": list(names), "kinds": _KINDS, "panels": drawn}
 
 
-def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit) -> dict[str, Any]:
+def _panel(panel: Residence, most_spans: int, names: dict[str, int], unit: TimeUnit) -> dict[str, Any]:
+    caption, row = panel
     begin_s = min(job.arrival_s for job in row.jobs)
     # The end of the last job in each lane of each GPU.
     ends_s: dict[tuple[int, int], list[float]] = {}
     spans = []
-    ordered = _first_jobs(row)
+    ordered = _first_jobs(row, most_spans)
     for job in ordered:
         kind = int(len({server for server, _ in job.gpus}) > 1)
         name = names.setdefault(_name(job), len(names))
@@ -87,11 +89,14 @@ def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit)
             spans.append((gpu, lane, name, kind, job.start_s - begin_s, job.finish_s - begin_s))
     stacked = [(gpu, lane) for gpu in sorted(ends_s) for lane in range(len(ends_s[gpu]))]
     places = {place: i for i, place in enumerate(stacked)}
+    edges = np.array([span[4:] for span in spans]).reshape(-1, 2) * unit.per_second
+    end = float(edges[:, 1].max(initial=0.0))
+    starts, lengths = span_times(edges[:, 0], edges[:, 1], end)
     return {
         "caption": caption + ("" if len(ordered) == len(row.jobs) else f", the first {len(ordered)} jobs"),
         "policy": row.policy,
         "title": "",
-        "end": max(span[5] for span in spans) * unit.per_second if spans else 0.0,
+        "end": end,
         "lanes": [
             {"process": f"server {server}", "name": f"GPU {gpu}" if lane == 0 else f"shared, {lane + 1}"}
             for (server, gpu), lane in places
@@ -99,8 +104,8 @@ def _panel(caption: str, row: ClusterRow, names: dict[str, int], unit: TimeUnit)
         "lane": [places[gpu, lane] for gpu, lane, *_ in spans],
         "name": [span[2] for span in spans],
         "kind": [span[3] for span in spans],
-        "start": [round(span[4] * unit.per_second, 6) for span in spans],
-        "stop": [round(span[5] * unit.per_second, 6) for span in spans],
+        "start": starts,
+        "length": lengths,
     }
 
 
@@ -109,8 +114,8 @@ def _name(job: JobRow) -> str:
     return f"{job.id}{model}, {len(job.gpus)} GPU{'' if len(job.gpus) == 1 else 's'}"
 
 
-def _first_jobs(row: ClusterRow) -> list[JobRow]:
+def _first_jobs(row: ClusterRow, most_spans: int) -> list[JobRow]:
     """The jobs by start, as many as can be drawn."""
     ordered = sorted(row.jobs, key=lambda job: job.start_s)
     drawn = np.cumsum([len(job.gpus) for job in ordered])
-    return ordered[: max(1, int(np.searchsorted(drawn, _MOST_SPANS, side="right")))]
+    return ordered[: max(1, int(np.searchsorted(drawn, most_spans, side="right")))]

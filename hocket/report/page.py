@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jinja2
-import msgspec
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from hocket.errors import HocketError
 from hocket.report.figures import Panel, overlap_figure, timeline_figure
 from hocket.report.load import Entry
+from hocket.report.packed import packed_json, packed_plotly
 from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, worst_like
 from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_text, time_unit
 from hocket.words import counted
@@ -57,19 +55,13 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
 
 
 def rendered(template: str, data: Any, **variables: Any) -> str:
-    """A page of this folder's ``template``, with ``data`` for its scripts and plotly inline."""
+    """A page of this folder's ``template``, with ``data`` for its scripts and plotly packed into it."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hocket.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
     return environment.get_template(template).render(
-        **variables, data=_inline_json(data), plotlyjs=Markup(get_plotlyjs())
+        **variables, data=packed_json(data), plotly=packed_plotly()
     )
-
-
-def _inline_json(data: Any) -> Markup:
-    """JSON that no HTML parser can see an end of script or a comment in."""
-    text = msgspec.json.encode(data).decode().replace("<", "\\u003c")
-    return Markup(text)
 
 
 def _setup_line(ranking: Sequence[Entry]) -> str:

@@ -28,7 +28,7 @@
     }
     const drawn = series.kind === "points" ? {mode: "markers", marker: {color: shade, size: series.x.length > 200 ? 4 : 8, opacity: series.x.length > 200 ? 0.5 : 0.9}}
       : {mode: "lines", line: {color: shade, width: 2, dash: i < 8 ? "solid" : "dot"}};
-    return {...common, type: series.x.length > 500 ? "scattergl" : "scatter", x: series.x, y: series.y, ...drawn};
+    return {...common, type: "scatter", x: series.x, y: series.y, ...drawn};
   }
 
   function draw({place, panel}) {

@@ -1,6 +1,29 @@
 "use strict";
 
-const report = JSON.parse(document.getElementById("data").textContent);
+let report = null;
+
+/** The text that the script element `id` holds as gzip in base64. */
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+/** Read the data and plotly, then draw; a browser that cannot says so where figures would be. */
+async function unpackAndDraw() {
+  try {
+    report = JSON.parse(await unpacked("data"));
+    const script = document.createElement("script");
+    script.textContent = await unpacked("plotly");
+    document.head.append(script);
+    drawFigures();
+    document.documentElement.dataset.figures = "drawn";
+  } catch (error) {
+    document.querySelectorAll(".plot").forEach((plot) => {
+      plot.textContent = `This browser cannot draw the figure (${error.message}); tables hold its numbers.`;
+    });
+    throw error;
+  }
+}
 
 /** The value of a colour in the style sheet, which differs in the dark. */
 function colour(name) {

@@ -11,6 +11,8 @@ if (report.timelines) {
   const usedKinds = figure.kinds.map((_, k) => k).filter((k) => figure.panels.some((panel) => panel.kind.includes(k)));
   const hidden = new Set();
 
+  for (const panel of figure.panels) panel.stop = panel.start.map((start, i) => start + panel.length[i]);
+
   // Span indices of each lane and kind, in order of start.
   for (const panel of figure.panels) {
     panel.spansOf = panel.lanes.map(() => figure.kinds.map(() => []));

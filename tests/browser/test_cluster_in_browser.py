@@ -2,7 +2,7 @@
 
 import pytest
 from fake_clusters import fake_cluster
-from test_report_in_browser import EVIL, click, errors, requested, wait_until
+from test_report_in_browser import EVIL, click, errors, open_page, requested, wait_until
 
 from hocket.report import ClusterEntry
 from hocket.report.cluster_page import render_cluster
@@ -12,13 +12,12 @@ POLICIES = ("psrsf", "srsf-1", "ada-srsf")
 
 @pytest.fixture(scope="module")
 def page(browser, tmp_path_factory):
-    """Opens a page of the given rows; what the browser logged before is forgotten."""
+    """Opens a page of the given rows."""
 
     def opened(rows, **options):
         path = tmp_path_factory.mktemp("page") / "cluster.html"
         path.write_text(render_cluster([ClusterEntry(row) for row in rows], **options), encoding="utf-8")
-        browser.get_log("browser"), browser.get_log("performance")
-        browser.get(path.as_uri())
+        open_page(browser, path)
         return path
 
     return opened

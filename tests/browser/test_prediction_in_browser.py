@@ -2,7 +2,7 @@
 
 import pytest
 from fake_predictions import fake_curve, fake_prediction
-from test_report_in_browser import click, errors, requested, wait_until
+from test_report_in_browser import click, errors, open_page, requested, wait_until
 
 from hocket.report.prediction_measured import Point
 from hocket.report.prediction_page import render_prediction
@@ -12,13 +12,12 @@ ALL_MODELS = {"Hocket", "ideal", "lin", "cynthia", "measured"}
 
 @pytest.fixture(scope="module")
 def page(browser, tmp_path_factory):
-    """Opens a page of the given rows; what the browser logged before is forgotten."""
+    """Opens a page of the given rows."""
 
     def opened(rows, **options):
         path = tmp_path_factory.mktemp("page") / "prediction.html"
         path.write_text(render_prediction(rows, **options), encoding="utf-8")
-        browser.get_log("browser"), browser.get_log("performance")
-        browser.get(path.as_uri())
+        open_page(browser, path)
         return path
 
     return opened

@@ -12,13 +12,12 @@ EVIL = "</script><img src=x onerror=\"document.title='pwned'\"><b>%{x}"
 
 @pytest.fixture(scope="module")
 def page(browser, tmp_path_factory):
-    """Opens a page of the given entries, and says what the browser logged and asked for."""
+    """Opens a page of the given entries."""
 
     def opened(entries, name):
         path = tmp_path_factory.mktemp("page") / f"{name}.html"
         path.write_text(render(entries, title=name), encoding="utf-8")
-        browser.get_log("browser"), browser.get_log("performance")
-        browser.get(path.as_uri())
+        open_page(browser, path)
         return path
 
     return opened
@@ -28,6 +27,19 @@ def page(browser, tmp_path_factory):
 def report(browser, page):
     page(fake_entries(num_ops=1500), "report")
     return browser
+
+
+def open_page(browser, path):
+    """Open the page and wait for its figures; what the browser logged before is forgotten."""
+    browser.get_log("browser"), browser.get_log("performance")
+    browser.get(path.as_uri())
+    wait_for_figures(browser)
+
+
+def wait_for_figures(browser):
+    wait_until(
+        browser, lambda driver: driver.execute_script("return document.documentElement.dataset.figures")
+    )
 
 
 def requested(browser):

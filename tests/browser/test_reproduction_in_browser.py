@@ -1,7 +1,7 @@
 """The page of a reproduction in a browser: whole, and every panel drawn once it is in view."""
 
 import pytest
-from test_report_in_browser import errors, requested, wait_until
+from test_report_in_browser import errors, open_page, requested, wait_until
 
 from hocket.reproduce.page import render
 from tests.unit.reproduce.test_output import ABOUT, made
@@ -11,8 +11,7 @@ from tests.unit.reproduce.test_output import ABOUT, made
 def page(browser, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "index.html"
     path.write_text(render([made()], ABOUT), encoding="utf-8")
-    browser.get_log("browser"), browser.get_log("performance")
-    browser.get(path.as_uri())
+    open_page(browser, path)
     return path
 
 

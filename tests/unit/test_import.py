@@ -8,7 +8,7 @@ import sys
 
 def test_importing_hocket_loads_neither_torch_nor_numba() -> None:
     code = (
-        "import sys, hocket, hocket.cli.main; heavy = {'torch', 'numba', 'plotly'} & set(sys.modules);"
+        "import sys, hocket, hocket.cli.main; heavy = {'torch', 'numba', 'jinja2'} & set(sys.modules);"
         "assert not heavy, heavy;"
         "from hocket import simulate, plan, Network, load_step; assert 'torch' not in sys.modules;"
         "assert callable(hocket.plan) and callable(hocket.simulate)"

@@ -1,0 +1,100 @@
+"""Every kind of page stays below a megabyte, whatever is on it."""
+
+import msgspec
+import numpy as np
+import pytest
+from fake_clusters import fake_cluster
+from fake_predictions import fake_curve
+from fake_runs import fake_entries, fake_row, fake_timeline
+
+from hocket.graph.timeline import Lane, Span, Timeline
+from hocket.report import ClusterEntry, Entry, render
+from hocket.report.cluster_page import render_cluster
+from hocket.report.live_page import render_live
+from hocket.report.packed import packed_plotly
+from hocket.report.prediction_page import render_prediction
+
+MOST_BYTES = 1_000_000
+
+
+def scattered_timeline(num_spans, seed=3):
+    """Spans at random, which compress worst."""
+    rng = np.random.default_rng(seed)
+    lanes = tuple(Lane(process=f"worker {i // 3}", name=f"lane {i % 3}") for i in range(48))
+    starts = rng.uniform(0.0, 1e5, num_spans)
+    lengths = rng.exponential(3.0, num_spans)
+    spans = tuple(
+        Span(int(lane), f"layer{name}.weight", kind, float(start), float(start + length))
+        for lane, name, kind, start, length in zip(
+            rng.integers(48, size=num_spans),
+            rng.integers(500, size=num_spans),
+            rng.choice(["forward", "backward", "push", "pull"], num_spans).tolist(),
+            starts,
+            lengths,
+            strict=True,
+        )
+    )
+    return Timeline(title="scattered", lanes=lanes, spans=spans)
+
+
+def a_step():
+    return render(fake_entries(workers=4, num_ops=1500))
+
+
+def large_steps():
+    entries = [
+        Entry(fake_row(f"policy {i}", steps=500), scattered_timeline(60_000) if i < 2 else None)
+        for i in range(30)
+    ]
+    return render(entries)
+
+
+def a_cluster():
+    rows = [fake_cluster(f"policy {i}", jobs=160, slower=1.0 + i) for i in range(8)]
+    return render_cluster([ClusterEntry(row) for row in rows])
+
+
+def a_large_cluster():
+    rows = [fake_cluster(f"policy {i}", jobs=5000, slower=1.0 + i) for i in range(8)]
+    return render_cluster([ClusterEntry(row) for row in rows])
+
+
+def a_recorded_cluster():
+    entries = [ClusterEntry(fake_cluster(p, jobs=160), scattered_timeline(100_000)) for p in ("a", "b")]
+    return render_cluster(entries)
+
+
+def a_prediction():
+    return render_prediction([row for m in (1, 2, 4, 8) for row in fake_curve(m, tuple(range(1, 65)))])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [a_step, large_steps, a_cluster, a_large_cluster, a_recorded_cluster, a_prediction, render_live],
+    ids=lambda page: page.__name__,
+)
+def test_a_page_weighs_less_than_a_megabyte(page):
+    text = page()
+    assert packed_plotly() in text
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_of_very_many_spans_the_first_ones_are_drawn_and_the_caption_says_so():
+    from hocket.report.figures import MOST_SPANS, Panel, timeline_figure
+    from hocket.report.table import TimeUnit
+
+    timeline = scattered_timeline(MOST_SPANS + 1000)
+    (panel,) = timeline_figure([Panel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]
+    assert len(panel["start"]) == MOST_SPANS
+    assert panel["caption"] == f"run, the first {MOST_SPANS} of {MOST_SPANS + 1000} spans"
+    begin_s = min(span.start_s for span in timeline.spans)
+    beyond = sorted(span.start_s - begin_s for span in timeline.spans)[MOST_SPANS]
+    assert max(panel["start"]) <= beyond
+    small = fake_timeline(workers=1, num_ops=9, num_parameters=3)
+    (whole,) = timeline_figure([Panel("run", "tac", small)], TimeUnit("s", 1.0))["panels"]
+    assert whole["caption"] == "run"
+
+
+def test_the_same_results_make_the_same_page():
+    row = msgspec.structs.replace(fake_row("tac"))
+    assert render([Entry(row)]) == render([Entry(row)])
