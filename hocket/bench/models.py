@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
-from torch.utils._pytree import tree_leaves
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.models.gpt import Block
 from hocket.models.layers import apply, cross_entropy, initialize
-from hocket.profiler import Setup
+from hocket.profiler import Setup, first_extent, trains_itself
 from hocket.profiler import load as load_factory
 
 _CLASSES = 1000
@@ -60,10 +59,14 @@ def _from_factory(target: str, batch_size: int) -> Setup:
     setup = load_factory(target, batch_size)
     if setup.optimizer is None:
         raise HocketError(f"{target} returned no optimizer; training is timed with one")
-    tensors = [leaf for leaf in tree_leaves(setup.batch[0]) if isinstance(leaf, Tensor) and leaf.ndim]
-    if tensors and len(tensors[0]) != batch_size:
+    if setup.loss is None and trains_itself(setup.model):
         raise HocketError(
-            f"{target} makes batches of {len(tensors[0])} where {batch_size} were asked for; have it take a"
+            f"{target} returned a LightningModule, whose step is not timed; return a loss with it"
+        )
+    held = first_extent(setup.batch)
+    if held not in (None, batch_size):
+        raise HocketError(
+            f"{target} makes batches of {held} where {batch_size} were asked for; have it take a"
             " batch_size, or give --batch-size"
         )
     return setup

@@ -10,11 +10,11 @@ import copy
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -27,7 +27,7 @@ from hocket.bench.request import DEFAULT_BUCKET_MB
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.profiler import Setup
+from hocket.profiler import Setup, arguments, returned_loss
 from hocket.runtime.handle import Handle
 from hocket.runtime.queued import CREDIT
 
@@ -63,22 +63,19 @@ class Copy:
         assert optimizer is not None
         self.model: nn.Module = model
         self.optimizer: Optimizer = optimizer
-        self._inputs, self._targets = setup.batch
+        self._arguments = arguments(setup.batch, with_targets=self._loss is not None)
 
     def train(self, steps: int) -> None:
         """Steps as most scripts write them."""
         for _ in range(steps):
             self.optimizer.zero_grad()
-            loss = self._loss(self._forward(), self._targets)
+            outputs = self.model(*self._arguments.args, **self._arguments.kwargs)
+            if self._loss is None:
+                loss = returned_loss(outputs)
+            else:
+                loss = self._loss(outputs, self._arguments.targets)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-
-    def _forward(self) -> Any:
-        if isinstance(self._inputs, Mapping):
-            return self.model(**self._inputs)
-        if isinstance(self._inputs, list | tuple):
-            return self.model(*self._inputs)
-        return self.model(self._inputs)
 
 
 def gradient_bytes(model: nn.Module) -> int:

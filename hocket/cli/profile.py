@@ -85,15 +85,15 @@ def profile(
 
 
 def _num_examples(setup: Setup, target: str, asked: int | None) -> int:
-    """What the file says of the batch: of a function that makes one size only, what its inputs hold."""
+    """What the file says of the batch: of a function that makes one size only, what its batch holds."""
     from hocket.profiler import first_extent
 
     if setup.takes_batch_size:
         return _BATCH_SIZE if asked is None else asked
-    held = first_extent(setup.batch[0])
+    held = first_extent(setup.batch)
     if asked is None:
         if held is None:
-            raise HocketError(f"{target} takes no batch_size, and its inputs show none; give --batch-size")
+            raise HocketError(f"{target} takes no batch_size, and its batch shows none; give --batch-size")
         return held
     if held not in (None, asked):
         note(f"{target} takes no batch_size: its first input holds {held}, counted as {asked} as you say")

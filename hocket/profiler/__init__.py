@@ -11,7 +11,8 @@ except ModuleNotFoundError as error:
 
 from torch import set_num_threads
 
-from hocket.profiler._step import first_extent
+from hocket.profiler._batch import arguments, first_extent, returned_loss
+from hocket.profiler._lightning import trains_itself
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
 from hocket.profiler.factory import Setup, load, on_device
@@ -24,6 +25,7 @@ __all__ = [
     "Profile",
     "Residual",
     "Setup",
+    "arguments",
     "calibrate",
     "derive",
     "fake",
@@ -36,6 +38,8 @@ __all__ = [
     "profile",
     "profile_step",
     "residuals",
+    "returned_loss",
     "set_num_threads",
     "stored_residuals",
+    "trains_itself",
 ]

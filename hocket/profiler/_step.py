@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -18,6 +18,15 @@ from torch.optim import Optimizer
 
 from hocket.errors import HocketError
 from hocket.graph import Phase
+from hocket.profiler._batch import (
+    Arguments,
+    arguments,
+    check_targets,
+    first_batch,
+    first_extent,
+    returned_loss,
+)
+from hocket.profiler._lightning import outputs_of_own_step, trains_itself
 
 Enter = Callable[[Phase, str], None]
 """Called before each part of a step with its phase and the path of what runs outside every module."""
@@ -28,10 +37,10 @@ class Step:
     """A training step, or with ``inference`` a forward pass without gradients."""
 
     model: nn.Module
-    inputs: Any
-    """A tensor, a sequence of positional arguments or a mapping of keyword arguments."""
-    targets: Any
-    loss: Callable[[Any, Any], Tensor]
+    batch: Any
+    """As :mod:`hocket.profiler._batch` takes it, no loader."""
+    loss: Callable[[Any, Any], Tensor] | None
+    """None: the model returns its loss."""
     optimizer: Optimizer | None
     inference: bool
 
@@ -49,10 +58,10 @@ class Step:
         return dict(first_names.values())
 
     def batch_size(self) -> int:
-        """The first extent of the first input tensor; HocketError where there is none."""
-        extent = first_extent(self.inputs)
+        """The first extent of the batch's first tensor; HocketError where there is none."""
+        extent = first_extent(self.batch)
         if extent is None:
-            raise HocketError("the inputs hold no tensor with a batch dimension; pass batch_size=...")
+            raise HocketError("the batch holds no tensor with a batch dimension; pass batch_size=...")
         return extent
 
     def run(self, enter: Enter = lambda phase, path: None) -> None:
@@ -66,14 +75,18 @@ class Step:
         part = "forward pass"
         try:
             enter(Phase.FORWARD, "")
+            arguments = self._arguments()
             if self.inference:
                 with torch.no_grad():
-                    self._forward()
+                    self.model(*arguments.args, **arguments.kwargs)
                 return
-            outputs = self._forward()
+            if self.loss is None and trains_itself(self.model):
+                outputs = outputs_of_own_step(self.model, self.batch)
+            else:
+                outputs = self.model(*arguments.args, **arguments.kwargs)
             part = "loss"
             enter(Phase.FORWARD, "loss")
-            loss = self.loss(outputs, self.targets)
+            loss = returned_loss(outputs) if self.loss is None else self.loss(outputs, arguments.targets)
             del outputs
             _require_scalar(loss)
             part = "backward pass"
@@ -91,46 +104,38 @@ class Step:
         except Exception as error:
             _refuse(part, error)
 
-    def _forward(self) -> Any:
-        if isinstance(self.inputs, Mapping):
-            return self.model(**self.inputs)
-        return self.model(*self.inputs) if isinstance(self.inputs, list | tuple) else self.model(self.inputs)
-
-
-def first_extent(inputs: Any) -> int | None:
-    """The first extent of the first input tensor; None where no tensor has any."""
-    values = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
-    for value in values if isinstance(values, list | tuple) else [values]:
-        if isinstance(value, Tensor) and value.ndim:
-            return len(value)
-    return None
+    def _arguments(self) -> Arguments:
+        return arguments(self.batch, with_targets=self.inference or self.loss is not None)
 
 
 def make_step(
     model: nn.Module,
     batch: Any,
-    loss: Callable[[Any, Any], Tensor],
+    loss: Callable[[Any, Any], Tensor] | None,
     optimizer: Optimizer | None,
     inference: bool,
 ) -> Step:
-    """Check what a caller handed in; HocketError says what to hand in instead."""
+    """Check what a caller handed in; HocketError says what to hand in instead.
+
+    Of a loader the first batch is taken.
+    """
     if not isinstance(model, nn.Module):
         raise HocketError(f"model is a {type(model).__name__}; pass a torch.nn.Module")
     if hasattr(model, "_orig_mod"):
         raise HocketError("a compiled model hides its operations; profile the module given to torch.compile")
-    if not (isinstance(batch, list | tuple) and len(batch) == 2):
-        raise HocketError(f"batch is {_describe(batch)}; pass a pair (inputs, targets)")
-    if not (inference or callable(loss)):
-        raise HocketError(f"loss is a {type(loss).__name__}; pass a function of (outputs, targets)")
+    if not (inference or loss is None or callable(loss)):
+        kind = type(loss).__name__
+        raise HocketError(f"loss is a {kind}; pass a function of (outputs, targets), or None")
     if not (optimizer is None or isinstance(optimizer, Optimizer)):
         raise HocketError(f"optimizer is a {type(optimizer).__name__}; pass a torch.optim.Optimizer or None")
     if lazy := first_lazy(model):
         raise HocketError(f"'{lazy}' is lazy and has no shape yet; run a forward pass that reaches it first")
-    inputs, targets = batch
+    batch = first_batch(batch)
+    if not inference and loss is not None:
+        check_targets(batch)
     return Step(
         model=model,
-        inputs=inputs,
-        targets=targets,
+        batch=batch,
         loss=loss,
         optimizer=None if inference else optimizer,
         inference=inference,
@@ -141,11 +146,6 @@ def first_lazy(model: nn.Module) -> str:
     """The name of a parameter or buffer that gets its shape from the first forward pass; "" for none."""
     named = (*model.named_parameters(), *model.named_buffers())
     return next((name for name, tensor in named if is_lazy(tensor)), "")
-
-
-def _describe(batch: Any) -> str:
-    kind = type(batch).__name__
-    return f"a {kind} of {len(batch)}" if isinstance(batch, list | tuple) else f"a {kind}"
 
 
 def _require_scalar(loss: Any) -> None:

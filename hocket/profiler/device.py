@@ -117,7 +117,7 @@ def fake() -> Iterator[None]:
 def derive(
     model: nn.Module,
     batch: Any,
-    loss: Loss,
+    loss: Loss | None,
     optimizer: Optimizer | None,
     *,
     device: str = "k80",
@@ -164,10 +164,10 @@ def derive(
 
 
 def record_works(
-    model: nn.Module, batch: Any, loss: Loss, optimizer: Optimizer | None, *, inference: bool = False
+    model: nn.Module, batch: Any, loss: Loss | None, optimizer: Optimizer | None, *, inference: bool = False
 ) -> tuple[Step, Recorder, list[Work]]:
     """Record a step on fake tensors; the works are the operations', in their order."""
-    make_step(model, batch, loss, optimizer, inference)  # check before copying
+    batch = make_step(model, batch, loss, optimizer, inference).batch  # check before copying
     mode = next((p.fake_mode for p in model.parameters() if isinstance(p, FakeTensor)), None)
     if mode is None:
         mode = FakeTensorMode()

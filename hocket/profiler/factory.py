@@ -17,11 +17,16 @@ from torch.utils._pytree import tree_map
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
+from hocket.profiler._batch import check_targets, first_batch
+from hocket.profiler._lightning import configured_optimizer, trains_itself
 from hocket.profiler._step import Step, first_lazy
 from hocket.profiler.torch_step import Loss
 from hocket.stops import Stop
 
-_RETURNS = "a factory returns (model, batch, loss, optimizer)"
+_RETURNS = (
+    "a factory returns (model, batch, loss, optimizer), loss None where the model returns its loss, or"
+    " (LightningModule, batch)"
+)
 # What torch says where a lazy layer is made under fake tensors.
 _NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
@@ -31,8 +36,9 @@ class Setup(NamedTuple):
 
     model: nn.Module
     batch: Any
-    """(inputs, targets)."""
-    loss: Loss
+    """What the model and the loss get: (inputs, targets), or what else :func:`hocket.profile` takes."""
+    loss: Loss | None
+    """None where the model returns its loss."""
     optimizer: Optimizer | None
     name: str
     takes_batch_size: bool = True
@@ -42,10 +48,10 @@ class Setup(NamedTuple):
 def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
     """Build ``target``: a name of the zoo, or ``FILE.py:FACTORY``.
 
-    FACTORY is a function that returns (model, batch, loss, optimizer) with batch = (inputs, targets); it is
-    given ``batch_size`` if it has such a parameter. Lazy layers get their shapes from one forward pass. For a
-    derived device, call this inside :func:`hocket.profiler.fake`, so that the model takes no memory; it
-    has no lazy layers then.
+    FACTORY is a function that returns (model, batch, loss, optimizer), as :func:`hocket.profile` takes them,
+    or a LightningModule and a batch; it is given ``batch_size`` if it has such a parameter. Lazy layers get
+    their shapes from one forward pass. For a derived device, call this inside :func:`hocket.profiler.fake`,
+    so that the model takes no memory; it has no lazy layers then.
 
     Raises
     ------
@@ -140,37 +146,46 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
             rule = "no step is derived without their sizes; give them, or measure on cpu"
             raise HocketError(f"{target} makes lazy layers, and {rule}") from error
         raise HocketError(f"{target} raised {_describe(error)}") from error
-    if not isinstance(returned, tuple | list):
-        raise HocketError(f"{target} returned a {type(returned).__name__}; {_RETURNS}")
-    if len(returned) != 4:
-        raise HocketError(f"{target} returned {len(returned)} values; {_RETURNS}")
-    model, batch, loss, optimizer = returned
+    try:
+        setup = _setup(returned, name, takes_batch_size)
+        if first_lazy(setup.model):
+            _give_shapes(setup)
+    except HocketError as error:
+        raise HocketError(f"{target}: {error}") from error.__cause__
+    return setup
+
+
+def _setup(returned: Any, name: str, takes_batch_size: bool) -> Setup:
+    """Check what a factory returned."""
+    if isinstance(returned, nn.Module) or not isinstance(returned, tuple | list):
+        raise HocketError(f"returned a {type(returned).__name__}; {_RETURNS}")
+    if len(returned) == 2 and isinstance(returned[0], nn.Module) and trains_itself(returned[0]):
+        model, batch = returned
+        loss, optimizer = None, configured_optimizer(model)
+    elif len(returned) == 4:
+        model, batch, loss, optimizer = returned
+    else:
+        kinds = ", ".join(type(each).__name__ for each in returned[:6])
+        raise HocketError(f"returned {len(returned)} values ({kinds}); {_RETURNS}")
     if not isinstance(model, nn.Module):
-        raise HocketError(f"{target} returned a {type(model).__name__} as model; return a torch.nn.Module")
-    if not (isinstance(batch, tuple | list) and len(batch) == 2):
-        raise HocketError(f"{target} returned a batch that is no pair; batch is (inputs, targets)")
-    if not callable(loss):
-        raise HocketError(f"{target} returned a {type(loss).__name__} as loss; loss is a function")
+        raise HocketError(f"returned a {type(model).__name__} as model; return a torch.nn.Module")
+    if not (loss is None or callable(loss)):
+        kind = type(loss).__name__
+        raise HocketError(
+            f"returned a {kind} as loss; loss is a function, or None where the model returns it"
+        )
     if not (optimizer is None or isinstance(optimizer, Optimizer)):
         kind = type(optimizer).__name__
-        raise HocketError(f"{target} returned a {kind} as optimizer; return a torch.optim.Optimizer or None")
-    setup = Setup(model, batch, loss, optimizer, name, takes_batch_size)
-    if first_lazy(model):
-        _give_shapes(setup)
-    return setup
+        raise HocketError(f"returned a {kind} as optimizer; return a torch.optim.Optimizer or None")
+    batch = first_batch(batch)
+    if loss is not None:
+        check_targets(batch)
+    return Setup(model, batch, loss, optimizer, name, takes_batch_size)
 
 
 def _give_shapes(setup: Setup) -> None:
     """Run the forward pass that lazy layers get their shapes from; the optimizer keeps its parameters."""
-    inputs, targets = setup.batch
-    Step(
-        model=setup.model,
-        inputs=inputs,
-        targets=targets,
-        loss=setup.loss,
-        optimizer=None,
-        inference=True,
-    ).run()
+    Step(model=setup.model, batch=setup.batch, loss=setup.loss, optimizer=None, inference=True).run()
 
 
 def _describe(error: BaseException) -> str:

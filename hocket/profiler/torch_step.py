@@ -65,7 +65,7 @@ class Profile:
 def profile(
     model: nn.Module,
     batch: Any,
-    loss: Loss,
+    loss: Loss | None,
     optimizer: Optimizer | None,
     *,
     steps: int = 20,
@@ -93,7 +93,7 @@ def profile(
 def profile_step(
     model: nn.Module,
     batch: Any,
-    loss: Loss,
+    loss: Loss | None,
     optimizer: Optimizer | None,
     *,
     steps: int = 20,
@@ -113,17 +113,23 @@ def profile_step(
     Parameters
     ----------
     model, batch, loss, optimizer
-        ``batch`` is (inputs, targets); the step is ``loss(model(inputs), targets).backward()``,
+        With ``batch`` (inputs, targets) the step is ``loss(model(inputs), targets).backward()``,
         ``optimizer.step()``, gradients set to None. A tuple or list of inputs is passed as positional, a
-        mapping as keyword arguments. No optimizer: no update operations.
+        mapping as keyword arguments. Of a longer tuple the last is the targets and the rest the model's
+        arguments. A mapping is the model's keyword arguments, and the loss gets it as targets. A tensor is
+        the model's only argument. Of a DataLoader, or what else can be iterated over, the first batch is
+        taken. ``loss`` None: the model gets all of the batch and returns its loss (a scalar, one named
+        ``loss``, or the first trained scalar of a tuple); a LightningModule's is that of its
+        ``training_step``. No optimizer: no update operations.
     steps
         Sampled steps, one duration of each operation from each.
     warmup
         Steps before, at least 1: optimizers create their state in the first.
     inference
-        Only the forward pass, in evaluation mode and without gradients; loss and optimizer are not used.
+        Only the forward pass, in evaluation mode and without gradients; loss, optimizer and the last of
+        several parts of the batch, its targets, are not used.
     name, batch_size
-        What the graph says; by default the model's class and the inputs' first extent.
+        What the graph says; by default the model's class and the first extent of the batch's first tensor.
     progress
         Called after each step.
 

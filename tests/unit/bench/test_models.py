@@ -22,6 +22,25 @@ def fixed():
 def bare(batch_size):
     batch = torch.zeros(batch_size, 4), torch.zeros(batch_size, 2)
     return torch.nn.Linear(4, 2), batch, torch.nn.MSELoss(), None
+
+class Scored(torch.nn.Linear):
+    def forward(self, x, y):
+        return {"loss": (super().forward(x) - y).pow(2).mean()}
+
+class Stepped(Scored):
+    def training_step(self, batch):
+        return self(*batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+def scored(batch_size):
+    model = Scored(4, 2)
+    batch = {"x": torch.ones(batch_size, 4), "y": torch.ones(batch_size, 2)}
+    return model, batch, None, torch.optim.SGD(model.parameters(), 0.1)
+
+def stepped(batch_size):
+    return Stepped(4, 2), (torch.ones(batch_size, 4), torch.ones(batch_size, 2))
 """
 
 
@@ -69,3 +88,17 @@ def test_factories_that_cannot_be_timed_are_refused(tmp_path: Path) -> None:
         load(f"{path}:fixed", 5, seed=0)
     with pytest.raises(HocketError, match="returned no optimizer"):
         load(f"{path}:bare", 5, seed=0)
+    with pytest.raises(HocketError, match="returned a LightningModule, whose step is not timed"):
+        load(f"{path}:stepped", 5, seed=0)
+
+
+def test_a_model_that_returns_its_loss_is_trained(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FACTORY)
+    setup = load(f"{path}:scored", 3, seed=0)
+    trained = Copy(setup)
+    losses = []
+    for _ in range(3):
+        losses.append(trained.model(**setup.batch)["loss"].item())
+        trained.train(1)
+    assert losses[0] > losses[1] > losses[2]

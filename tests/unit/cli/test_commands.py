@@ -315,7 +315,7 @@ def test_a_function_that_makes_one_size_is_counted_so(in_tmp: Path) -> None:
     assert (ran.status, json.loads((in_tmp / "step.json").read_text())["batch_size"]) == (0, 16)
     assert "mine.py:small takes no batch_size: its first input holds 5, counted as 16 as you say" in ran.err
     (in_tmp / "mine.py").write_text(fixed.replace("torch.randn(batch_size, 8),", "3,"))
-    assert "its inputs show none; give --batch-size" in refused(hocket(*profiled))
+    assert "its batch shows none; give --batch-size" in refused(hocket(*profiled))
 
 
 def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:

@@ -122,7 +122,11 @@ def test_an_unknown_model_lists_the_valid_ones():
         ("def build(width):\n    pass", "build", "build raised TypeError: build() missing 1 required"),
         ("def build():\n    assert False", "build", "build raised AssertionError"),
         ("def build():\n    return None", "build", "returned a NoneType; a factory returns (model, batch,"),
-        ("def build():\n    return 1, 2, 3", "build", "returned 3 values; a factory returns (model, batch,"),
+        (
+            "def build():\n    return 1, 2, 3",
+            "build",
+            "returned 3 values (int, int, int); a factory returns (model, batch,",
+        ),
         (
             "def build():\n    return 1, (2, 3), max, None",
             "build",
@@ -131,7 +135,37 @@ def test_an_unknown_model_lists_the_valid_ones():
         (
             "import torch\ndef build():\n    return torch.nn.Identity(), torch.zeros(2), max, None",
             "build",
-            "returned a batch that is no pair; batch is (inputs, targets)",
+            "batch is a Tensor, without targets for the loss; give (inputs, targets), or loss None where",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), [torch.zeros(2)], max, None",
+            "build",
+            "batch is a list of 1, without targets for the loss",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), None, None, None",
+            "build",
+            "batch is a NoneType; give a tensor, a dict, a pair (inputs, targets), a longer tuple",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), iter(()), None, None",
+            "build",
+            "the tuple_iterator gives no batch; give it data",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), (1 / 0 for _ in '1'), None, None",
+            "build",
+            "the first batch of the generator raised ZeroDivisionError: division by zero",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity()",
+            "build",
+            "returned a Identity; a factory returns (model, batch, loss, optimizer), loss None where",
+        ),
+        (
+            "import torch\ndef build():\n    return torch.nn.Identity(), (1, 2)",
+            "build",
+            "returned 2 values (Identity, tuple); a factory returns",
         ),
         (
             "import torch\ndef build():\n    return torch.nn.Identity(), (1, 2), 'mse', None",
