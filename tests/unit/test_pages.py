@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from hocket.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"^```(python|sh)([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())]
+ALGORITHMS = [page for page in PAGES if page.parent.name == "algorithms"]
 
 
 def run_blocks(page: Path, folder: Path) -> list[str]:
-    """What the page's blocks print, run in ``folder``; one that begins with a file's name is that file."""
+    """What the page's blocks print, run in ``folder``; one that begins with a file's name is that file.
+
+    A command "in a shell of its own" stays beside those that follow, from its first line to the page's end.
+    """
+    with contextlib.ExitStack() as shells:
+        return _run_blocks(page, folder, shells)
+
+
+def _run_blocks(page: Path, folder: Path, shells: contextlib.ExitStack) -> list[str]:
     environment = {
         **os.environ,
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -38,12 +55,43 @@ def run_blocks(page: Path, folder: Path) -> list[str]:
         used = dict(environment)
         if "as root" in info:  # a node's one interface is not the loopback
             del used["GLOO_SOCKET_IFNAME"]
+        if "shell of its own" in info:
+            shells.enter_context(staying(shlex.split(code), folder, used))
+            continue
         ran = subprocess.run(
             command, cwd=folder, env=used, capture_output=True, text=True, timeout=250, check=False
         )
         assert ran.returncode == 0, f"{page.name}:\n{code}\n{ran.stdout}\n{ran.stderr}"
         printed.append(ran.stdout)
     return printed
+
+
+@contextlib.contextmanager
+def staying(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """A command that has said its first line, until it is stopped by Ctrl-C."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert select.select([process.stdout], [], [], 60)[0], f"{command} says nothing"
+        assert process.stdout.readline()
+        yield
+        assert process.poll() is None, f"{command} has ended by itself"
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.stdout.close()
 
 
 # Kernels may have to be compiled first.
@@ -58,9 +106,28 @@ def test_the_readmes_commands_and_programs_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in ALGORITHMS], ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     run_blocks(page, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_commands_of_algorithms_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page has one command, of a step or of a job set; in one process, since there are twenty."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "docs/figures/cnn.step.json", "step.json")
+    command = CliRunner().invoke
+    assert command(app, ["cluster", "generate", "paper", "--jobs", "20", "-o", "jobs.json"]).exit_code == 0
+    ran = set()
+    for page in ALGORITHMS:
+        (block,) = BLOCK.findall(page.read_text())
+        words = shlex.split(block[2])
+        result = command(app, words[1:])
+        assert result.exit_code == 0, f"{page.name}: {result.output}"
+        assert words[words.index("--policy") + 1] in result.output if "--policy" in words else result.output
+        ran.add(page.stem)
+    assert {"tac", "caramel", "exact", "ada-srsf"} <= ran
 
 
 @pytest.mark.slow
