@@ -89,6 +89,7 @@ def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == hocket.__version__
     assert f"## {hocket.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {hocket.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 COMMAND = Path(sys.executable).parent / "hocket"
