@@ -19,10 +19,10 @@ from hocket.launch import Job, Rule
 from hocket.runtime.ps.distribute import serve
 from hocket.runtime.ps.server import Server
 from hocket.tuner.serving import ServingPlanner
+from tests.tokens import TOKEN
 
 T = TypeVar("T")
 
-TOKEN = "only for this test"
 TIMEOUT_S = 30.0
 _PATIENCE_S = 60.0
 

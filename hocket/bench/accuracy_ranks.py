@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import secrets
 import sys
 import time
 from datetime import timedelta
@@ -24,6 +23,7 @@ from hocket.bench.process import run_rank
 from hocket.bench.stolen import least_stolen, stolen_s
 from hocket.graph import Plan, load_plan, load_step
 from hocket.launch import Job, Rule
+from hocket.launch.credentials import new_credentials
 from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group, from_first, gathered, largest
 from hocket.runtime.replay.servers import free_address, serve
@@ -137,7 +137,7 @@ def _job(orders: Orders, row: Replayed, plan: Plan, everybody: Group) -> Job:
     if dist.get_rank() == 0:
         job = Job(
             address=free_address(os.environ["MASTER_ADDR"]),
-            token=secrets.token_hex(16),
+            token=new_credentials().text,
             rule=Rule(mode=asked.mode, workers=asked.workers, barrier=plan.barrier),
             transport=asked.transport,
             window_bytes=orders.window_bytes,

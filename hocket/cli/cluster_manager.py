@@ -40,11 +40,12 @@ def open_nodes(
     folder: Path, servers: int | None, engine: str, address: str | None, lab: str | None
 ) -> Iterator[Sequence[Node]]:
     """The nodes of a cluster in ``folder``: processes of this machine, of a lab, or of a Ray cluster."""
-    from hocket.cluster.live.clients import TOKEN_VARIABLE, token_of
+    from hocket.cluster.live.clients import TOKEN_VARIABLE
+    from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.nodes import lab_nodes, local_nodes
 
     os.environ.pop(TOKEN_VARIABLE, None)  # it is for commands; Ray would inherit it
-    token_of(folder)  # what else is in the folder is behind its permissions
+    kept_credentials(folder)  # what else is in the folder is behind its permissions
     if engine == "ray":
         from hocket.cluster.live.ray_nodes import ray_nodes
         from hocket.parallel import ray_cluster
@@ -91,8 +92,8 @@ def make_manager(
     lost_after: str,
 ) -> Manager:
     """The manager of a cluster, loaded and ready; its clock runs."""
-    from hocket.cluster.live.clients import token_of
     from hocket.cluster.live.driver import warm
+    from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager import Manager
     from hocket.network import parse_bytes, parse_duration
 
@@ -108,7 +109,7 @@ def make_manager(
         nodes,
         placement=placement,
         policy=policy,
-        token=token_of(folder),
+        credentials=kept_credentials(folder),
         seed=seed,
         chunk_bytes=parse_bytes(chunk),
         restarts=restarts,
@@ -122,7 +123,8 @@ async def served(
     """Run the manager, with its page, and say where both are."""
     import msgspec
 
-    from hocket.cluster.live.clients import Contact, leave_contact, token_of
+    from hocket.cluster.live.clients import Contact, leave_contact
+    from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.page import PageServer
     from hocket.launch.job import split_address
     from hocket.report.live_page import render_live
@@ -141,7 +143,8 @@ async def served(
 
     def opened() -> None:
         url = "" if pages is None else pages.url
-        leave_contact(folder, Contact(address=manager.address, token=token_of(folder), page=url))
+        token = kept_credentials(folder).without_key.text
+        leave_contact(folder, Contact(address=manager.address, token=token, page=url))
         if not until_idle or pages is not None:
             note(f"manager at {manager.address}" + (f", page at {url}" if url else ""))
 

@@ -30,6 +30,7 @@ _OURS = frozenset(
         "--plan",
         "--network",
         "--timeline",
+        "--new-token",
         "--architecture",
         "--help",
         "-h",
@@ -46,8 +47,17 @@ TORCHRUN_FLAGS = frozenset(
 )
 """Torchrun's options that take no value: every other one does, which tells its value from SCRIPT."""
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
-_FLAGS = TORCHRUN_FLAGS | {"-v", "--verbose"}
+_FLAGS = TORCHRUN_FLAGS | {"-v", "--verbose", "--new-token"}
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
+
+
+def _print_token(asked: bool) -> None:
+    if asked:
+        from hocket.document import write_output
+        from hocket.launch.credentials import new_credentials
+
+        write_output(f"{new_credentials().text}\n".encode())
+        raise typer.Exit
 
 
 class Train(TyperCommand):
@@ -116,6 +126,15 @@ def train(
         Path | None,
         typer.Option(metavar="FOLDER", help="Servers keep what they apply there, and go on from it."),
     ] = None,
+    new_token: Annotated[
+        bool,
+        typer.Option(
+            "--new-token",
+            is_eager=True,
+            callback=_print_token,
+            help="Print a token for HOCKET_TOKEN, which ranks started elsewhere share, and end.",
+        ),
+    ] = False,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
 

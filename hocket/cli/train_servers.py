@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import Any, Literal
 
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule
+from hocket.launch.credentials import Credentials, credentials_of, new_credentials
 from hocket.launch.environment import whole_number
+from hocket.launch.job import NEW_TOKEN
 from hocket.launch.processes import SCRIPT, SERVER, run_job, server_environment, worker_environment
 
 Barrier = Literal["step", "parameter"]
@@ -40,7 +41,7 @@ def train_with_servers(
         _become(command, told, servers=servers, rule=rule, **options)
     with socket.create_server((_HOST, 0)) as listener:
         address = "{}:{}".format(*listener.getsockname()[:2])
-        job = Job(address=address, token=secrets.token_hex(16), rule=rule, servers=servers, **options)
+        job = Job(address=address, token=new_credentials().text, rule=rule, servers=servers, **options)
         return run_job(job, listener, command, told, restarts)
 
 
@@ -52,19 +53,27 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
             f"WORLD_SIZE is {world}, but {servers} servers and {rule.workers} workers make"
             f" {servers + rule.workers}; start as many ranks, the first ones are servers"
         )
-    token = os.environ.get(_TOKEN)
-    if token is None:
-        raise HocketError(
-            f"there is no {_TOKEN}; give all ranks the same secret in it, e.g. openssl rand -hex 16"
-        )
+    credentials = _credentials()
     host, port = os.environ.get("MASTER_ADDR", _HOST), whole_number("MASTER_PORT", 29500)
-    job = Job(address=f"{host}:{port}", token=token, rule=rule, servers=servers, **options)
+    job = Job(address=f"{host}:{port}", token=credentials.text, rule=rule, servers=servers, **options)
     store = f"{host}:{port + 1}"
     if rank < servers:
+        _ = credentials.served
         run, environment = [sys.executable, "-P", *SERVER, str(rank)], server_environment(job, store)
     else:
         run = [sys.executable, *SCRIPT, *command]
         environment = {**told, **worker_environment(job, store, rank - servers)}
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(run[0], run, {**os.environ, **environment})
+    # The job says it; workers' scripts find no private key.
+    inherited = {name: value for name, value in os.environ.items() if name != _TOKEN}
+    os.execve(run[0], run, {**inherited, **environment})
+
+
+def _credentials() -> Credentials:
+    """The credentials that ranks that are started elsewhere are given."""
+    fix = f'give all ranks one that we draw: export {_TOKEN}="$({NEW_TOKEN})"'
+    token = os.environ.get(_TOKEN)
+    if token is None:
+        raise HocketError(f"there is no {_TOKEN}; {fix}")
+    return credentials_of(token, _TOKEN, fix)

@@ -23,8 +23,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from hocket.errors import HocketError, one_line
+from hocket.launch.credentials import Credentials
 from hocket.launch.job import split_address
-from hocket.launch.tls import Tls, Wire, client_context, identity_of, server_context
+from hocket.launch.tls import Tls, Wire, client_context, server_context
 
 LENGTH = struct.Struct("<I")
 _LONGEST = 64 << 20
@@ -55,7 +56,7 @@ class TurnedAwayError(TransportError):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """A caller's role, and the token that it knows."""
+    """A caller's role, and in ``token`` the secret that it knows."""
 
     role: Role
     index: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -164,18 +165,18 @@ class Guest(msgspec.Struct, frozen=True):
     address: str
 
 
-def accept(connection: Connection, token: str) -> Guest:
+def accept(connection: Connection, credentials: Credentials) -> Guest:
     """The server's side of the handshake; TransportError for a stranger, who learns nothing.
 
     The guest is to be told :func:`welcome` or :func:`refuse`.
     """
     connection.set_timeout(HANDSHAKE_S)
     try:
-        connection.secure(server_context(identity_of(token)), server_side=True)
+        connection.secure(server_context(credentials.served), server_side=True)
     except OSError as error:
         raise TransportError(no_tls(error)) from None
     hello: Hello = connection.receive(Hello, LONGEST_HELLO)
-    check_token(hello, token)
+    check_token(hello, credentials.secret)
     return Guest(hello.role, hello.index, hello.address)
 
 
@@ -186,9 +187,9 @@ def no_tls(error: OSError) -> str:
     return f"its connection ended ({error.strerror or error})"
 
 
-def check_token(hello: Hello, token: str) -> None:
-    """Refuse whoever does not know the token; TransportError."""
-    if not hmac.compare_digest(hello.token.encode(errors="replace"), token.encode(errors="replace")):
+def check_token(hello: Hello, secret: str) -> None:
+    """Refuse whoever does not know the secret; TransportError."""
+    if not hmac.compare_digest(hello.token.encode(errors="replace"), secret.encode(errors="replace")):
         raise TransportError("it does not know the token")
 
 
@@ -211,27 +212,21 @@ def refuse(connection: Connection, why: str) -> None:
     connection.send(Welcome(why))
 
 
-def connect(
-    address: str, token: str, guest: Guest, timeout_s: float, fingerprint: str | None = None
-) -> Connection:
+def connect(address: str, credentials: Credentials, guest: Guest, timeout_s: float) -> Connection:
     """Reach a server, which may still be about to start, and prove who we are.
-
-    ``fingerprint``: of the server's certificate; None for the one that is made of ``token``.
 
     Raises
     ------
     TransportError
         When there is none within ``timeout_s``, its certificate is another one, or it refuses us.
     HocketError
-        For an address, or a token, that can be none.
+        For an address that can be none.
     """
-    if fingerprint is None:
-        fingerprint = identity_of(token).fingerprint
     deadline_s = time.monotonic() + timeout_s
     while True:
         left_s = deadline_s - time.monotonic()
         try:
-            connection = _met(address, fingerprint, max(0.1, min(left_s, 30.0)))
+            connection = _met(address, credentials.fingerprint, max(0.1, min(left_s, 30.0)))
             break
         except TurnedAwayError:
             if left_s < _RETRY_S:
@@ -242,7 +237,7 @@ def connect(
         time.sleep(_RETRY_S)
     try:
         connection.set_timeout(HANDSHAKE_S)
-        connection.send(Hello(guest.role, guest.index, guest.address, token))
+        connection.send(Hello(guest.role, guest.index, guest.address, credentials.secret))
         # It may still wait for other servers.
         connection.set_timeout(max(HANDSHAKE_S, deadline_s - time.monotonic()))
         refused = _answer(connection)

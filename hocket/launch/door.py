@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from hocket.launch.control import Connection, Guest, TransportError, accept
+from hocket.launch.credentials import Credentials
 from hocket.launch.open_files import allow_all, most_strangers
 from hocket.launch.places import Places
 from hocket.launch.sparing import SparingNote
@@ -25,12 +26,20 @@ Placed = Callable[[Guest, Connection], Callable[[], None] | None]
 
 
 class Door:
-    """Lets in at ``listener`` who knows ``token``, and hands them to ``placed``; ``note``: for the log."""
+    """Lets in at ``listener`` callers with the secret, and hands them to ``placed``; ``note``: for the log.
+
+    HocketError for ``credentials`` without a private key.
+    """
 
     def __init__(
-        self, listener: socket.socket, token: str, placed: Placed, note: Callable[[str], None]
+        self,
+        listener: socket.socket,
+        credentials: Credentials,
+        placed: Placed,
+        note: Callable[[str], None],
     ) -> None:
-        self._listener, self._token, self._placed = listener, token, placed
+        _ = credentials.served
+        self._listener, self._credentials, self._placed = listener, credentials, placed
         self._note = SparingNote(note)
         strangers = most_strangers(allow_all())
         self._strangers = Places(strangers, "connections that have yet to say who they are", self._note)
@@ -86,7 +95,7 @@ class Door:
             connected.close()
             return None
         try:
-            return self._placed(accept(connection, self._token), connection)
+            return self._placed(accept(connection, self._credentials), connection)
         except TransportError as error:
             self._note(f"{host} was refused: {error}")
             connection.close()

@@ -19,6 +19,7 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
+from hocket.launch.credentials import Credentials
 from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
@@ -107,15 +108,15 @@ ToRank = Go | Held | GivenUp
 class Gate:
     """The gate as one rank sees it; any thread may ask.
 
-    ``attempt``: the job and the attempt at it, as the manager writes them; ``fingerprint``: of the gate's
-    certificate; ``iteration``: where the rank begins. A rank whose attempt was given up meanwhile is ended:
-    another one runs in its place.
+    ``attempt``: the job and the attempt at it, as the manager writes them; ``credentials``: the attempt's
+    token, and the gate's certificate; ``iteration``: where the rank begins. A rank whose attempt was given up
+    meanwhile is ended: another one runs in its place.
     """
 
     def __init__(
-        self, address: str, attempt: str, rank: int, token: str, fingerprint: str, iteration: int = 0
+        self, address: str, attempt: str, rank: int, credentials: Credentials, iteration: int = 0
     ) -> None:
-        self._address, self._token, self._fingerprint = address, token, fingerprint
+        self._address, self._credentials = address, credentials
         self._guest = Guest("rank", rank, attempt)
         self._iteration = iteration
         self._changed = threading.Condition()
@@ -214,7 +215,7 @@ class Gate:
     def _run(self) -> None:
         while not self._closed:
             try:
-                connection = connect(self._address, self._token, self._guest, _CONNECT_S, self._fingerprint)
+                connection = connect(self._address, self._credentials, self._guest, _CONNECT_S)
                 connection.send(Join(self._iteration))
             except (TransportError, HocketError) as error:
                 if str(error) == GIVEN_UP:
@@ -278,5 +279,5 @@ def gate_of_environment(iteration: int) -> Gate | None:
     for name, value in told.items():
         if not value:
             raise HocketError(f"{GATE_VARIABLE} is set and {name} is not; leave them to 'hocket cluster'")
-    fingerprint = told.get(FINGERPRINT_VARIABLE, "")
-    return Gate(address, told[ATTEMPT_VARIABLE], rank, told[TOKEN_VARIABLE], fingerprint, iteration)
+    credentials = Credentials(told[TOKEN_VARIABLE], told.get(FINGERPRINT_VARIABLE, ""))
+    return Gate(address, told[ATTEMPT_VARIABLE], rank, credentials, iteration)

@@ -8,11 +8,14 @@ from typing import Literal
 import msgspec
 
 from hocket.errors import HocketError
+from hocket.launch.credentials import Credentials, credentials_of
 
 JOB_VARIABLE = "HOCKET_JOB"
 """The environment variable that holds the job as JSON."""
 
-_SHORTEST_TOKEN = 16
+NEW_TOKEN = "hocket train --new-token"
+"""The command that prints a token with its private key."""
+
 _MOST = 10_000
 
 LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES = 1 << 16, (1 << 31) - 1
@@ -65,7 +68,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
 
-    ``token``: what a process has to know to take part. ``transport``: what tensors travel by;
+    ``token``: the job's credentials, with the private key for servers. ``transport``: what tensors travel by;
     ``window_bytes``: with gRPC, HTTP/2's window, which predictions assume too. No wait takes longer than
     ``timeout_s``. ``seed`` decides random orders. ``checkpoint``: the folder, on each server's machine, in
     which it keeps what it has applied, and finds it when it is started again; "" for none.
@@ -85,10 +88,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         split_address(self.address)
         if not 1 <= self.servers <= _MOST:
             raise HocketError(f"{self.servers} servers cannot serve; give 1 to {_MOST}")
-        if len(self.token) < _SHORTEST_TOKEN:
-            raise HocketError(
-                f"a token of {len(self.token)} characters can be guessed; give {_SHORTEST_TOKEN}"
-            )
+        _ = self.credentials
         if not LEAST_WINDOW_BYTES <= self.window_bytes <= MOST_WINDOW_BYTES:
             raise HocketError(
                 f"a window of {self.window_bytes} B is not between {LEAST_WINDOW_BYTES} and"
@@ -98,6 +98,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             raise HocketError("mode 'inference' trains nothing that a checkpoint could hold; leave it out")
         if not 0 < self.timeout_s <= 1e9:
             raise HocketError(f"a timeout of {self.timeout_s} s is not between 0 and 1e9; give e.g. 600s")
+
+    @property
+    def credentials(self) -> Credentials:
+        """The token's; HocketError where that is none."""
+        return credentials_of(self.token, "a job", f"give it what '{NEW_TOKEN}' prints")
+
+    @property
+    def for_workers(self) -> Job:
+        """The same job without the servers' private key."""
+        return msgspec.structs.replace(self, token=self.credentials.without_key.text)
 
     def encoded(self) -> str:
         """What :data:`JOB_VARIABLE` holds."""

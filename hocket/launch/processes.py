@@ -60,7 +60,7 @@ def worker_environment(job: Job, store: str, worker: int, attempt: int = 0) -> d
     """What a worker's script finds beside this process's environment: torchrun's variables, and the job."""
     host, port = split_address(store)
     told = {
-        JOB_VARIABLE: job.encoded(),
+        JOB_VARIABLE: job.for_workers.encoded(),
         "RANK": str(worker),
         "LOCAL_RANK": os.environ.get("LOCAL_RANK", str(worker)),
         "WORLD_SIZE": str(job.rule.workers),

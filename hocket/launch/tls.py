@@ -1,8 +1,8 @@
-"""TLS 1.3 on control connections, with certificates that a job or a cluster makes of its token.
+"""TLS 1.3 on control connections, with a certificate whose key a job or a cluster draws at its start.
 
-Nobody vouches for such a certificate: whoever connects knows its fingerprint, the SHA-256 of the public key
-(as in RFC 7469), or makes it of the token as well. So a process that has the token needs nothing else, and
-whoever stands on the path and has another key is left before a byte of ours is said. Imports no torch.
+No authority vouches for such a certificate: processes that connect know its fingerprint, the SHA-256 of the
+public key (as in RFC 7469), which is handed over with the token. A process on the path that has another key
+is left before a byte of ours is said. Imports no torch.
 """
 
 from __future__ import annotations
@@ -16,20 +16,14 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 NAME = "hocket"
 """The name that every certificate is of."""
-_SALT = b"hocket: the key of a job or a cluster"
-_SCRYPT_LOG_N, _SCRYPT_R, _SCRYPT_P = 14, 8, 1  # 16 MiB and some 40 ms a guess (RFC 7914)
-_KEY_BYTES = 48  # 128 bits more than the order has: no key is likelier than another (FIPS 186-5, A.2.1)
-_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256 (SP 800-186)
 _BEGIN, _END = datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31)
 _RECEIVE_BYTES = 1 << 16
 
@@ -38,35 +32,9 @@ _RECEIVE_BYTES = 1 << 16
 class Identity:
     """A private key and its certificate, both PEM; ``fingerprint``: the public key's SHA-256, in hex."""
 
-    key: bytes
+    key: bytes = field(repr=False)
     certificate: bytes
     fingerprint: str
-
-
-@functools.lru_cache(maxsize=64)
-def identity_of(token: str) -> Identity:
-    """The identity of the job or cluster with that token: the same key wherever it is made.
-
-    Raises
-    ------
-    HocketError
-        For a token that is no UTF-8, which no message could hold.
-    """
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    try:
-        secret = token.encode()
-    except UnicodeEncodeError:
-        raise HocketError("a token with bytes that are no UTF-8; give e.g. openssl rand -hex 16") from None
-    drawn = hashlib.scrypt(
-        secret,
-        salt=_SALT,
-        n=1 << _SCRYPT_LOG_N,
-        r=_SCRYPT_R,
-        p=_SCRYPT_P,
-        dklen=_KEY_BYTES,
-    )
-    return _identity(ec.derive_private_key(int.from_bytes(drawn, "big") % (_ORDER - 1) + 1, ec.SECP256R1()))
 
 
 def new_identity() -> Identity:
@@ -74,6 +42,21 @@ def new_identity() -> Identity:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return _identity(ec.generate_private_key(ec.SECP256R1()))
+
+
+def identity_of_key(key: bytes) -> Identity:
+    """The identity with that private key, PEM; ValueError where it is none of ours."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    try:
+        loaded = serialization.load_pem_private_key(key, None)
+    except (TypeError, UnsupportedAlgorithm):  # it is encrypted, or of another kind
+        raise ValueError("no private key that can be read") from None
+    if not isinstance(loaded, EllipticCurvePrivateKey):
+        raise ValueError("no private key of an elliptic curve")
+    return _identity(loaded)
 
 
 def _identity(key: EllipticCurvePrivateKey) -> Identity:

@@ -23,14 +23,9 @@ import msgspec
 
 from hocket.errors import HocketError
 from hocket.launch.control import Connection, Guest, TransportError, connect, refuse, welcome
+from hocket.launch.credentials import Credentials, credentials_of
 from hocket.launch.door import Door
-from hocket.launch.gate import (
-    CHECKPOINT_VARIABLE,
-    TOKEN_VARIABLE,
-    Gate,
-    first_iteration,
-    gate_of_environment,
-)
+from hocket.launch.gate import CHECKPOINT_VARIABLE, Gate, first_iteration, gate_of_environment
 from hocket.launch.job import split_address
 
 TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"
@@ -42,6 +37,7 @@ _PART_BYTES = 1 << 18
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank replays. ``leaders``: host:port of each server's, none on one; ``place``: among them.
 
+    ``token``: the credentials that leaders meet with, private key included, "" for other ranks.
     ``chunk_bytes``: after how many bytes it asks again whether it may transfer.
     """
 
@@ -52,12 +48,13 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     chunk_bytes: int
     leaders: list[str]
     place: int | None
+    token: str
 
 
 class Ring:
     """The leaders of a job, each connected to the next."""
 
-    def __init__(self, leaders: list[str], place: int, token: str) -> None:
+    def __init__(self, leaders: list[str], place: int, credentials: Credentials) -> None:
         self.size = len(leaders)
         self._first = place == 0
         came: SimpleQueue[Connection] = SimpleQueue()
@@ -73,12 +70,12 @@ class Ring:
         def reach() -> None:
             try:
                 guest = Guest("leader", place, "")
-                made.put(connect(leaders[(place + 1) % self.size], token, guest, _MEET_S))
+                made.put(connect(leaders[(place + 1) % self.size], credentials, guest, _MEET_S))
             except TransportError as error:
                 made.put(error)
 
         with socket.create_server(split_address(leaders[place])) as listener:
-            door = Door(listener, token, placed, lambda _: None)
+            door = Door(listener, credentials, placed, lambda _: None)
             for work in (door.run, reach):
                 threading.Thread(target=work, daemon=True).start()
             try:
@@ -172,7 +169,7 @@ def main() -> None:
     try:
         traffic = msgspec.json.decode(os.environ[TRAFFIC_VARIABLE], type=Traffic)
         kept = kept_path(os.environ[CHECKPOINT_VARIABLE])
-        rank, token = os.environ["RANK"], os.environ[TOKEN_VARIABLE]
+        rank = os.environ["RANK"]
     except (KeyError, msgspec.MsgspecError, UnicodeError) as error:
         raise HocketError(f"no job to replay ({error}); start it with 'hocket cluster run'") from None
     # Not what is kept here: ranks on several disks would not agree.
@@ -180,7 +177,8 @@ def main() -> None:
     gate = gate_of_environment(begin)
     ring = None
     if traffic.leaders and traffic.place is not None:
-        ring = Ring(traffic.leaders, traffic.place, token)
+        credentials = credentials_of(traffic.token, TRAFFIC_VARIABLE, "leave it to 'hocket cluster'")
+        ring = Ring(traffic.leaders, traffic.place, credentials)
     replay(traffic, gate, ring, begin, kept if rank == "0" else None)
     if gate is not None:
         gate.close()

@@ -42,8 +42,9 @@ from hocket.runtime.ps.transport import (
 )
 from tests.fuzz.control_faults import damaged_message, shown, tried
 from tests.fuzz.control_manager import managed
-from tests.fuzz.control_messages import FROM_WORKER, LAY, SAID, SPEC, TOKEN
+from tests.fuzz.control_messages import FROM_WORKER, LAY, SAID, SPEC
 from tests.fuzz.mutations import damaged
+from tests.tokens import TOKEN
 
 _PER_MANAGER = 400
 _LARGEST_BYTES = 1 << 24

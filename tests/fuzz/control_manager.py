@@ -20,7 +20,8 @@ from hocket.errors import HocketError
 from hocket.launch.control import decoded, framed
 from hocket.launch.gate import FromRank, Join
 from tests.fuzz.control_faults import LONGEST_S, damaged_message, shown, tried
-from tests.fuzz.control_messages import FROM_CLIENT, FROM_RANK, JOB, TOKEN
+from tests.fuzz.control_messages import FROM_CLIENT, FROM_RANK, JOB
+from tests.tokens import CREDENTIALS
 
 
 class QuietNode:
@@ -74,7 +75,7 @@ class QuietLink:
 async def managed(folder: Path, count: int, draw: random.Random, found: Counter[str]) -> None:
     nodes = cast(list[Node], [QuietNode("node0"), QuietNode("node1")])
     cluster = Cluster(num_servers=2, gpus_per_server=2, gpu_memory_bytes=10.0)
-    manager = Manager(folder, cluster, nodes, placement="ls", policy="srsf-1", token=TOKEN)
+    manager = Manager(folder, cluster, nodes, placement="ls", policy="srsf-1", credentials=CREDENTIALS)
     book, gatekeeper = manager._book, manager._gatekeeper
     try:
         await manager._commands.serve(Submit((msgspec.structs.replace(JOB, id="first", command=None),)))

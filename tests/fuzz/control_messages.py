@@ -24,11 +24,9 @@ from hocket.launch.gate import (
 )
 from hocket.runtime.ps import messages as ps
 from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.transport import (
-    FIRST_FRAME,
-)
+from hocket.runtime.ps.transport import FIRST_FRAME
 
-TOKEN = "only for these inputs"
+SECRET = "only for these inputs"
 
 JOB = LiveJob(
     **{"id": "a", "model": "m", "gpus": 2, "iterations": 4, "arrival_s": 0.0, "forward_s": 0.02},
@@ -68,7 +66,7 @@ FROM_WORKER = [
     ),
 ]
 OTHERS: list[tuple[Any, list[Any]]] = [
-    (Hello, [Hello("worker", 0, "127.0.0.1:1", TOKEN), Hello("rank", 1, "1-1", TOKEN)]),
+    (Hello, [Hello("worker", 0, "127.0.0.1:1", SECRET), Hello("rank", 1, "1-1", SECRET)]),
     (Welcome, [Welcome("")]),
     (ToRank, [Go(1), Held(), GivenUp()]),
     (Answer, [Answer(notes=("a: queued",))]),

@@ -18,6 +18,7 @@ from hocket.runtime.allreduce import Groups
 from hocket.runtime.group import Group, largest
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+from tests.tokens import TOKEN
 from tests.unit.runtime.test_replay import graph_of
 
 STEP_S = 0.012
@@ -37,9 +38,7 @@ def job_of(rank: int, rule: Rule, servers: int) -> Job:
     told = [""]
     if rank == 0:
         address = free_address("127.0.0.1")
-        job = Job(
-            address=address, token="of this test alone", rule=rule, servers=servers, timeout_s=TIMEOUT_S
-        )
+        job = Job(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=TIMEOUT_S)
         told = [job.encoded()]
     dist.broadcast_object_list(told)
     return msgspec.json.decode(told[0], type=Job)

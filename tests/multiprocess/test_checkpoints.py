@@ -40,7 +40,8 @@ from tests.multiprocess.serving_setups import (
     trained,
 )
 from tests.multiprocess.setups import Plain, batch
-from tests.serving import TIMEOUT_S, TOKEN, Served, served
+from tests.serving import TIMEOUT_S, Served, served
+from tests.tokens import TOKEN
 
 
 def some_steps(
@@ -286,7 +287,7 @@ SPEC = Spec(
 
 
 def job_at(folder: Path, rule: Rule = SYNC2, **options: Any) -> Job:
-    return Job(address="127.0.0.1:1", token="x" * 16, rule=rule, checkpoint=str(folder), **options)
+    return Job(address="127.0.0.1:1", token=TOKEN, rule=rule, checkpoint=str(folder), **options)
 
 
 def written(folder: Path, rounds: int) -> list[dict[str, torch.Tensor]]:

@@ -19,6 +19,7 @@ from hocket.runtime.ps.spec import Spec, TensorSpec
 from hocket.runtime.ps.values import Values
 from hocket.runtime.replay.servers import free_address
 from tests.multiprocess.launch import ROOT
+from tests.tokens import TOKEN
 
 PS = ("--architecture", "ps")
 SCRIPT = str(ROOT / "tests/multiprocess/serving_cases.py")
@@ -141,7 +142,7 @@ def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
     )
     job = Job(
         address="127.0.0.1:1",
-        token="x" * 16,
+        token=TOKEN,
         rule=Rule(mode="async", workers=2),
         servers=2,
         checkpoint="kept",
@@ -229,7 +230,7 @@ def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Pa
     port = free_address("127.0.0.1").split(":")[1]
     environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     for rank in range(3):
-        told = environment | {"RANK": str(rank), "HOCKET_TOKEN": "0123456789abcdef"}
+        told = environment | {"RANK": str(rank), "HOCKET_TOKEN": TOKEN}
         ranks.append(
             subprocess.Popen([*command, SCRIPT, "parity"], env=told, stderr=subprocess.PIPE, text=True)
         )

@@ -20,6 +20,7 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until
 from tests.strangers import resident_bytes, strangers
+from tests.tokens import TOKEN
 from tests.unit.cluster.live.clusters import live_job, running
 from tests.unit.cluster.live.test_manager import events
 
@@ -99,7 +100,7 @@ def test_a_server_with_few_files_waits_for_its_workers(tmp_path: Path) -> None:
     port = int(free_address("127.0.0.1").split(":")[1])
     told = os.environ | {
         **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-        **{"HOCKET_TOKEN": "0123456789abcdef", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        **{"HOCKET_TOKEN": TOKEN, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "hocket", "train", "--architecture", "ps"]

@@ -14,7 +14,7 @@ from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, i
 from hocket.cluster.live.watch import Watch
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
-from hocket.launch.tls import identity_of
+from hocket.launch.credentials import Credentials
 from hocket.launch.traffic import kept_path
 
 LOOK_EVERY_S = 0.05
@@ -26,22 +26,23 @@ _RETRY_S = 1.0  # until a job that failed is tried again
 class Attempts:
     """Starts ranks and watches them.
 
-    ``token``: the cluster's; ``gate``: the path of the gate's socket; ``restarts``: how often a job that
-    fails is tried again; ``chunk_bytes``: after how many bytes replayed jobs ask again; ``lost_after_s``: of
-    a node's silence, until its jobs go back to the queue. ``address``: the gate's for other machines.
+    ``credentials``: the cluster's; ``gate``: the path of the gate's socket; ``restarts``: how often a job
+    that fails is tried again; ``chunk_bytes``: after how many bytes replayed jobs ask again;
+    ``lost_after_s``: of a node's silence, until its jobs go back to the queue. ``address``: the gate's for
+    other machines.
     """
 
     def __init__(
         self,
         book: Book,
-        token: str,
+        credentials: Credentials,
         *,
         gate: str,
         restarts: int,
         chunk_bytes: float,
         lost_after_s: float,
     ) -> None:
-        self._book, self._token, self._gate = book, token, gate
+        self._book, self._credentials, self._gate = book, credentials, gate
         self._restarts, self._chunk_bytes, self._lost_after_s = restarts, chunk_bytes, lost_after_s
         self._watches = [Watch(node, lost_after_s) for node in book.nodes]
         self.address = ""
@@ -65,8 +66,8 @@ class Attempts:
                 devices=shared_out(nodes, self._book.cluster.gpus_per_server),
                 gate=GateAccess(
                     addresses=[local if nodes[s].here else self.address for s in servers],
-                    token=run.attempt.token(self._token),
-                    fingerprint=identity_of(self._token).fingerprint,
+                    token=run.attempt.token(self._credentials.secret),
+                    fingerprint=self._credentials.fingerprint,
                 ),
                 checkpoint=str(checkpoint.resolve()),
                 begin=run.record.iteration,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ from hocket.cluster.live.messages import MOST_BYTES, Answer, FromClient
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, NobodyError, TransportError, connect
+from hocket.launch.credentials import Credentials, credentials_of
 
 ADDRESS_VARIABLE = "HOCKET_CLUSTER"
 TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
@@ -26,27 +26,6 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     token: str
     page: str = ""
-
-
-def token_of(folder: Path) -> str:
-    """The token of the cluster in ``folder``, made where there is none; nobody else can read its file."""
-    path = folder / "token"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-    except FileExistsError:
-        pass
-    if folder.stat().st_mode & 0o022:
-        raise HocketError(f"{folder}: others can write there, jobs too; chmod go-w it")
-    if path.stat().st_mode & 0o077:
-        raise HocketError(f"{path}: others can read the cluster's token; chmod 600 it, after changing it")
-    token = path.read_text().strip()
-    if len(token) < 16:
-        raise HocketError(
-            f"{path}: a token of {len(token)} characters can be guessed; remove it for another one"
-        )
-    return token
 
 
 def leave_contact(folder: Path, contact: Contact) -> None:
@@ -71,13 +50,21 @@ def contact_of(folder: Path | None) -> Contact:
             raise HocketError(
                 f"which cluster? give --state FOLDER, or set {ADDRESS_VARIABLE} and {TOKEN_VARIABLE}"
             )
+        checked_token(token, TOKEN_VARIABLE)
         return Contact(address=address, token=token)
     path = folder / "contact.json"
     if not path.exists():
         raise HocketError(
             f"{folder}: no manager was started there; start one: hocket cluster serve --state {folder}"
         )
-    return convert_document(read_document(path), Contact, str(path))
+    contact = convert_document(read_document(path), Contact, str(path))
+    checked_token(contact.token, str(path))
+    return contact
+
+
+def checked_token(token: str, source: str) -> Credentials:
+    """The credentials that a cluster's token holds; HocketError that names ``source`` where it is none."""
+    return credentials_of(token, source, "copy what is in the file 'token' of the manager's --state FOLDER")
 
 
 def asked(contact: Contact, request: FromClient) -> Answer:
@@ -93,8 +80,9 @@ def asked(contact: Contact, request: FromClient) -> Answer:
         raise HocketError(
             f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
         )
+    credentials = checked_token(contact.token, "the cluster's contact")
     try:
-        connection = connect(contact.address, contact.token, Guest("client", 0, ""), _CONNECT_S)
+        connection = connect(contact.address, credentials, Guest("client", 0, ""), _CONNECT_S)
         try:
             connection.set_timeout(_ANSWER_S)
             connection.send(request)

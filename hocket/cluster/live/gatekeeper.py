@@ -13,19 +13,19 @@ from hocket.launch.gate import Compute, Computed, FromRank, Go, Held, Join, Tran
 
 
 class Gatekeeper:
-    """Meets ranks, and commands; ``token``: the cluster's."""
+    """Meets ranks, and commands; ``secret``: the cluster's."""
 
-    def __init__(self, book: Book, token: str) -> None:
-        self._book, self._token = book, token
+    def __init__(self, book: Book, secret: str) -> None:
+        self._book, self._secret = book, secret
 
     def token_of(self, guest: Guest) -> str:
         """What the guest has to know."""
         if guest.role == "client":
-            return self._token
+            return self._secret
         number, _, attempt = guest.address.partition("-")
         if guest.role != "rank" or not (number.isdecimal() and attempt.isdecimal()):
             return secrets.token_hex(16)  # which nobody knows
-        return attempt_token(self._token, guest.address)
+        return attempt_token(self._secret, guest.address)
 
     def is_current(self, attempt: str, rank: int) -> bool:
         """Whether the rank takes part."""

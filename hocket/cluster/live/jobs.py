@@ -20,6 +20,7 @@ from hocket.cluster.jobs import JOBS_FORMAT, Job, decode_jobs
 from hocket.cluster.live.devices import MASK
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
+from hocket.launch.credentials import new_credentials
 from hocket.launch.gate import (
     ATTEMPT_VARIABLE,
     BEGIN_VARIABLE,
@@ -127,12 +128,12 @@ class Attempt:
         return [gpu // cluster.gpus_per_server for gpu in self.gpus]
 
     def token(self, secret: str) -> str:
-        """What its ranks have to know; nobody learns the cluster's token, or another job's, from it."""
+        """What its ranks have to know; nobody learns the cluster's secret, or another job's, from it."""
         return attempt_token(secret, self.name)
 
 
 def attempt_token(secret: str, name: str) -> str:
-    """What the ranks of the attempt of that name have to know, where the cluster's token is ``secret``."""
+    """What the ranks of the attempt of that name have to know, where the cluster's secret is ``secret``."""
     return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
@@ -166,6 +167,7 @@ def environments(
     servers = attempt.servers(cluster)
     different = list(dict.fromkeys(servers))
     host, port = split_address(leaders[0])
+    meeting = new_credentials()
     found = []
     for rank, (server, address) in enumerate(zip(servers, gate.addresses, strict=True)):
         mine = [other for other, at in enumerate(servers) if at == server]
@@ -198,6 +200,7 @@ def environments(
             BEGIN_VARIABLE: str(begin),
         }
         if attempt.job.is_traffic:
+            is_leader = local == 0 and len(different) > 1
             told[TRAFFIC_VARIABLE] = msgspec.json.encode(
                 Traffic(
                     iterations=attempt.job.iterations,
@@ -206,7 +209,8 @@ def environments(
                     size_bytes=int(attempt.job.size_bytes),
                     chunk_bytes=chunk_bytes,
                     leaders=list(leaders) if len(different) > 1 else [],
-                    place=group if local == 0 and len(different) > 1 else None,
+                    place=group if is_leader else None,
+                    token=meeting.text if is_leader else "",
                 )
             ).decode()
         found.append(told)

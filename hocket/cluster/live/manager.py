@@ -31,11 +31,11 @@ from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.server import Server
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
+from hocket.launch.credentials import Credentials
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
 from hocket.launch.open_files import allow_ranks
 from hocket.launch.sparing import SparingNote
-from hocket.launch.tls import identity_of
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -44,8 +44,8 @@ _LONGEST_SOCKET = 100  # bytes of its path
 class Manager:
     """Runs the jobs of the cluster in ``folder`` on ``nodes``.
 
-    ``token``: what commands have to know; ``restarts``: how often a job that fails is tried again;
-    ``lost_after_s``: of silence of a node, until its jobs go back to the queue and may run elsewhere.
+    ``credentials``: the cluster's, with its private key; ``restarts``: how often a job that fails is tried
+    again; ``lost_after_s``: of silence of a node, until its jobs go back to the queue and may run elsewhere.
     ``on_change`` is called now and then. To be run once, with :meth:`run`.
     """
 
@@ -57,7 +57,7 @@ class Manager:
         *,
         placement: str,
         policy: str,
-        token: str,
+        credentials: Credentials,
         seed: int = 0,
         chunk_bytes: float = 4e6,
         restarts: int = 3,
@@ -78,10 +78,10 @@ class Manager:
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
         self._transfers = TransferLog()
-        self._gatekeeper = Gatekeeper(self._book, token)
+        self._gatekeeper = Gatekeeper(self._book, credentials.secret)
         self._attempts = Attempts(
             self._book,
-            token,
+            credentials,
             gate=str(self._socket),
             restarts=restarts,
             chunk_bytes=chunk_bytes,
@@ -90,7 +90,7 @@ class Manager:
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
         self._strangers = SparingNote(self._book.note)
         self._server = Server(
-            identity_of(token), self._gatekeeper, self._commands.serve, self._strangers, most_ranks
+            credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks
         )
         self.address = ""
         self.on_change: Callable[[], object] = lambda: None

@@ -58,7 +58,7 @@ class Pair:
         self.threads: list[threading.Thread] = []
         job = client.job
         guest = Guest("worker", client.worker, "")
-        self._connection = connect(address, job.token, guest, job.timeout_s)
+        self._connection = connect(address, job.credentials, guest, job.timeout_s)
         self._meeting = Meeting(lambda key, value: self.say(messages.Meet(key, value)), job.timeout_s)
         self._start("hear", self._hear)
         host = self._connection.local_host

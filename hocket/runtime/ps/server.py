@@ -38,14 +38,14 @@ class Server:
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
         self.exchange = Exchange(job, index, self._address, joined)
-        self.door = Door(listener, job.token, self._placed, self._say)
+        self.door = Door(listener, job.credentials, self._placed, self._say)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
         threading.Thread(target=self.door.run, name="hocket-accept", daemon=True).start()
         if self.index:
             guest = Guest("server", self.index, self._address)
-            connect(self.job.address, self.job.token, guest, self.job.timeout_s).close()
+            connect(self.job.address, self.job.credentials, guest, self.job.timeout_s).close()
         exchange = self.exchange
         with exchange.changed:
             come = exchange.changed.wait_for(

@@ -25,6 +25,7 @@ from hocket.predictor import Prediction
 from hocket.predictor.prepared import WINDOW_BYTES
 from hocket.report.accuracy_page import render_accuracy
 from tests import strategies
+from tests.tokens import TOKEN
 from tests.unit.report.fake_predictions import fake_prediction
 
 
@@ -144,7 +145,7 @@ def test_what_gloo_receives_is_not_parsed() -> None:
 
 
 def test_grpc_has_the_window_that_it_is_predicted_with() -> None:
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc")
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc")
     assert job.window_bytes == WINDOW_BYTES
     assert Request(window_bytes=0.0).window_bytes == 0.0  # off
 

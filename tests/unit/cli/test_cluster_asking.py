@@ -12,8 +12,10 @@ import pytest
 
 from hocket.cluster.live.jobs import read_live_jobs
 from hocket.errors import HocketError
+from hocket.launch.credentials import new_credentials
+from tests.tokens import TOKEN
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
-from tests.unit.cluster.live.clusters import TOKEN, Running, live_job, running
+from tests.unit.cluster.live.clusters import Running, live_job, running
 from tests.unit.cluster.live.test_manager import noting
 
 __all__ = ["in_tmp"]
@@ -75,10 +77,15 @@ def test_whoever_has_another_token_or_no_manager_is_told_so(
 ) -> None:
     monkeypatch.setattr("hocket.cluster.live.clients._CONNECT_S", 0.2)
     with served(in_tmp, monkeypatch) as cluster:
-        monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", "another one's token")
+        monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", new_credentials().without_key.text)
         said = refused(hocket("cluster", "status"))
         assert f"manager at {cluster.manager.address}: it has another certificate than the token's" in said
         assert "give the token it was started with, unless somebody is in between" in said
+        monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", "0" * 64)
+        assert refused(hocket("cluster", "status")).endswith(
+            "HOCKET_CLUSTER_TOKEN holds 64 characters that are no token of Hocket's; copy what is in the "
+            "file 'token' of the manager's --state FOLDER\n"
+        )
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", TOKEN)
     said = refused(hocket("cluster", "status"))
     assert f"nobody answers at {cluster.manager.address} (Connection refused); start it again" in said

@@ -13,7 +13,9 @@ import pytest
 
 from hocket.cli.train import TORCHRUN_FLAGS
 from hocket.launch import Job
+from hocket.launch.credentials import credentials_of
 from hocket.launch.processes import SCRIPT
+from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cli.test_commands import CARAMEL, STEP, hocket, in_tmp, refused
 
 __all__ = ["in_tmp"]
@@ -21,6 +23,9 @@ __all__ = ["in_tmp"]
 
 PS = ["--architecture", "ps"]
 P3, TIC = CARAMEL.replace("caramel", "p3"), STEP.replace("step", "tic.plan")
+
+
+DRAWN = 'give all ranks one that we draw: export HOCKET_TOKEN="$(hocket train --new-token)"'
 
 
 class Started(NamedTuple):
@@ -175,6 +180,14 @@ def test_help_is_ours_before_the_script(monkeypatch: pytest.MonkeyPatch) -> None
     assert "--timeline" in ran.out
 
 
+def test_a_token_is_drawn_anew_each_time() -> None:
+    drawn = [hocket("train", *before, "--new-token") for before in ((), PS)]
+    assert [(ran.status, ran.err, ran.out.count("\n")) for ran in drawn] == [(0, "", 1)] * 2
+    first, second = (credentials_of(ran.out.strip(), "this", "") for ran in drawn)
+    assert first.secret != second.secret
+    assert first.served.fingerprint == first.fingerprint != second.fingerprint
+
+
 def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[list[str], Mapping[str, str]]] = []
 
@@ -183,7 +196,7 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
         raise _Replaced
 
     monkeypatch.setattr(os, "execve", execve)
-    outside = {"WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000", "HOCKET_TOKEN": "x" * 16}
+    outside = {"WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4000", "HOCKET_TOKEN": TOKEN}
     for name, value in outside.items():
         monkeypatch.setenv(name, value)
     from hocket.cli.main import main
@@ -198,7 +211,11 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     (server, its), (worker, theirs) = told
     assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server", "0"]
     assert worker == [sys.executable, *SCRIPT, "train.py", "--lr", "1"]
-    assert its["HOCKET_JOB"] == theirs["HOCKET_JOB"]
+    serves, works = (msgspec.json.decode(each["HOCKET_JOB"], type=Job) for each in (its, theirs))
+    assert serves.token == TOKEN
+    assert works == serves.for_workers
+    assert not any(CREDENTIALS.text in value for value in theirs.values())
+    assert "HOCKET_TOKEN" not in theirs
     assert its["HOCKET_STORE"] == "10.0.0.7:4001"
     assert {
         name: theirs[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOCKET_PLAN")
@@ -215,11 +232,18 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     ("variables", "message"),
     [
         (
-            {"WORLD_SIZE": "4", "HOCKET_TOKEN": "x" * 16},
+            {"WORLD_SIZE": "4", "HOCKET_TOKEN": TOKEN},
             "WORLD_SIZE is 4, but 1 servers and 2 workers",
         ),
-        ({"WORLD_SIZE": "3"}, "there is no HOCKET_TOKEN; give all ranks the same secret in it"),
-        ({"WORLD_SIZE": "3", "HOCKET_TOKEN": "short"}, "a token of 5 characters can be guessed"),
+        ({"WORLD_SIZE": "3"}, f"there is no HOCKET_TOKEN; {DRAWN}"),
+        (
+            {"WORLD_SIZE": "3", "HOCKET_TOKEN": "0" * 32},
+            f"HOCKET_TOKEN holds 32 characters that are no token of Hocket's; {DRAWN}",
+        ),
+        (
+            {"WORLD_SIZE": "3", "RANK": "0", "HOCKET_TOKEN": CREDENTIALS.without_key.text},
+            "a token without its private key is for workers; give servers all of it",
+        ),
     ],
 )
 def test_ranks_that_do_not_fit_are_refused(
@@ -239,7 +263,7 @@ def job_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Job:
         raise _Replaced
 
     monkeypatch.setattr(os, "execve", execve)
-    outside = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.7", "HOCKET_TOKEN": "x" * 16}
+    outside = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.7", "HOCKET_TOKEN": TOKEN}
     for name, value in outside.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["hocket", "train", *PS, *arguments, "train.py"])

@@ -9,6 +9,7 @@ from hocket.launch import JOB_VARIABLE, job_of_environment
 from hocket.launch.environment import whole_number
 from hocket.launch.gate import GATE_VARIABLE, first_iteration, gate_of_environment
 from hocket.launch.job import split_address
+from tests.tokens import TOKEN
 
 LONG = "a" * 70
 
@@ -35,9 +36,10 @@ def test_numbers_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "[]",
         "{}",
         '{"address": 3}',
-        f'{{"address": "{LONG}:90", "token": "{LONG}", "rule": {{}}}}',
+        f'{{"address": "{LONG}:90", "token": "{TOKEN}", "rule": {{}}}}',
         '{"address": "a:1", "token": "short", "rule": {}}',
-        f'{{"address": "a:1", "token": "{LONG}", "rule": {{"workers": 0}}}}',
+        f'{{"address": "a:1", "token": "{LONG}", "rule": {{}}}}',
+        f'{{"address": "a:1", "token": "{TOKEN}", "rule": {{"workers": 0}}}}',
         "\udcff\udcfe",  # bytes that are no text
     ],
 )

@@ -18,6 +18,7 @@ from hocket.cluster.live.messages import Answer, AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch import Rule
 from hocket.launch.control import Connection, Guest, TransportError, Welcome, connect, framed
+from hocket.launch.credentials import Credentials
 from hocket.launch.gate import Compute, Gate, Go, Join, ToRank
 from hocket.launch.job import split_address
 from hocket.launch.tls import new_identity, server_context
@@ -26,14 +27,8 @@ from hocket.runtime.ps.messages import Bye
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until
-from tests.unit.cluster.live.clusters import (
-    FINGERPRINT,
-    LIMIT_S,
-    TOKEN,
-    as_rank,
-    live_job,
-    running,
-)
+from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
+from tests.unit.cluster.live.clusters import LIMIT_S, as_rank, live_job, running
 from tests.unit.cluster.live.test_manager import noting
 
 
@@ -115,7 +110,7 @@ OWN: dict[str, Own] = {
 @pytest.mark.parametrize("own", OWN)
 def test_a_relay_submits_nothing(tmp_path: Path, own: str) -> None:
     with running(tmp_path, until_idle=False) as cluster, relayed(cluster.manager.address) as relay:
-        client = connect(relay.address, TOKEN, Guest("client", 0, ""), 5.0)
+        client = connect(relay.address, CREDENTIALS, Guest("client", 0, ""), 5.0)
         client.set_timeout(LIMIT_S)
         client.send(AskStatus())
         assert client.receive(Answer).status.jobs == ()
@@ -124,7 +119,7 @@ def test_a_relay_submits_nothing(tmp_path: Path, own: str) -> None:
             client.receive(Answer)
         client.close()
         assert cluster.status().jobs == ()
-        assert TOKEN.encode() not in relay.heard
+        assert SECRET.encode() not in relay.heard
 
 
 @pytest.mark.parametrize("own", OWN)
@@ -151,7 +146,7 @@ def test_a_relay_says_nothing_for_a_rank(tmp_path: Path, own: str) -> None:
 def test_a_relay_says_nothing_for_a_worker(own: str) -> None:
     def work(worker: int) -> None:
         with relayed(job.job.address) as relay:
-            theirs = connect(relay.address, job.job.token, Guest("worker", worker, ""), 5.0)
+            theirs = connect(relay.address, job.job.credentials, Guest("worker", worker, ""), 5.0)
             wait_until(lambda: worker in server.exchange.peers)
             relay.say(OWN[own](relay, Bye()))
             with pytest.raises(TransportError):
@@ -182,7 +177,7 @@ def test_commands_leave_whoever_has_another_certificate() -> None:
 
 def test_ranks_leave_whoever_has_another_certificate(capfd: pytest.CaptureFixture[str]) -> None:
     with impostor() as theirs:
-        gate = Gate(theirs.address, "1-1", 0, "a token of the attempt's own", FINGERPRINT)
+        gate = Gate(theirs.address, "1-1", 0, Credentials("a token of the attempt's own", FINGERPRINT))
         gate.compute(0, 0)  # it goes ahead
         gate.close()
         wait_until(lambda: bool(theirs.heard))
@@ -221,6 +216,6 @@ def test_leaders_leave_whoever_has_another_certificate() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hocket.launch.traffic._MEET_S", 1.0)
             with pytest.raises((TransportError, TimeoutError)):
-                Ring([here, theirs.address], 0, "only for this test")
+                Ring([here, theirs.address], 0, CREDENTIALS)
         wait_until(lambda: bool(theirs.heard))
         assert set(theirs.heard) == {b""}

@@ -10,6 +10,7 @@ import pytest
 
 from hocket.launch.control import TransportError
 from hocket.launch.traffic import Ring
+from tests.tokens import CREDENTIALS
 
 
 def test_strangers_do_not_hold_up_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +28,7 @@ def test_strangers_do_not_hold_up_a_ring(monkeypatch: pytest.MonkeyPatch) -> Non
     strangers.start()
     try:
         with pytest.raises((TransportError, TimeoutError)):
-            Ring([f"127.0.0.1:{here[1]}", "127.0.0.1:1"], 0, "only for this test")
+            Ring([f"127.0.0.1:{here[1]}", "127.0.0.1:1"], 0, CREDENTIALS)
     finally:
         ended.set()
         strangers.join()

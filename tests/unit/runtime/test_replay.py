@@ -14,6 +14,7 @@ from hocket.runtime.replay.servers import WorkersSide
 from hocket.runtime.replay.worker import Gradients, replay_with_servers
 from tests import strategies
 from tests.serving import served
+from tests.tokens import TOKEN
 from tests.unit.runtime.jumping_clock import JumpingClock, Timetable
 
 SIZES = {"a": 100, "b": 300, "c": 200}
@@ -73,7 +74,7 @@ def test_a_processor_waits_for_what_it_reads_and_catches_up() -> None:
 def test_a_parameter_without_a_gradient_is_refused() -> None:
     graph = strategies.step([strategies.parameter("a", 4)], [strategies.operation("o", reads=["a"])])
     plan = Plan(policy="mine", model="toy", architecture="ps", compute_order=None)
-    job = Job(address="127.0.0.1:1", token="of this test alone", rule=Rule())
+    job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
     with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
         replay_with_servers(graph, plan, job, worker=0, steps=1)
 

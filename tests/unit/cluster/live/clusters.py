@@ -20,17 +20,16 @@ from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
 from hocket.launch.control import Connection, Guest, connect
-from hocket.launch.tls import identity_of
+from hocket.launch.credentials import Credentials
+from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
 
-TOKEN = "only for these tests"
-FINGERPRINT = identity_of(TOKEN).fingerprint
 LIMIT_S = 40.0
 
 
 def as_rank(address: str, attempt: str, rank: int = 0) -> Connection:
     """What a rank of that attempt has with the gate."""
-    token = attempt_token(TOKEN, attempt)
-    return connect(address, token, Guest("rank", rank, attempt), 5.0, FINGERPRINT)
+    theirs = Credentials(attempt_token(SECRET, attempt), FINGERPRINT)
+    return connect(address, theirs, Guest("rank", rank, attempt), 5.0)
 
 
 def live_job(name: str, gpus: int = 1, **changes: Any) -> LiveJob:
@@ -139,6 +138,7 @@ def running(
     chunk_bytes: float = 5e4,
     lost_after_s: float = 60.0,
     nodes: Sequence[Node] | None = None,
+    credentials: Credentials = CREDENTIALS,
 ) -> Iterator[Running]:
     """A cluster on this machine; ``keep``: ranks go on when the block ends."""
     warmed()
@@ -151,7 +151,7 @@ def running(
         nodes,
         placement="ls",
         policy=policy,
-        token=TOKEN,
+        credentials=credentials,
         restarts=restarts,
         chunk_bytes=chunk_bytes,
         lost_after_s=lost_after_s,

@@ -15,7 +15,8 @@ from hocket.launch.control import UNIX, Connection, Guest, TransportError, conne
 from hocket.launch.gate import Compute, Go, Join, ToRank
 from hocket.launch.job import split_address
 from hocket.launch.places import Places
-from tests.unit.cluster.live.clusters import LIMIT_S, TOKEN, Running, as_rank, running
+from tests.tokens import CREDENTIALS
+from tests.unit.cluster.live.clusters import LIMIT_S, Running, as_rank, running
 from tests.unit.cluster.live.test_manager import events, noting
 
 
@@ -78,7 +79,7 @@ def test_strangers_beyond_a_bound_are_sent_away(tmp_path: Path, monkeypatch: pyt
 def test_commands_beyond_a_bound_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.cluster.live.server._MOST_CLIENTS", 4)
     with running(tmp_path, until_idle=False) as cluster:
-        idle = [connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0) for _ in range(4)]
+        idle = [connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0) for _ in range(4)]
         for _ in range(3):
             with pytest.raises(HocketError, match="there are 4 commands that are being answered; others"):
                 cluster.status()
@@ -125,7 +126,7 @@ def test_where_few_files_may_be_open_there_are_fewer_places_for_all(
 ) -> None:
     monkeypatch.setattr("hocket.cluster.live.manager.allow_ranks", lambda _: 45)
     with running(tmp_path, until_idle=False) as cluster:
-        idle = [connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0) for _ in range(3)]
+        idle = [connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0) for _ in range(3)]
         with pytest.raises(HocketError, match="there are 3 commands that are being answered"):
             cluster.status()
         for each in idle:

@@ -20,8 +20,10 @@ from hocket.cluster.live.messages import AskStatus, Cancel, Drain, Submit
 from hocket.errors import HocketError
 from hocket.launch import control
 from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.credentials import Credentials, new_credentials
 from hocket.launch.gate import GIVEN_UP
-from tests.unit.cluster.live.clusters import FINGERPRINT, TOKEN, as_rank, live_job, running
+from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
+from tests.unit.cluster.live.clusters import as_rank, live_job, running
 
 # Leaves a line in a file of its own; nothing of Hocket's, so it starts at once.
 NOTE = """import os, sys, time
@@ -226,19 +228,20 @@ def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         address = cluster.manager.address
         cluster.until(lambda s: s.jobs[0].iteration >= 1)
         with pytest.raises(HocketError, match="another certificate than the token's"):
-            asked(Contact(address=address, token="not the cluster's token"), AskStatus())
+            asked(Contact(address=address, token=new_credentials().text), AskStatus())
+        stranger = Credentials("not the cluster's", FINGERPRINT)
         with pytest.raises(TransportError, match="closed"):
-            connect(address, "not the cluster's token", Guest("client", 0, ""), 5.0, FINGERPRINT)
+            connect(address, stranger, Guest("client", 0, ""), 5.0)
         host, port = address.split(":")
         with socket.create_connection((host, int(port))) as slow:  # says nothing
             slow.settimeout(5)
             while slow.recv(1000):
                 pass
-        friend = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
+        friend = connect(address, CREDENTIALS, Guest("client", 0, ""), 5.0)
         friend._stream.send(struct.pack("<I", 1 << 31))  # more than anybody may say
         with pytest.raises(TransportError):
             friend.receive(control.Welcome)
-        drip = connect(address, TOKEN, Guest("client", 0, ""), 5.0)
+        drip = connect(address, CREDENTIALS, Guest("client", 0, ""), 5.0)
         drip._stream.send(struct.pack("<I", 100) + b"{")  # begins, and does not go on
         with pytest.raises(TransportError):
             drip.receive(control.Welcome)
@@ -255,9 +258,9 @@ def test_a_rank_of_an_attempt_that_was_given_up_is_sent_away(tmp_path: Path) -> 
     with running(tmp_path, until_idle=False) as cluster:
         with pytest.raises(TransportError, match=GIVEN_UP):
             as_rank(cluster.manager.address, "7-1")
-        token = attempt_token(TOKEN, "7-1")
+        theirs = Credentials(attempt_token(SECRET, "7-1"), FINGERPRINT)
         with pytest.raises(TransportError, match="perhaps its token"):  # a rank's is no command's
-            connect(cluster.manager.address, token, Guest("client", 0, ""), 5.0, FINGERPRINT)
+            connect(cluster.manager.address, theirs, Guest("client", 0, ""), 5.0)
 
 
 def test_shared_gpus_are_used_in_turn(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from hocket.launch.gate import (
     Transfer,
 )
 from hocket.launch.job import split_address
-from tests.unit.cluster.live.clusters import FINGERPRINT, LIMIT_S, TOKEN, as_rank, live_job, running
+from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
+from tests.unit.cluster.live.clusters import LIMIT_S, as_rank, live_job, running
 from tests.unit.cluster.live.test_manager import events, noting
 
 STUBBORN = """import signal, time
@@ -76,7 +77,7 @@ def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pyte
     with running(tmp_path, until_idle=False) as cluster:
         server = cluster.manager._server
         monkeypatch.setattr(server, "_serve", much)
-        client = connect(cluster.manager.address, TOKEN, Guest("client", 0, ""), 5.0)
+        client = connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0)
         client.send(AskStatus())
         deadline = time.monotonic() + LIMIT_S
         while server._serving:
@@ -91,7 +92,7 @@ def test_a_rank_that_was_given_up_does_not_stay(tmp_path: Path) -> None:
         told = {
             GATE_VARIABLE: cluster.manager.address,
             ATTEMPT_VARIABLE: "7-1",
-            TOKEN_VARIABLE: attempt_token(TOKEN, "7-1"),
+            TOKEN_VARIABLE: attempt_token(SECRET, "7-1"),
             FINGERPRINT_VARIABLE: FINGERPRINT,
             "RANK": "0",
         }

@@ -13,7 +13,8 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.ray_nodes import RayNode, ray_nodes
 from hocket.parallel import ray_cluster
-from tests.unit.cluster.live.clusters import TOKEN, Running, live_job
+from tests.tokens import CREDENTIALS, TOKEN
+from tests.unit.cluster.live.clusters import Running, live_job
 
 pytest.importorskip("ray")
 
@@ -46,7 +47,7 @@ def test_jobs_run_and_actors_that_die_lose_none(tmp_path: Path) -> None:
 
         asyncio.run(survives())
         cluster = Cluster(num_servers=2, gpus_per_server=2)
-        manager = Manager(tmp_path, cluster, nodes, placement="ls", policy="srpt", token=TOKEN)
+        manager = Manager(tmp_path, cluster, nodes, placement="ls", policy="srpt", credentials=CREDENTIALS)
         running = Running(manager, nodes)
         running.open([live_job("wide", 4), live_job("alone")], until_idle=True)
         records = running.join()

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from hocket.launch.control import Guest, TransportError, connect
+from hocket.launch.credentials import Credentials
 from hocket.launch.sparing import SparingNote
-from tests.unit.cluster.live.clusters import FINGERPRINT, running
+from tests.tokens import FINGERPRINT
+from tests.unit.cluster.live.clusters import running
 from tests.unit.cluster.live.test_manager import events, noting
 
 
@@ -72,17 +74,12 @@ def test_a_flood_of_wrong_tokens_leaves_what_happened_to_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hocket.cluster.live.database._MOST_EVENTS", 20)
+    stranger = Credentials("not the cluster's", FINGERPRINT)
     with running(tmp_path, [noting("a", tmp_path)], until_idle=False) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "finished")
         for _ in range(50):
             with pytest.raises(TransportError):
-                connect(
-                    cluster.manager.address,
-                    "not the cluster's token",
-                    Guest("client", 0, ""),
-                    5.0,
-                    FINGERPRINT,
-                )
+                connect(cluster.manager.address, stranger, Guest("client", 0, ""), 5.0)
     said = events(tmp_path)
     assert [what for _, job, what in said if job == "a"] == ["placed on node0, attempt 1", "finished"]
     refused = "127.0.0.1 was refused: it does not know the token"

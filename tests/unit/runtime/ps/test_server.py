@@ -23,7 +23,8 @@ from hocket.runtime.ps.spec import TensorSpec
 from hocket.runtime.ps.transport import Header, Kind, TransportError
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
-from tests.serving import TOKEN, served, wait_until
+from tests.serving import served, wait_until
+from tests.tokens import TOKEN
 
 
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
@@ -94,7 +95,7 @@ def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> No
     with served(Rule(mode=mode, workers=2), 2) as job:
         server = job.servers[0]
         for worker in (0, 1):
-            connect(job.job.address, job.job.token, Guest("worker", worker, ""), 5.0).close()
+            connect(job.job.address, job.job.credentials, Guest("worker", worker, ""), 5.0).close()
             wait_until(lambda: not server.exchange.peers)
         job.on_workers(work)
     assert job.statuses == [0, 0]
@@ -161,7 +162,7 @@ def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: py
 
     def work(worker: int) -> None:
         with pytest.raises(TransportError, match="its connection"):
-            connect(job.job.address, job.job.token, Guest("worker", worker, ""), 5.0)
+            connect(job.job.address, job.job.credentials, Guest("worker", worker, ""), 5.0)
         assert not server.exchange.peers
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)

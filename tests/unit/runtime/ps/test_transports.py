@@ -21,6 +21,7 @@ from hocket.runtime.ps import gloo
 from hocket.runtime.ps.connect import connected
 from hocket.runtime.ps.meeting import Meeting
 from hocket.runtime.ps.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
+from tests.tokens import TOKEN
 
 Ends = tuple[Transport, Transport]
 """The server's and the worker's."""
@@ -30,7 +31,7 @@ def made(kind: str) -> Ends:
     if kind == "grpc":
         pytest.importorskip("grpc")
     timeout_s = 30.0
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport=kind, timeout_s=timeout_s)  # type: ignore[arg-type]
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport=kind, timeout_s=timeout_s)  # type: ignore[arg-type]
     meetings: list[Meeting] = []
     meetings.append(Meeting(lambda key, value: meetings[1].put(key, value), timeout_s))
     meetings.append(Meeting(lambda key, value: meetings[0].put(key, value), timeout_s))
@@ -142,7 +143,7 @@ def test_a_message_that_nobody_expects_is_an_error_after_the_timeout(kind: str) 
 
 
 def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), timeout_s=0.2)
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), timeout_s=0.2)
     with pytest.raises(TransportError, match="did not say where it is"):
         connected(job, Meeting(lambda *_: None, 0.2), "127.0.0.1", server=True)
 
@@ -150,7 +151,7 @@ def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
 def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
     if kind == "grpc":
         pytest.importorskip("grpc")
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport=kind)  # type: ignore[arg-type]
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport=kind)  # type: ignore[arg-type]
     meeting = Meeting(lambda *_: None, 30.0)
     meeting.fail("its connection was closed")
     with pytest.raises(TransportError, match="its connection was closed"):
@@ -158,7 +159,7 @@ def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
 
 
 def grpc_server(told: list[Any]) -> Transport:
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=30.0)
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
     place = Meeting(lambda _, value: told.append(msgspec.json.decode(value)), 30.0)
     return connected(job, place, "127.0.0.1", server=True)
 
@@ -195,7 +196,7 @@ def test_grpc_workers_leave_a_server_that_has_another_key() -> None:
     place = told[0] | {"identity": new_identity()}
     meeting = Meeting(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(place))
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=2.0)
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=2.0)
     worker = connected(job, meeting, "127.0.0.1", server=False)
     with pytest.raises(TransportError, match="a push did not arrive"):
         worker.send(Header(kind=Kind.END))
@@ -218,7 +219,7 @@ def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: 
             assert silent.recv(100) == b""
     meeting = Meeting(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(told[0]))
-    job = Job(address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=30.0)
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
     worker = connected(job, meeting, "127.0.0.1", server=False)
     worker.send(Header(kind=Kind.END))
     assert server.receive() == (Header(kind=Kind.END), None)
@@ -229,9 +230,7 @@ def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: 
 def test_grpc_has_the_window_that_the_job_says_and_keeps_it() -> None:
     pytest.importorskip("grpc")
     window, length = 1 << 18, 2 << 20
-    job = Job(
-        address="x:1", token="x" * 16, rule=Rule(), transport="grpc", timeout_s=30.0, window_bytes=window
-    )
+    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0, window_bytes=window)
     said = bytearray(), bytearray()
     theirs = Meeting(lambda *_: None, 30.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
