@@ -24,7 +24,7 @@ def compare(
 
     from hocket.interop import load_timeline
     from hocket.report.comparison import compare as run
-    from hocket.report.comparison_table import figures_table, one_sided_line, spans_table
+    from hocket.report.comparison_table import figures_table, matched_line, one_sided_lines, spans_table
 
     expected, _ = load_timeline(predicted)
     happened, _ = load_timeline(measured)
@@ -42,6 +42,7 @@ def compare(
         note(f"{ours.workers} workers were predicted and {theirs.workers} measured: figures are their means")
     if ours.anchor != theirs.anchor:
         note(f"steps begin with '{ours.anchor}' and '{theirs.anchor}': starts do not compare, durations do")
+    note(matched_line(found))
     for side, names in (("predicted", found.only_predicted), ("measured", found.only_measured)):
-        if names.count:
-            note(one_sided_line(side, names))
+        for line in one_sided_lines(side, names):
+            note(line)

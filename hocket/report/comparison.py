@@ -13,6 +13,7 @@ import numpy as np
 
 from hocket.graph.timeline import Kind, Span, Timeline
 from hocket.graph.timeline_steps import Cover, Floats, SteppedTimeline, cut_into_steps
+from hocket.report.matching import reason_alone, with_common_names
 
 _TRANSFERS: tuple[Kind, ...] = ("pull", "push", "reduce")
 _CHUNK = re.compile(r" \d+/\d+\Z", re.ASCII)
@@ -54,11 +55,24 @@ class SpanDifference(msgspec.Struct, frozen=True, kw_only=True):
     duration_difference_s: float
 
 
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why ``count`` names are on one side alone, and the first of them, each with its kind."""
+
+    reason: str
+    count: int
+    examples: tuple[tuple[Kind, str], ...]
+
+
 class OneSided(msgspec.Struct, frozen=True, kw_only=True):
-    """How many names only one side has, and the first of them, each with its kind."""
+    """How many of a side's names the other one lacks, the first of them with their kinds, and why they do.
+
+    ``names``: how many the side has in all.
+    """
 
     count: int
     examples: tuple[tuple[Kind, str], ...]
+    names: int
+    reasons: tuple[Reason, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +95,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(predicted: Timeline, measured: Timeline) -> Comparison:
     """Compare two timelines of the same training, step by step as :func:`cut_into_steps` finds them.
 
-    Workers need not be as many on both sides: figures and spans are means over workers.
+    Workers need not be as many on both sides: figures and spans are means over workers. What a simulation and
+    a training run call by other names is matched by parameter, as :mod:`hocket.report.matching` says.
 
     Raises
     ------
     HocketError
         When a timeline has no worker with a forward operation.
     """
+    predicted, measured = with_common_names(predicted, measured)
     ours = cut_into_steps(predicted)
     theirs = cut_into_steps(measured, anchor=ours.anchor)
     figures, others = _figures(ours), _figures(theirs)
@@ -213,4 +229,19 @@ def _least_alike_first(span: SpanDifference) -> tuple[float, float, str]:
 
 def _one_sided(places: Mapping[_Key, _Place], others: Mapping[_Key, _Place]) -> OneSided:
     alone = [key for key in places if key not in others]
-    return OneSided(count=len(alone), examples=tuple((key.kind, key.name) for key in alone[:_NUM_EXAMPLES]))
+    reasons: dict[str, list[_Key]] = {}
+    for key in alone:
+        reasons.setdefault(reason_alone(key.kind, key.name), []).append(key)
+    return OneSided(
+        count=len(alone),
+        examples=_examples(alone),
+        names=len(places),
+        reasons=tuple(
+            Reason(reason=reason, count=len(keys), examples=_examples(keys))
+            for reason, keys in reasons.items()
+        ),
+    )
+
+
+def _examples(keys: Sequence[_Key]) -> tuple[tuple[Kind, str], ...]:
+    return tuple((key.kind, key.name) for key in keys[:_NUM_EXAMPLES])

@@ -38,11 +38,21 @@ def spans_table(spans: Sequence[SpanDifference]) -> Table:
     return table
 
 
-def one_sided_line(side: str, names: OneSided) -> str:
-    """How many names only the ``side`` timeline has, and some of them."""
-    examples = ", ".join(f"{name} ({kind})" for kind, name in names.examples)
-    more = ", ..." if names.count > len(names.examples) else ""
-    return f"only in the {side} timeline: {counted(names.count, 'name')}: {examples}{more}"
+def matched_line(comparison: Comparison) -> str:
+    """How many of each side's names both have."""
+    ours, theirs = comparison.only_predicted.names, comparison.only_measured.names
+    return f"matched: {len(comparison.spans)} of {ours} predicted and of {theirs} measured names"
+
+
+def one_sided_lines(side: str, names: OneSided) -> list[str]:
+    """How many names only the ``side`` timeline has, some of them, and why; a line for each reason."""
+    lines = []
+    for each in names.reasons:
+        examples = ", ".join(f"{name} ({kind})" for kind, name in each.examples)
+        more = ", ..." if each.count > len(each.examples) else ""
+        named = f"only in the {side} timeline: {counted(each.count, 'name')}: {examples}{more}"
+        lines.append(f"{named}; {each.reason}")
+    return lines
 
 
 def _times(span: SpanDifference) -> tuple[float, ...]:

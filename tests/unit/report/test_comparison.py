@@ -168,10 +168,13 @@ def test_what_only_one_side_has_is_counted() -> None:
     spans = [span for span in predicted.spans if span.kind != "reduce"] + waits
     measured = msgspec.structs.replace(predicted, spans=tuple(sorted(spans, key=lambda span: span.start_s)))
     found = compare(predicted, measured)
-    assert found.only_predicted == msgspec.convert(
-        {"count": 1, "examples": [["reduce", "layer.weight"]]}, type(found.only_predicted)
-    )
+    assert (found.only_predicted.count, found.only_predicted.names) == (1, 3)
+    assert found.only_predicted.examples == (("reduce", "layer.weight"),)
+    assert [reason.reason for reason in found.only_predicted.reasons] == [
+        "the other file has nothing of this name"
+    ]
     assert found.only_measured.examples == (("wait", "for layer.weight"),)
+    assert "training alone records" in found.only_measured.reasons[0].reason
     assert figures(found)["reduce"] == (1.0, None)
     assert figures(found)["wait"] == (None, pytest.approx(0.1))
     assert figures(found)["overlap"] == (1.0, 0.0)
