@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hocket.errors import FormatError, HocketError, UnknownNameError
     from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
     from hocket.network import Network, load_network
-    from hocket.predictor import Machines, Prediction, predict
+    from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile
     from hocket.runtime.clip import clip_grad_norm_
     from hocket.sim import Result, simulate
@@ -28,6 +28,7 @@ _HOME = {
     "Network": "hocket.network",
     "Plan": "hocket.graph",
     "Prediction": "hocket.predictor",
+    "Predictions": "hocket.predictor",
     "Result": "hocket.sim",
     "StepGraph": "hocket.graph",
     "Timeline": "hocket.graph",
@@ -54,6 +55,7 @@ __all__ = [
     "Network",
     "Plan",
     "Prediction",
+    "Predictions",
     "Result",
     "StepGraph",
     "Timeline",

@@ -12,21 +12,53 @@ def one_line(message: str) -> str:
 
 
 class HocketError(Exception):
-    """A request that cannot be served as it stands; the command line prints it and exits with status 2."""
+    """A request that cannot be served as it stands: one line with the value, the rule and the fix.
+
+    The command line prints the line and exits with status 2. All other errors of Hocket's are of this kind.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> try:
+    ...     hocket.Network(bandwidth_bps=0)
+    ... except hocket.HocketError as error:
+    ...     print(error)
+    bandwidth 0 bit/s is not between 1 and 1e18; give e.g. 10e9
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
 
 
 class FormatError(HocketError):
-    """A file or document that breaks its format: names the file, the field and the rule."""
+    """A file or document that breaks its format: names the file, the field and the rule.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> try:
+    ...     hocket.load_plan("nowhere.json")
+    ... except hocket.FormatError as error:
+    ...     print(error)
+    nowhere.json: cannot be read: No such file or directory
+    """
 
     def __init__(self, source: str, field: str, rule: str) -> None:
         super().__init__(f"{source}: {field}: {rule}" if field else f"{source}: {rule}")
 
 
 class UnknownNameError(HocketError):
-    """A name that is none of the valid ones; the message lists them and the nearest."""
+    """A name that is none of the valid ones; the message lists them and the nearest.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> try:
+    ...     hocket.Network(pattern="rings")
+    ... except hocket.UnknownNameError as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    pattern 'rings' is unknown; did you mean 'ring'? choose one of: ring, ...
+    """
 
     def __init__(self, kind: str, name: str, valid: "list[str] | tuple[str, ...]") -> None:
         import difflib

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hocket.cli.settings import DEFAULT, Setting, defaults, duration_text, option_setting
+from hocket.cli.settings import DEFAULT, Setting, defaults, option_setting
+from hocket.words import duration_text
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster

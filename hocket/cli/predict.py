@@ -25,8 +25,7 @@ from hocket.cli.settings import (
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
-    from hocket.graph import Plan, StepGraph
-    from hocket.network import Network
+    from hocket.graph import Plan
     from hocket.predictor import Prediction
 
 _MOST_CONFIGURATIONS = 10_000
@@ -181,8 +180,7 @@ def predict(
         )
     page = None
     if plot is not None:
-        setup = _setup(graph, network, rows[0])
-        page = render_prediction(rows, title=f"{graph.model}: throughput", setup=setup, points=points)
+        page = render_prediction(rows, title=rows.title, setup=rows.setup, points=points)
     if timeline is not None and drawn is not None:
         write_json(timeline_document(drawn), timeline)
     if plot is not None and page is not None:
@@ -234,11 +232,3 @@ def _run_settings(context: typer.Context, row: Prediction, skip: int) -> list[Se
     asked = options.window_bytes(context.params["window"])
     window = usual_window_bytes(row.mode) if asked is None else asked
     return [window_setting(context, window), option_setting(context, "skip", skip, "")]
-
-
-def _setup(graph: StepGraph, network: Network, row: Prediction) -> str:
-    """What a page's predictions are for, in one line."""
-    mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
-    exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
-    bandwidth = f"{network.bandwidth_bps / 1e9:.4g} Gbit/s, startup {network.startup_s * 1e6:.4g} µs"
-    return f"{mode}, {exchange} · {row.policy} · batches of {graph.batch_size} · interfaces of {bandwidth}"

@@ -19,6 +19,7 @@ from hocket.network import (
     parse_duration,
     parse_seconds_per_byte,
 )
+from hocket.words import duration_text, scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import Plan
@@ -213,20 +214,4 @@ def option_settings(context: typer.Context) -> list[Setting]:
 
 def rate_text(bandwidth_bps: float) -> str:
     """A bandwidth in the unit that leaves fewest digits."""
-    scale, unit = next(
-        (
-            (scale, unit)
-            for scale, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
-            if bandwidth_bps >= scale
-        ),
-        (1.0, "bit/s"),
-    )
-    return f"bandwidth {bandwidth_bps / scale:.4g} {unit}"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in the unit that leaves fewest digits."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{seconds / scale:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+    return f"bandwidth {scaled_text(bandwidth_bps, 'bit/s')}"

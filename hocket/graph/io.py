@@ -25,12 +25,27 @@ class _PlanFile(Plan, frozen=True, kw_only=True):
 
 
 def load_step(path: str | Path) -> StepGraph:
-    """Read a ``hocket.step/1`` file (``.json`` or ``.json.zst``).
+    """Read a ``hocket.step/1`` file, as ``hocket profile`` and ``hocket import`` write it.
+
+    Parameters
+    ----------
+    path
+        The file; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard input.
+
+    Returns
+    -------
+    The step.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.load_step("step.json").num_samples >= 1
+    True
     """
     return step_from_rows(decode(read_bytes(path), _StepFile, STEP_FORMAT, str(path)), str(path))
 
@@ -41,7 +56,25 @@ def step_from_document(document: Any, source: str) -> StepGraph:
 
 
 def save_step(graph: StepGraph, path: str | Path) -> None:
-    """Write ``graph`` as ``hocket.step/1``, whole or not at all."""
+    """Write a step as ``hocket.step/1``, whole or not at all.
+
+    Parameters
+    ----------
+    graph
+        The step.
+    path
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
+
+    Raises
+    ------
+    HocketError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.save_step(hocket.load_step("step.json"), "copy.json.zst")
+    """
     write_json(step_document(graph), path)
 
 
@@ -77,12 +110,29 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a ``hocket.plan/1`` file; whether it fits a step is :func:`hocket.graph.validate.check_plan`'s.
+    """Read a ``hocket.plan/1`` file, as ``hocket plan`` and ``hocket tune`` write it.
+
+    Whether it fits a step shows when the two are used together.
+
+    Parameters
+    ----------
+    path
+        The file; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard input.
+
+    Returns
+    -------
+    The plan.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.load_plan("plan.json").policy
+    'ddp'
     """
     return _plan_of(decode(read_bytes(path), _PlanFile, PLAN_FORMAT, str(path)))
 
@@ -97,7 +147,25 @@ def _plan_of(file: _PlanFile) -> Plan:
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write ``plan`` as ``hocket.plan/1``, whole or not at all."""
+    """Write a plan as ``hocket.plan/1``, whole or not at all; ``hocket train --plan`` takes the file.
+
+    Parameters
+    ----------
+    plan
+        The plan: one that was made, or the one in force of a model in training, ``model.hocket.plan``.
+    path
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
+
+    Raises
+    ------
+    HocketError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.save_plan(hocket.load_plan("plan.json"), "copy.json")
+    """
     write_json(plan_document(plan), path)
 
 

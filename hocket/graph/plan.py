@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hocket.notebook import Summarized, Summary
+from hocket.words import counted, duration_text
+
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
@@ -57,15 +60,38 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule for one step.
+class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule for one step: what is transferred together, and in which order it goes and operations run.
 
-    ``pulls`` are sent in the listed order. ``issue`` says how gradients leave: "listed" keeps the order of
-    ``pushes`` or ``reductions`` strictly; with "ready" the first listed one of those that are ready goes
-    next, reductions of an older step before those of a newer one. None is "ready" for pushes and "listed"
-    for reductions. ``compute_order`` is kept strictly; None lets a processor take any ready operation, the
-    first in the step file first. ``barrier``: with "step" a parameter server's next step starts when this one
-    has ended everywhere; with "parameter" each parameter is pulled again as soon as it is updated.
+    Attributes
+    ----------
+    policy, model
+        The names of what planned it, and of the step that it is for.
+    architecture
+        "ps" (parameter servers) or "allreduce".
+    pulls, pushes
+        Transfers from and to parameter servers; pulls are sent in the listed order.
+    reductions
+        AllReduces.
+    compute_order
+        The operations' names in the order that is kept strictly; None lets a processor take any ready
+        operation, the first in the step file first.
+    issue
+        The order in which gradients leave: "listed" keeps that of ``pushes`` or ``reductions`` strictly; with
+        "ready" the first listed one of those that are ready goes next, reductions of an older step before
+        those of a newer one. None is "ready" for pushes and "listed" for reductions.
+    barrier
+        With "step" a parameter server's next step starts when this one has ended everywhere; with "parameter"
+        each parameter is pulled again as soon as it is updated.
+    predicted
+        What the simulator expects of it, in seconds; None: not simulated.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> plan = hocket.load_plan("plan.json")
+    >>> plan.architecture
+    'allreduce'
     """
 
     policy: str
@@ -78,6 +104,34 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     issue: Literal["listed", "ready"] | None = None
     barrier: Literal["step", "parameter"] = "step"
     predicted: Predicted | None = None
+
+    def _summary(self) -> Summary:
+        orders = {"listed": "strictly as listed", "ready": "of those that are ready the first listed"}
+        issue = self.issue or ("ready" if self.architecture == "ps" else "listed")
+        computed = "any that is ready" if self.compute_order is None else "in the plan's order"
+        lines = [("transfers", transfers_text(self)), ("order", orders[issue]), ("operations", computed)]
+        if self.architecture == "ps":
+            lines.append(("barrier", f"a {self.barrier}"))
+        if self.predicted is not None:
+            step, bound = (duration_text(s) for s in (self.predicted.iteration_s, self.predicted.bound_s))
+            lines.append(("predicted", f"{step} a step; the bound is {bound}"))
+        where = ARCHITECTURE_NAMES[self.architecture]
+        return Summary(f"Plan '{self.policy}' of {self.model or 'a model'}, {where}", lines)
+
+
+ARCHITECTURE_NAMES = {"ps": "parameter servers", "allreduce": "all-reduce"}
+
+
+def transfers_text(plan: Plan) -> str:
+    """The number of a plan's transfers, and of AllReduces how many are slices and run on."""
+    if plan.architecture == "ps":
+        return f"{counted(len(plan.pulls), 'pull')}, {len(plan.pushes)} pushes"
+    sliced = sum(r.slice is not None for r in plan.reductions)
+    forward = sum(r.window == "forward" for r in plan.reductions)
+    return (
+        f"{counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
+        f" {forward} may run on into the next forward pass"
+    )
 
 
 def batch_name(names: tuple[str, ...]) -> str:

@@ -7,7 +7,9 @@ from typing import Literal
 import msgspec
 
 from hocket.errors import FormatError
-from hocket.graph.plan import Predicted
+from hocket.graph.plan import ARCHITECTURE_NAMES, Predicted
+from hocket.notebook import Summarized, Summary
+from hocket.words import counted, duration_text, four_digits
 
 _NOT_NEGATIVE = (
     "iteration_s",
@@ -25,7 +27,7 @@ _NOT_NEGATIVE = (
 )
 
 
-class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
+class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """One policy on one network: the keys of ``simulate --json``; times in seconds.
 
     ``iteration_s`` (T) is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are
@@ -60,6 +62,24 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     def predicted(self) -> Predicted:
         """The part of the row that a plan carries."""
         return Predicted(**{name: getattr(self, name) for name in Predicted.__struct_fields__})
+
+    def _summary(self) -> Summary:
+        workers = counted(self.workers, "worker")
+        if self.servers:
+            workers += f" and {counted(self.servers, 'server')}"
+        over = f"; the step is {self.iteration_s / self.bound_s - 1:.1%} over it" if self.bound_s > 0 else ""
+        p95 = duration_text(self.iteration_p95_s)
+        computing, transfers = duration_text(self.compute_s), duration_text(self.communication_s)
+        return Summary(
+            f"ResultRow of '{self.policy}': {self.model or 'a model'},"
+            f" {ARCHITECTURE_NAMES.get(self.architecture, self.architecture)}, {workers}",
+            [
+                ("step", f"{duration_text(self.iteration_s)}; 95% take at most {p95}"),
+                ("throughput", f"{four_digits(self.throughput)} examples/s"),
+                ("bound", f"{duration_text(self.bound_s)}{over}"),
+                ("a worker", f"computing {computing}, transfers {transfers}, overlap {self.overlap:.3f}"),
+            ],
+        )
 
 
 def check_row(row: ResultRow, source: str, field: str = "") -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices, topological_order
+from hocket.notebook import Summarized, Summary
+from hocket.words import counted, duration_text, scaled_text
 
 Seconds = npt.NDArray[np.float64]
 
@@ -28,14 +30,40 @@ class Phase(IntEnum):
 PHASE_NAMES = tuple(phase.name.lower() for phase in Phase)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StepGraph:
-    """A validated step: build it with :func:`hocket.graph.validate.step_from_rows` or read it from a file.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class StepGraph(Summarized):
+    """One worker's training step as measured: operations, what they wait for, and how long they take.
 
-    Arrays are aligned with ``operation_names`` (n of them) and ``parameter_names`` (p of them), both in the
-    order in which the program ran. ``durations_s`` has shape (n, samples): column k of every operation is the
-    same measured step. ``inputs``, ``reads`` and ``produces`` have n rows; their entries are operation,
-    parameter and parameter indices.
+    Build it with :func:`hocket.profile`, :func:`hocket.load_step` or
+    :func:`hocket.graph.validate.step_from_rows`. Arrays are aligned with ``operation_names`` (n of them) and
+    ``parameter_names`` (p of them), both in the order in which the program ran.
+
+    Attributes
+    ----------
+    model, device
+        The names of the network, and of what it was measured on.
+    batch_size
+        Examples a step.
+    parameter_names, parameter_shapes, parameter_dtypes
+        p of each.
+    parameter_bytes
+        (p,): the size of each parameter, in bytes.
+    operation_names
+        n of them.
+    phases
+        (n,): each operation's :class:`hocket.graph.step.Phase`: forward 0, backward 1, update 2.
+    durations_s
+        (n, samples): seconds; column k of every operation is the same measured step.
+    inputs, reads, produces
+        n rows each: the operations that must have ended, the parameters that must be there, and those whose
+        gradients are complete afterwards, as indices.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> graph.durations_s.shape == (graph.num_operations, graph.num_samples)
+    True
     """
 
     model: str
@@ -105,3 +133,16 @@ class StepGraph:
         last = np.full(self.num_parameters, -1, dtype=np.int64)
         np.maximum.at(last, self.produces.indices, position[self.produces.row_of_entry()])
         return last
+
+    def _summary(self) -> Summary:
+        phases = [f"{int((self.phases == k).sum())} {name}" for k, name in enumerate(PHASE_NAMES)]
+        size = scaled_text(float(self.parameter_bytes.sum()), "B")
+        step = duration_text(float(self.durations_s.sum()) / self.num_samples)
+        return Summary(
+            f"StepGraph of {self.model}, batch size {self.batch_size}, on {self.device}",
+            [
+                ("operations", f"{self.num_operations}: {', '.join(phases)}"),
+                ("parameters", f"{self.num_parameters}, {size}; {int(self.produced.sum())} are trained"),
+                ("computing", f"{step} a step, the mean of {counted(self.num_samples, 'sample')}"),
+            ],
+        )

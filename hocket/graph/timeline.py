@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hocket.notebook import Summarized, Summary
+from hocket.words import counted, duration_text
+
 Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce", "wait"]
 
 
@@ -26,8 +29,27 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans of one run, lanes in display order; ``title`` says what run it is."""
+class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
+    """Spans of one run on lanes, simulated or measured.
+
+    Attributes
+    ----------
+    title
+        The run in words.
+    lanes
+        The resources that spans occupy, such as a worker's processor, in display order.
+    spans
+        (lane, name, kind, start_s, end_s) each, in seconds, in order of start.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph, network = hocket.load_step("step.json"), hocket.Network(num_workers=2)
+    >>> plan = hocket.plan(graph, network, "ddp")
+    >>> shown = hocket.simulate(graph, plan, network, iterations=2, timeline=True).timeline
+    >>> shown.end_s > 0
+    True
+    """
 
     title: str
     lanes: tuple[Lane, ...]
@@ -37,3 +59,11 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     def end_s(self) -> float:
         """The end of the last span, 0.0 without spans."""
         return max((span.end_s for span in self.spans), default=0.0)
+
+    def _summary(self) -> Summary:
+        processes = len({lane.process for lane in self.lanes})
+        lines = [
+            ("spans", f"{len(self.spans)} on {counted(len(self.lanes), 'lane')}, processes: {processes}"),
+            ("length", duration_text(self.end_s)),
+        ]
+        return Summary(f"Timeline: {self.title}", lines)

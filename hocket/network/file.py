@@ -14,6 +14,7 @@ from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError, HocketError
 from hocket.network.link import MOST_STARTUP_S, MeasuredReduction, Network
 from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
+from hocket.notebook import Summarized, Summary
 
 NETWORK_FORMAT = "hocket.network/1"
 _SHOWN, _LONGEST = 5, 60  # of unknown keys: how many are named, and how much of each
@@ -83,7 +84,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     where: str
 
 
-class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """The content of a network file; only the bandwidth has to be known.
 
     ``startup_s``: one transfer's; ``parse_s_per_byte``, ``parse_s``: what a receiver spends on a message;
@@ -111,21 +112,45 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             reduction=None if reduction is None else MeasuredReduction(**msgspec.structs.asdict(reduction)),
         )
 
+    def _summary(self) -> Summary:
+        lines = [line for line in self.network()._summary().lines if line[0] != "window"]
+        if self.host is not None:
+            host = self.host
+            lines.append(("measured", f"{host.workers} workers on {host.where}, {host.backend}"))
+        return Summary("NetworkFile; network(num_workers) is the network of a job", lines)
+
 
 class _Document(NetworkFile, frozen=True, kw_only=True):
     format: Literal["hocket.network/1"]
 
 
 def load_network(path: str | Path, note: Callable[[str], None] | None = None) -> NetworkFile:
-    """Read a ``hocket.network/1`` file (``.json`` or ``.json.zst``).
+    """Read a ``hocket.network/1`` file, as ``hocket network measure`` writes it or as written by hand.
 
-    Such files are written by hand: keys that the format has not are ignored, and ``note`` is told which;
-    without it a warning says so.
+    Keys that the format has not are ignored.
+
+    Parameters
+    ----------
+    path
+        The file; compressed where its name ends in ``.zst`` or ``.gz``.
+    note
+        Called with a line that names ignored keys; None: a warning says so.
+
+    Returns
+    -------
+    The file's content; its ``network(num_workers=4)`` is the :class:`hocket.Network` of a job.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> network = hocket.load_network("network.json").network(num_workers=4)
+    >>> network.num_workers
+    4
     """
     plain = read_document(path)
     document = convert_document(plain, _Document, str(path), NETWORK_FORMAT)

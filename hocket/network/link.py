@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.network.units import LEAST_BPS, LEAST_S, MOST_BPS, MOST_BYTES, MOST_S_PER_BYTE
+from hocket.notebook import Summarized, Summary
+from hocket.words import counted, duration_text, scaled_text
 
 Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
@@ -36,23 +38,42 @@ class MeasuredReduction:
         check_cost(self.eta_s_per_byte, "an all-reduce's eta", "s/byte", MOST_S_PER_BYTE, "2e-10")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Network:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Network(Summarized):
     """Workers and servers with one full-duplex interface each, on a switch that never blocks.
 
-    Attributes
+    Parameters
     ----------
-    bandwidth_bps : bits per second of every interface, in each direction.
-    startup_s : seconds before the first byte of each transfer; the interface is free for others meanwhile.
-    num_workers, num_servers : how many of each.
-    parse_s_per_byte, parse_s : what a receiver spends on a message, per byte (reducing it, for an AllReduce)
-        and per message.
-    pattern : how every AllReduce runs, "cheapest" being the best of all for its size; None: as NCCL and gloo
-        do, in a ring, or down and up a tree where NCCL would, because that takes less.
-    reduction : what an AllReduce was measured to cost; holds where no pattern is given.
-    window_bytes : HTTP/2's window between workers and servers. Transfers then go first come, first served,
-        and a larger one stops once for those behind it; 0: whole, as their plan has them. None: as is usual
-        for what runs, off in synchronous steps and 28 MB in predictions of asynchronous ones.
+    bandwidth_bps
+        Bits per second of every interface, in each direction.
+    startup_s
+        Seconds before the first byte of each transfer; the interface is free for others meanwhile.
+    num_workers, num_servers
+        Numbers of machines that compute, and of parameter servers (AllReduce has none).
+    parse_s_per_byte, parse_s
+        Seconds that a receiver spends on a message, per byte (reducing it, for an AllReduce) and per message.
+    pattern
+        The way that every AllReduce runs: "ring", "halving-doubling", "shuffle", "tree", or "cheapest", the
+        best of all for its size. None: as NCCL and gloo do, in a ring, or down and up a tree where NCCL
+        would, because that takes less.
+    reduction
+        The measured cost of an AllReduce; holds where no pattern is given.
+    window_bytes
+        HTTP/2's window between workers and servers. Transfers then go first come, first served, and a larger
+        one stops once for those behind it; 0: whole, as their plan has them. None: as is usual for what runs,
+        off in synchronous steps and 28 MB in predictions of asynchronous ones.
+
+    Raises
+    ------
+    HocketError
+        When a value is out of its range.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> network = hocket.Network(bandwidth_bps=10e9, startup_s=50e-6, num_workers=4)
+    >>> network.num_workers
+    4
     """
 
     bandwidth_bps: float = 10e9
@@ -87,6 +108,25 @@ class Network:
     def window_bits(self) -> float:
         """The window of synchronous steps; 0.0: off."""
         return 8.0 * (self.window_bytes or 0.0)
+
+    def _summary(self) -> Summary:
+        parse, each = duration_text(self.parse_s), duration_text(self.parse_s_per_byte)
+        lines = [
+            ("bandwidth", f"{scaled_text(self.bandwidth_bps, 'bit/s')} an interface, each way"),
+            ("startup", f"{duration_text(self.startup_s)} a transfer"),
+            ("parsing", f"{parse} a message, {each} a byte"),
+        ]
+        reduced = self.reduction
+        if reduced is not None and self.pattern is None:
+            costs = duration_text(reduced.a_s), duration_text(reduced.b_s_per_byte)
+            measured = f"{costs[0]}, and {costs[1]} a byte, between {reduced.workers} workers as measured"
+            lines.append(("all-reduce", measured))
+        else:
+            lines.append(("all-reduce", self.pattern or "ring or tree by size"))
+        if self.window_bytes is not None:
+            lines.append(("window", scaled_text(self.window_bytes, "B") if self.window_bytes else "off"))
+        machines = counted(self.num_workers, "worker"), counted(self.num_servers, "server")
+        return Summary(f"Network of {' and '.join(machines)}", lines)
 
 
 def check_bandwidth(bandwidth_bps: float) -> None:

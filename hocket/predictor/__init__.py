@@ -2,7 +2,8 @@
 
 from hocket.predictor.machines import Machines
 from hocket.predictor.prediction import Prediction
+from hocket.predictor.predictions import Predictions
 from hocket.predictor.request import Mode
 from hocket.predictor.sweep import Engine, predict
 
-__all__ = ["Engine", "Machines", "Mode", "Prediction", "predict"]
+__all__ = ["Engine", "Machines", "Mode", "Prediction", "Predictions", "predict"]

@@ -7,23 +7,45 @@ from dataclasses import dataclass, replace
 
 from hocket.errors import HocketError
 from hocket.network import Network, Topology
+from hocket.notebook import Summarized, Summary
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machines:
-    """What differs from equal workers with a network of their own.
-
-    Attributes
-    ----------
-    speeds : how fast each worker computes, 1.0 being the machine that was profiled.
-    worker_bps, server_bps : bits per second of each interface; None: the network's bandwidth.
-    racks, oversubscription : as in :class:`hocket.network.Topology`.
-    background : the fraction of every link that others use.
-    spread : of W asynchronous workers, number w begins w / W of a step's computing after the first one.
-    backup : of W workers in synchronous training, a step takes the gradients of the first W - backup.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Machines(Summarized):
+    """The machines of a prediction, where they are not equal workers with a network of their own.
 
     ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most
     machines that are asked about; fewer machines are the first ones.
+
+    Parameters
+    ----------
+    speeds
+        The speed at which each worker computes, 1.0 being the machine that was profiled.
+    worker_bps, server_bps
+        Bits per second of each interface; None: the network's bandwidth.
+    racks, oversubscription
+        The number of racks that machines are spread over evenly, and how many times the bandwidth of a rack's
+        uplink its machines have together.
+    background
+        The fraction of every link that others use, from 0 to below 1.
+    backup
+        Of W workers in synchronous training, a step takes the gradients of the first W - backup.
+    spread
+        Of W asynchronous workers, number w begins w / W of a step's computing after the first one.
+
+    Raises
+    ------
+    HocketError
+        When a value is out of its range.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> half = hocket.Machines(speeds=(1.0, 0.5))
+    >>> rows = hocket.predict(graph, hocket.Network(), workers=2, machines=half, steps=20, skip=5)
+    >>> rows[0].workers
+    2
     """
 
     speeds: tuple[float, ...] = (1.0,)
@@ -50,6 +72,22 @@ class Machines:
                 f"oversubscription {self.oversubscription} of one rack, whose uplink nothing crosses; "
                 "give more racks, or leave it out"
             )
+
+    def _summary(self) -> Summary:
+        ranges = [
+            (label, values)
+            for label, values in (
+                ("speeds", self.speeds),
+                ("workers' bit/s", self.worker_bps),
+                ("servers' bit/s", self.server_bps),
+            )
+            if values
+        ]
+        lines = [(label, _range(values)) for label, values in ranges]
+        lines.append(("racks", f"{self.racks}, oversubscription {self.oversubscription:g}"))
+        others = f"background {self.background:.0%}, backup workers {self.backup}"
+        lines.append(("others", others + (", workers begin apart" if self.spread else "")))
+        return Summary("Machines", lines)
 
     def speeds_of(self, num_workers: int) -> tuple[float, ...]:
         """The speed of each of ``num_workers``."""
@@ -86,6 +124,13 @@ class Machines:
 
 
 ALIKE = Machines()
+
+
+def _range(values: Sequence[float]) -> str:
+    """One value, or how many there are and from what to what."""
+    if len(values) == 1:
+        return f"{values[0]:g}, all alike"
+    return f"{len(values)}, from {min(values):g} to {max(values):g}"
 
 
 def _each(values: Sequence[float], count: int, what: str, machines: str) -> tuple[float, ...]:

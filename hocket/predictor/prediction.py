@@ -11,32 +11,63 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.intervals import interval_95
+from hocket.notebook import Summarized, Summary
 from hocket.planner import Architecture
 from hocket.predictor.baselines import Totals, cynthia, lin
 from hocket.predictor.outcome import Outcome
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.request import Mode
 from hocket.predictor.usage import Usage
+from hocket.words import counted, duration_text, four_digits
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration: the keys of ``predict --json``.
+class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a prediction, of one configuration: its throughput, and what limits it.
 
-    ``throughput``: examples a second over all workers; ``step_s``: seconds a worker takes for a step, the
-    mean; ``events`` and ``wall_s``: operations and transfers simulated, and how long that took.
-    ``throughput_low`` and ``throughput_high``: the 95% confidence interval over repeated seeds, None for a
-    single one. ``bottleneck``: the resource that is busy longest, and its ``bottleneck_utilization``. ``lin``
-    and ``cynthia``: what those models of asynchronous training say, examples a second. ``lockstep``: workers
-    never drift apart, for want of sampled durations. ``cost_per_example``: in the currency of the prices, if
-    there are any.
+    The fields are the keys of ``predict --json``.
 
-    ``alone_throughput``: of one worker like the profiled one by itself, without a network, and where servers
-    run the updates without those: nothing a worker does is faster. ``speedup``: the throughput over that;
-    ``efficiency``: over what all of the row's workers could reach so, each at its own speed. No more than 1,
-    which a hair more is that chance drew. All three are None for a step whose workers compute nothing.
-    ``steps``: how many of each worker were simulated in the longest run; ``steady``: whether the two halves
-    of every run agree to within 5%, None where one step is all that counts.
+    Attributes
+    ----------
+    workers, servers
+        Numbers of machines; ``servers`` is 0 with AllReduce.
+    mode, architecture, policy
+        "sync" or "async", "allreduce" or "ps", and the name of the plan's policy.
+    throughput
+        Examples a second over all workers.
+    throughput_low, throughput_high
+        The 95% confidence interval over repeated seeds; None for a single one.
+    step_s
+        Seconds that a worker takes for a step, the mean.
+    bottleneck, bottleneck_utilization
+        The resource that is busy longest, and for which fraction of the time it is.
+    alone_throughput
+        Examples a second of one worker like the profiled one by itself, without a network, and where servers
+        run the updates without those: nothing a worker does is faster. None for a step whose workers compute
+        nothing.
+    speedup, efficiency
+        The throughput over that, and over what all of the row's workers could reach so, each at its own
+        speed: no more than 1, which a hair more is that chance drew. None as ``alone_throughput``.
+    lin, cynthia
+        Examples a second by two published models of asynchronous training; None where they say nothing.
+    lockstep
+        Whether workers never drift apart, for want of sampled durations.
+    cost_per_example
+        In the currency of the prices; None without any.
+    events, wall_s
+        Operations and transfers that were simulated, and the seconds that took.
+    steps, steady
+        The steps of each worker that the longest run simulated, and whether the two halves of every run agree
+        to within 5%; None where one step is all that counts.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> (row,) = hocket.predict(graph, hocket.Network(), workers=4, steps=20, skip=5)
+    >>> row.throughput > 0 and row.efficiency <= 1
+    True
     """
 
     workers: int
@@ -61,6 +92,25 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     steps: int = 0
     steady: bool | None = None
+
+    @property
+    def machines(self) -> str:
+        """The numbers of workers and servers, in words."""
+        servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
+        return counted(self.workers, "worker") + servers
+
+    def _summary(self) -> Summary:
+        rate = f"{four_digits(self.throughput)} examples/s"
+        if self.throughput_low is not None and self.throughput_high is not None:
+            rate += f", 95% from {four_digits(self.throughput_low)} to {four_digits(self.throughput_high)}"
+        lines = [("throughput", rate), ("step", duration_text(self.step_s))]
+        if self.speedup is not None and self.efficiency is not None:
+            lines.append(
+                ("speed-up", f"{self.speedup:.2f}x one worker alone, efficiency {self.efficiency:.0%}")
+            )
+        lines.append(("busiest", f"{self.bottleneck}, {self.bottleneck_utilization:.0%} of the time"))
+        how = f"{self.mode}, {ARCHITECTURE_NAMES[self.architecture]}, '{self.policy}'"
+        return Summary(f"Prediction for {self.machines}: {how}", lines)
 
 
 def totals_of(prepared: Prepared) -> Totals | None:

@@ -19,7 +19,8 @@ from hocket.parallel import POLL_S, Progress, on_ray
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.machines import ALIKE, Machines
 from hocket.predictor.outcome import Outcome, run
-from hocket.predictor.prediction import Prediction, summed_up
+from hocket.predictor.prediction import summed_up
+from hocket.predictor.predictions import Predictions, setup_line
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.request import Mode, Request, Updates
 from hocket.predictor.run import ended_by
@@ -53,38 +54,79 @@ def predict(
     price_per_server_hour: float | None = None,
     engine: Engine = "local",
     progress: Progress | None = None,
-) -> list[Prediction]:
-    """Predict the throughput of training ``graph``; ``workers`` and ``servers``: a number each, or several.
+) -> Predictions:
+    """Predict the throughput of training ``graph`` on any numbers of workers and servers.
 
     Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
 
-    network : bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
+    Parameters
+    ----------
+    graph
+        One worker's step, as :func:`hocket.profile` or :func:`hocket.load_step` gives it.
+    network
+        Bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
         ``servers`` defaults to its number of servers.
-    mode : "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
-    architecture : "allreduce" or "ps"; None: the plan's or the policy's; else servers where ``servers``, mode
-        "async" or anything else is asked for that only they have, and AllReduce where nothing is.
-    barrier, policy, plan, fusion_bytes, budget_s : as :func:`hocket.plan` takes them; policy ddp by default,
-        fifo with servers; a plan is used as it is for every number of workers.
-    updates : when servers begin a worker's updates: "arrival" of each gradient, and on a processor for each
-        worker if asynchronous (the paper); "commit": when its operations are over, and one worker's after
-        another's, as Hocket's own servers do; each then begins a worker's next asynchronous step by itself.
-    window_bytes : the HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the
-        plan's order. None: the network's; if that has none, 28 MB in asynchronous training, else 0.
-        AllReduce has no streams.
-    machines : what differs from equal machines on a network of their own.
-    steps, skip : steps of each worker, and how many of them are left out at the beginning.
-    max_steps : where the halves of what is not left out differ by more than 5%, each run is repeated with
-        four times the steps until they do not, up to so many; its second half counts then. 16 times ``steps``
-        by default.
-    repeats : runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
-    engine : "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
-        machine for as long as it takes.
-    progress : called with simulated steps done and in all.
+    workers, servers
+        A number each, or several; a row for each combination. AllReduce has no servers.
+    mode
+        "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
+    architecture
+        "allreduce" or "ps"; None: the plan's or the policy's; else servers where ``servers``, mode "async" or
+        anything else is asked for that only they have, and AllReduce where nothing is.
+    barrier
+        "step" or "parameter", of synchronous servers: what pulls wait for; None: the policy's own.
+    policy
+        The name of the policy that plans; None: ddp, fifo with servers.
+    plan
+        A plan instead, used as it is for every number of workers.
+    updates
+        When servers begin a worker's updates: "arrival" of each gradient, and on a processor for each worker
+        if asynchronous (the paper); "commit": when its operations are over, and one worker's after another's,
+        as Hocket's own servers do; each then begins a worker's next asynchronous step by itself.
+    window_bytes
+        The HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the plan's
+        order. None: the network's; if that has none, 28 MB in asynchronous training, else 0. AllReduce has no
+        streams.
+    machines
+        What differs from equal machines on a network of their own.
+    steps, skip
+        Steps of each worker, and how many of them are left out at the beginning.
+    max_steps
+        Where the halves of what is not left out differ by more than 5%, each run is repeated with four times
+        the steps until they do not, up to so many; its second half counts then. None: 16 times ``steps``.
+    repeats
+        Runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
+    seed
+        Decides every random draw.
+    fusion_bytes
+        Horovod's buffer, in bytes; 0: none.
+    budget_s
+        Seconds that the planners ``exact`` and ``search`` may take.
+    price_per_worker_hour, price_per_server_hour
+        Prices of a machine for an hour, in any currency; None: no cost is told.
+    engine
+        "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this machine
+        for as long as it takes.
+    progress
+        Called with simulated steps done and in all.
+
+    Returns
+    -------
+    The rows, servers by servers and in each by ``workers``: a list with ``to_dataframe()`` and ``plot()``.
 
     Raises
     ------
     FormatError, HocketError
         When the request cannot be served.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> network = hocket.Network(bandwidth_bps=10e9, startup_s=50e-6)
+    >>> rows = hocket.predict(graph, network, workers=range(1, 5), steps=20, skip=5)
+    >>> [row.workers for row in rows]
+    [1, 2, 3, 4]
     """
     if repeats < 1:
         raise HocketError(f"{repeats} repeats are no run; give at least 1")
@@ -124,12 +166,13 @@ def predict(
     seeds = range(seed, seed + repeats)
     tasks = [(each, s) for each in prepared for s in seeds]
     outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
-    return [
+    rows = [
         summed_up(
             each, outcomes[k * repeats : (k + 1) * repeats], price_per_worker_hour, price_per_server_hour
         )
         for k, each in enumerate(prepared)
     ]
+    return Predictions(rows, title=f"{graph.model}: throughput", setup=setup_line(graph, network, rows[0]))
 
 
 def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:

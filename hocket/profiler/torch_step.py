@@ -75,7 +75,59 @@ def profile(
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> StepGraph:
-    """Measure one worker's step; :func:`profile_step` without the plain steps' times."""
+    """Measure one worker's training step on the device that the model is on.
+
+    Runs ``warmup + 1 + 2 * steps`` steps and puts everything back afterwards: parameters, their gradients,
+    buffers, training flags, the optimizer and the random number generators, bit for bit.
+
+    Parameters
+    ----------
+    model
+        A model.
+    batch
+        (inputs, targets); a tuple or list of inputs is passed as positional, a mapping as keyword arguments.
+        Of a longer tuple the last is the targets and the rest the model's arguments. A mapping is the model's
+        keyword arguments, and the loss gets it as targets. A tensor is the model's only argument. Of a
+        DataLoader, or what else can be iterated over, the first batch is taken.
+    loss
+        The step is ``loss(model(inputs), targets).backward()``, ``optimizer.step()``, gradients set to None.
+        None: the model gets all of the batch and returns its loss (a scalar, one named ``loss``, or the first
+        trained scalar of a tuple); a LightningModule's is that of its ``training_step``.
+    optimizer
+        The model's optimizer; None: no update operations.
+    steps
+        Sampled steps, one duration of each operation from each.
+    warmup
+        Steps before, at least 1: optimizers create their state in the first.
+    inference
+        Only the forward pass, in evaluation mode and without gradients; loss, optimizer and the last of
+        several parts of the batch, its targets, are not used.
+    name
+        The name of the network in the graph; None: the model's class.
+    batch_size
+        Examples a step; None: the first extent of the batch's first tensor.
+    progress
+        Called with steps done and steps in all.
+
+    Returns
+    -------
+    The step; :func:`hocket.save_step` writes it.
+
+    Raises
+    ------
+    HocketError
+        For arguments that make no step, a step that raises, and steps whose operations differ.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> model = torch.nn.Linear(8, 2)
+    >>> batch = torch.randn(4, 8), torch.randint(2, (4,))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> graph = hocket.profile(model, batch, torch.nn.functional.cross_entropy, optimizer, steps=2)
+    >>> graph.num_parameters
+    2
+    """
     return profile_step(
         model,
         batch,

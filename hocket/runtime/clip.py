@@ -14,16 +14,47 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> torch.Tensor:
-    """Clip the gradients of ``model`` as ``torch.nn.utils.clip_grad_norm_`` does; returns their norm.
+    """Clip the gradients of a distributed model by their norm, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
     that clips by norm cannot go on into the next forward pass. With parameter servers gradients are clipped
     there, and the model keeps its own; the step is taken then, since servers give nothing back.
 
+    Parameters
+    ----------
+    model
+        What :func:`hocket.distribute` returned.
+    max_norm
+        The norm that gradients are scaled down to where theirs is larger.
+    norm_type
+        The p of the p-norm; ``inf`` for the largest element.
+    error_if_nonfinite
+        Raise where the norm is infinite or no number.
+    foreach
+        As torch's: compute many tensors at once; None: where that is faster.
+
+    Returns
+    -------
+    The norm of all gradients before, a tensor of one element.
+
     Raises
     ------
     HocketError
         When the model is not distributed.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> import torch.distributed as dist
+    >>> # A script for torchrun gives "gloo" alone.
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> model, optimizer = hocket.distribute(model, optimizer)
+    >>> model(torch.ones(3, 4)).sum().backward()
+    >>> norm = hocket.clip_grad_norm_(model, max_norm=1.0)
+    >>> optimizer.step()
+    >>> dist.destroy_process_group()
     """
     handle = getattr(model, "hocket", None)  # what torch.compile made of a model has its attributes
     if handle is None:

@@ -10,6 +10,7 @@ import msgspec
 
 from hocket.document import write_json
 from hocket.graph import Plan
+from hocket.graph.plan import transfers_text
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
 from hocket.network import Network, reduction_s
@@ -90,14 +91,11 @@ def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
 def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
     """The plan in force and why, where the last steps' time went, and what made steps wait."""
     plan = choice.plan
-    sliced = sum(r.slice is not None for r in plan.reductions)
-    forward = sum(r.window == "forward" for r in plan.reductions)
     lines = [
         f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
-        f" {counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
-        f" {forward} may run on into the next forward pass; {counted(barriers.steps, 'step')} trained"
+        f" {transfers_text(plan)}; {counted(barriers.steps, 'step')} trained"
     ]
-    if forward:
+    if any(r.window == "forward" for r in plan.reductions):
         lines.append(
             "updates may follow optimizer.step(): whoever reads a weight or a gradient has its update first,"
             " except by an address from before; call model.hocket.flush() then"

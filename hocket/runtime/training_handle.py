@@ -10,9 +10,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from hocket.graph import Plan, StepGraph
+from hocket.graph.plan import transfers_text
 from hocket.network import Network
+from hocket.notebook import Summarized, Summary
 from hocket.runtime.reads import no_hook
 from hocket.runtime.recorder import Recorder
+from hocket.words import scaled_text
 
 
 class Attached(Protocol):
@@ -53,7 +56,7 @@ T = TypeVar("T", bound=Attached)
 D = TypeVar("D", bound=Decided)
 
 
-class TrainingHandle(ABC, Generic[T, D]):
+class TrainingHandle(Summarized, ABC, Generic[T, D]):
     """The training of one model on this process; ``undo`` takes it off again."""
 
     def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
@@ -61,10 +64,21 @@ class TrainingHandle(ABC, Generic[T, D]):
         self._decided = decided
         self._undo = undo
 
-    def __repr__(self) -> str:
-        name, steps = type(self._training.model).__name__, self._training.steps
+    def _summary(self) -> Summary:
+        name, steps, network = type(self._training.model).__name__, self._training.steps, self.network
+        measured = "not known yet"
+        if network is not None:
+            measured = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, {network.num_workers} workers"
         where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
-        return f"<{type(self).__name__} of {name}: {where}>"
+        return Summary(
+            f"{type(self).__name__} of {name}: {where}",
+            [
+                ("plan", transfers_text(self.plan)),
+                ("stays", "yes" if self.settled else "not yet: the first steps learn, profile and try plans"),
+                ("network", measured),
+                ("more", "explain() says what limits the step, timeline what ran when"),
+            ],
+        )
 
     @property
     def plan(self) -> Plan:

@@ -12,24 +12,49 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline, check_exchanges
 from hocket.graph.result import overlap_of
 from hocket.network import Network
+from hocket.notebook import Summarized, Summary
 from hocket.sim.bound import lower_bound
 from hocket.sim.lowered import Floats
 from hocket.sim.run import Run, Step, lower
 from hocket.sim.spans import timeline_of
+from hocket.words import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What :func:`simulate` found.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Result(Summarized):
+    """A simulated run: its figures, each step's compute time, and a timeline if one was asked for.
 
-    ``row``: the figures. ``computes_s`` (iterations,): each step's compute time, the mean over workers;
-    where steps overlap, what they computed from the end of the step before to the end of this one.
-    ``timeline``: the step of median length, if it was asked for.
+    Attributes
+    ----------
+    row
+        The figures: a :class:`hocket.graph.result.ResultRow`, times in seconds.
+    computes_s
+        (iterations,): each step's compute time, the mean over workers; where steps overlap, what they
+        computed from the end of the step before to the end of this one.
+    timeline
+        The step of median length; None unless it was asked for.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph, network = hocket.load_step("step.json"), hocket.Network(num_workers=4)
+    >>> result = hocket.simulate(graph, hocket.plan(graph, network, "ddp"), network, iterations=5)
+    >>> result.row.iteration_s >= result.row.bound_s
+    True
     """
 
     row: ResultRow
     computes_s: Floats
     timeline: Timeline | None
+
+    def _summary(self) -> Summary:
+        headline, lines = self.row._summary()
+        steps = len(self.computes_s)
+        more = "" if self.timeline is None else "; the timeline is of the one of median length"
+        return Summary(
+            f"Result{headline.removeprefix('ResultRow')}",
+            [*lines, ("simulated", f"{counted(steps, 'step')}{more}")],
+        )
 
 
 def simulate(
@@ -43,21 +68,51 @@ def simulate(
     timeline: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Simulate ``iterations`` synchronous steps.
+    """Simulate synchronous steps of a job under a plan.
 
-    Each step, each worker repeats one of the measured steps, drawn with ``seed``; ``random_order`` also
-    draws what a framework without order leaves to chance: each worker's order of pulls (TensorFlow's
-    behaviour, TicTac section 2.2), for AllReduce its order of operations (Caramel section 3.3). Steps that
-    overlap (AllReduce, a barrier per parameter) are measured in their steady state, from the end of one
-    step's operations to the end of the next one's, and so is what they compute and reduce. Under a window
-    (``network.window_bytes``) transfers of parameter servers line up as the throughput-prediction paper has
-    them (section 3.2.2). ``progress`` is called with steps done and steps in all.
+    Each step, each worker repeats one of the measured steps. Steps that overlap (AllReduce, a barrier per
+    parameter) are measured in their steady state, from the end of one step's operations to the end of the
+    next one's, and so is what they compute and reduce. Under a window (``network.window_bytes``) transfers of
+    parameter servers line up as the throughput-prediction paper has them (section 3.2.2).
+
+    Parameters
+    ----------
+    graph
+        One worker's step.
+    plan
+        What is transferred together and in which order.
+    network
+        Links and costs, and the numbers of workers and servers.
+    iterations
+        Steps to simulate, at least 1.
+    seed
+        Decides which measured step each worker repeats, and every other draw.
+    random_order
+        Draw what a framework without order leaves to chance, too: each worker's order of pulls (TensorFlow's
+        behaviour, TicTac section 2.2), for AllReduce its order of operations (Caramel section 3.3).
+    timeline
+        Keep the step of median length as a :class:`hocket.Timeline`.
+    progress
+        Called with steps done and steps in all.
+
+    Returns
+    -------
+    The run: ``row`` has its figures.
 
     Raises
     ------
     FormatError, HocketError
         When the plan does not fit the step or the network, the step sends nothing, or ``iterations`` is not
         positive.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph, network = hocket.load_step("step.json"), hocket.Network(num_workers=4)
+    >>> plan = hocket.plan(graph, network, "ddp")
+    >>> result = hocket.simulate(graph, plan, network, iterations=5)
+    >>> len(result.row.iterations_s)
+    5
     """
     check_exchanges(graph, plan.architecture)
     if iterations < 1:

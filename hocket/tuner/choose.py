@@ -59,7 +59,49 @@ def plan(
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
 ) -> Plan:
-    """Plan one step of ``graph`` on ``network`` by ``policy``; options and errors as :func:`make_plan`."""
+    """Plan one step of ``graph`` on ``network`` by a policy.
+
+    Parameters
+    ----------
+    graph
+        One worker's step.
+    network
+        Links and costs, and the numbers of workers and servers.
+    policy
+        The policy's name: fifo, tic, tac, ibatch, p3, ... for parameter servers, wfbp, ddp, horovod, caramel,
+        bytescheduler for AllReduce, exact (small steps) and search for either; an unknown one lists them all.
+    architecture
+        "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
+        or ``barrier`` is one of servers.
+    barrier
+        "step" or "parameter" in place of the policy's own, of parameter servers; ``search`` chooses the
+        better where it is None.
+    seed
+        Decides every random draw.
+    fusion_bytes
+        Horovod's buffer, in bytes; 0: none.
+    budget_s
+        Seconds that ``exact`` and ``search`` may take.
+
+    Returns
+    -------
+    The plan; :func:`hocket.save_plan` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When the request cannot be served: an option that does not apply, too many servers, a step too large.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> plan = hocket.plan(graph, hocket.Network(bandwidth_bps=1e9, num_workers=4), "caramel")
+    >>> plan.policy, plan.architecture
+    ('caramel', 'allreduce')
+    """
     return make_plan(
         graph,
         network,

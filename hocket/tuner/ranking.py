@@ -6,11 +6,14 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.network import Network
+from hocket.notebook import Summarized, Summary, data_frame
 from hocket.planner import Architecture, Barrier
 from hocket.sim import simulate
 from hocket.tuner.choose import (
@@ -22,14 +25,35 @@ from hocket.tuner.choose import (
     usual_architecture,
 )
 from hocket.tuner.improve import improve
+from hocket.words import counted, duration_text
+
+_SHOWN = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """What :func:`tune` found.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Tuning(Summarized):
+    """Every policy on one step and network, ranked, with the plan behind each.
 
-    ``ranked``: a row a policy, the shortest step first; ``plans``: the plan behind each row; ``timelines`` of
-    the best and the worst row; ``evaluations``: plans that the search simulated; ``wall_s``: seconds in all.
+    Attributes
+    ----------
+    ranked
+        A row a policy, the shortest step first; times in seconds.
+    plans
+        The plan behind each row, by policy, with what is predicted of it.
+    timelines
+        Of the best and the worst row, by policy, if they were asked for.
+    evaluations
+        The number of plans that the search simulated.
+    wall_s
+        Seconds in all.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> found = hocket.tune(graph, hocket.Network(num_workers=4), budget_s=0.1, iterations=2)
+    >>> found.plan == found.plans[found.best.policy]
+    True
     """
 
     ranked: list[ResultRow]
@@ -48,6 +72,30 @@ class Tuning:
         """The best row's plan, with what is predicted of it."""
         return self.plans[self.best.policy]
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame, a row a policy and the best first; a column for each figure of a row.
+
+        Raises
+        ------
+        HocketError
+            When pandas is not installed.
+        """
+        names = [name for name in ResultRow.__struct_fields__ if name != "iterations_s"]
+        return data_frame({name: getattr(row, name) for name in names} for row in self.ranked)
+
+    def _summary(self) -> Summary:
+        best = self.best
+        workers = counted(best.workers, "worker")
+        where = f"{ARCHITECTURE_NAMES.get(best.architecture, best.architecture)}, {workers}"
+        lines = [
+            (f"{k + 1}. {row.policy}", f"{duration_text(row.iteration_s)} a step")
+            for k, row in enumerate(self.ranked[:_SHOWN])
+        ]
+        bound = ("bound", f"{duration_text(best.bound_s)}, of the best")
+        searched = f"{counted(self.evaluations, 'plan')} searched, {duration_text(self.wall_s)}"
+        headline = f"Tuning of {best.model or 'a model'}, {where}: {len(self.ranked)} policies ranked"
+        return Summary(headline, [*lines, bound, ("took", searched)])
+
 
 def tune(
     graph: StepGraph,
@@ -62,17 +110,50 @@ def tune(
     timelines: bool = False,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Tuning:
-    """Simulate every policy of ``architecture``, then search from their plans for ``budget_s`` seconds.
+    """Simulate every policy of an architecture, search for a better plan from theirs, and rank them all.
 
-    ``architecture`` is :func:`hocket.tuner.choose.usual_architecture` by default.
-    A step that ``exact`` can plan is planned by it too, for as long. The search's plan is one of the ranked,
-    so what is returned is never slower than any of them. ``progress`` is called with what is being tried, and
-    how much of how much of it is done.
+    A step that ``exact`` can plan is planned by it too. The search's plan is one of the ranked, so what is
+    returned is never slower than any of them.
+
+    Parameters
+    ----------
+    graph
+        One worker's step.
+    network
+        Links and costs, and the numbers of workers and servers.
+    architecture
+        "ps" or "allreduce"; None: AllReduce, unless several servers, a window or a barrier ask for servers.
+    barrier
+        "step" or "parameter" in place of the policies' own, of parameter servers.
+    iterations
+        Steps to simulate of each plan.
+    seed
+        Decides every random draw.
+    fusion_bytes
+        Horovod's buffer, in bytes; 0: none.
+    budget_s
+        Seconds that the search may take, and ``exact`` as many.
+    timelines
+        Keep timelines of the best and the worst plan.
+    progress
+        Called with what is being tried, and how much of how much of it is done.
+
+    Returns
+    -------
+    The ranking; its ``plan`` is the best one, ``to_dataframe()`` its table.
 
     Raises
     ------
     HocketError
         When the request cannot be served.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> found = hocket.tune(graph, hocket.Network(num_workers=4), budget_s=0.1, iterations=2)
+    >>> found.best.iteration_s == min(row.iteration_s for row in found.ranked)
+    True
     """
     began = time.perf_counter()
     architecture = architecture or usual_architecture(network, barrier)

@@ -57,27 +57,64 @@ def distribute(
     timeout_s: float | None = None,
     **ddp_keywords: Any,
 ) -> tuple[M, Opt]:
-    """Train ``model`` on all ranks of a process group, with the usual loop; returns the same objects.
+    """Train a model on all ranks of a process group, in place of DistributedDataParallel.
 
-    ``plan``: "auto" profiles the first steps, plans, tries the best plans beside DistributedDataParallel's
-    own and keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or a plan file's path
-    holds as it is. ``network``: what to plan for; measured by default. Where they are not given, the
-    environment's HOCKET_PLAN and HOCKET_NETWORK (paths; the plan may be a name) hold; HOCKET_TIMELINE names
-    a file that rank 0 writes at the end. ``compile`` runs the step through torch.compile, its backward pass
-    in the plan's order. ``init_sync``, ``broadcast_buffers``: as DistributedDataParallel's; without the
-    first, ranks must have the same parameters already. No wait takes longer than ``timeout_s``, 1800 by
-    default; with parameter servers than the job's timeout either. DistributedDataParallel's other keywords
-    are taken where they change nothing here, and refused with what to use where they would.
+    The usual loop stays as it is. Started by ``hocket train --architecture ps`` it trains with parameter
+    servers: "auto" is TAC then, the handle a :class:`hocket.runtime.ps.handle.ServedHandle`, and no process
+    group is needed.
 
-    ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`. Several optimizers may be given as a list.
+    Parameters
+    ----------
+    model
+        The model, on processors; its hooks are attached to it.
+    optimizer
+        Its optimizer, or a list of several.
+    plan
+        "auto" profiles the first steps, plans, tries the best plans beside DistributedDataParallel's own and
+        keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or a plan file's path holds as
+        it is. None: the environment's HOCKET_PLAN, a path or a name, else "auto".
+    network
+        The network to plan for. None: that of the file that the environment's HOCKET_NETWORK names, else it
+        is measured.
+    process_group
+        The ranks that train together; None: all.
+    compile
+        Run the step through torch.compile, its backward pass in the plan's order.
+    init_sync
+        Give every rank rank 0's parameters first; without, ranks must have the same already.
+    broadcast_buffers
+        Give every rank rank 0's buffers in each training pass.
+    timeout_s
+        Seconds that no wait takes longer than; None: 1800, with parameter servers the job's timeout.
+    ddp_keywords
+        DistributedDataParallel's other keywords: taken where they change nothing here, and refused with what
+        to use where they would.
 
-    Started by ``hocket train --architecture ps`` it trains with parameter servers: "auto" is TAC then, the
-    handle a :class:`hocket.runtime.ps.handle.ServedHandle`, and no process group is needed.
+    Returns
+    -------
+    The same two objects. ``model.hocket`` is a :class:`hocket.runtime.handle.Handle`: ``explain()`` says
+    which plan is in force and why, ``plan`` is it. HOCKET_TIMELINE in the environment names a file that rank
+    0 writes at the end.
 
     Raises
     ------
     HocketError
         When ranks differ in the model or the plan, or for what cannot be trained this way.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> import torch.distributed as dist
+    >>> # A script for torchrun gives "gloo" alone.
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> model, optimizer = hocket.distribute(model, optimizer)
+    >>> model(torch.ones(3, 4)).sum().backward()
+    >>> optimizer.step()
+    >>> model.hocket.plan.policy
+    'ddp'
+    >>> dist.destroy_process_group()
     """
     from hocket import runtime
 

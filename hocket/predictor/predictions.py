@@ -1,0 +1,121 @@
+"""The rows of a prediction in one object: a list that notebooks show, pandas takes and a page draws."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hocket.document import write_whole
+from hocket.graph import StepGraph
+from hocket.network import Network
+from hocket.notebook import Summarized, Summary, data_frame
+from hocket.predictor.answer import answers
+from hocket.predictor.prediction import Prediction
+from hocket.words import counted, four_digits, scaled_text
+
+
+@dataclass(frozen=True, repr=False)
+class Page:
+    """One self-contained HTML page; a notebook shows it in a frame."""
+
+    html: str
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to ``path``, whole or not at all."""
+        write_whole(self.html.encode(), Path(path))
+
+    def __repr__(self) -> str:
+        return f"Page of {scaled_text(len(self.html), 'B')}; save(path) writes it"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width:100%;height:40em;border:0"></iframe>'
+
+
+class Predictions(Summarized, list[Prediction]):
+    """A list of :class:`hocket.Prediction`, a row a configuration, in the order in which they were asked for.
+
+    Attributes
+    ----------
+    title
+        The page's title, with the model's name.
+    setup
+        The configurations in one line: mode, architecture, policy, batch size, network.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> rows = hocket.predict(graph, hocket.Network(bandwidth_bps=1e9), workers=[1, 2], steps=20, skip=5)
+    >>> [row.workers for row in rows]
+    [1, 2]
+    >>> "</html>" in rows.plot().html
+    True
+    """
+
+    def __init__(self, rows: Iterable[Prediction], *, title: str = "", setup: str = "") -> None:
+        super().__init__(rows)
+        self.title = title
+        self.setup = setup
+
+    @property
+    def rows(self) -> list[Prediction]:
+        """The rows as a plain list."""
+        return list(self)
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with a row a configuration; its columns are the fields of a Prediction.
+
+        Raises
+        ------
+        HocketError
+            When pandas is not installed.
+        """
+        return data_frame(map(msgspec.structs.asdict, self))
+
+    def plot(self, path: str | Path | None = None) -> Page:
+        """The page that ``hocket predict --plot`` writes: throughput over workers, and what limits it.
+
+        Parameters
+        ----------
+        path
+            A file to write the page to, whole or not at all; None: none.
+
+        Returns
+        -------
+        The page, which a notebook shows; its ``html`` is the text, ``save(path)`` writes it.
+
+        Raises
+        ------
+        HocketError
+            When there is no row, or the file cannot be written.
+        """
+        from hocket.report.prediction_page import render_prediction
+
+        page = Page(render_prediction(self, title=self.title, setup=self.setup))
+        if path is not None:
+            page.save(path)
+        return page
+
+    def _summary(self) -> Summary:
+        best = max(self, key=lambda row: row.throughput)
+        shown = [row for k, row in enumerate(self) if k in (0, len(self) - 1) or row is best]
+        lines = [
+            (row.machines, f"{four_digits(row.throughput)} examples/s; busiest: {row.bottleneck}")
+            for row in shown
+        ]
+        headline = f"{counted(len(self), 'prediction')}: {self.title}"
+        return Summary(headline, [("of", self.setup), *lines, ("answer", answers(self)[0])])
+
+
+def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
+    """The configurations that rows are predicted for, in one line."""
+    mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
+    exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
+    bandwidth = f"{network.bandwidth_bps / 1e9:.4g} Gbit/s, startup {network.startup_s * 1e6:.4g} µs"
+    return f"{mode}, {exchange} · {row.policy} · batches of {graph.batch_size} · interfaces of {bandwidth}"
