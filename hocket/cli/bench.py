@@ -8,7 +8,9 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.bench_replays import orders, predict
+from hocket.cli.commands import BENCHMARK, NETWORK, PLANNING, WORKERS, App, option
 from hocket.cli.lists import counts, parts, ratios
+from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import print_json, print_table, progress
 from hocket.cli.settings import (
     assumed,
@@ -20,7 +22,7 @@ from hocket.cli.settings import (
     step_settings,
 )
 
-app = typer.Typer(help="Time training, planners and the simulator.", no_args_is_help=True)
+app = App(help="Time training, planners and the simulator.")
 
 Targets = Annotated[
     list[str],
@@ -28,29 +30,72 @@ Targets = Annotated[
         metavar="STEP|MODEL|NUMBER...", help="hocket.step/1 files, zoo models, or numbers of operations."
     ),
 ]
-Cores = Annotated[int, typer.Option(help="To run on; planners and the simulator are one thread each.")]
+Cores = Annotated[
+    int,
+    option(
+        panel=BENCHMARK,
+        rare=True,
+        metavar="N",
+        help="To run on; planners and the simulator are one thread each.",
+    ),
+]
 
 
 @app.command()
 def train(
     context: typer.Context,
     nodes: Annotated[
-        int | None, typer.Option(help="Of the emulated cluster; else 2. Under torchrun: its own.")
+        int | None,
+        option(panel=NETWORK, metavar="N", help="Of the emulated cluster; else 2. Under torchrun: its own."),
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(help="Of its links, each way: 1Gbit/s, or 1gbit; else 250Mbit/s.")
+        str | None,
+        option(
+            panel=NETWORK,
+            metavar="RATE",
+            help="Of its links, each way: 1Gbit/s, or 1gbit.",
+            show_default="250Mbit/s",
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="cnn, vgg11, gpt, resnet18 or FILE.py:FACTORY, several by commas; else all four."),
+        option(
+            panel=BENCHMARK,
+            metavar="NAME",
+            help="cnn, vgg11, gpt, resnet18 or FILE.py:FACTORY, several by commas.",
+            show_default="all four",
+        ),
     ] = None,
-    rho: Annotated[str, typer.Option(help="N / C, the network busy, to choose batch sizes for.")] = "2,1,0.5",
-    batch_size: Annotated[int | None, typer.Option(help="One batch size instead of --rho.")] = None,
-    plan: Annotated[str, typer.Option(help="What hocket trains by: auto, or a policy.")] = "auto",
-    compile_: Annotated[bool, typer.Option("--compile", help="Compiled models too.")] = False,
-    steps: Annotated[int, typer.Option(help="Timed steps of a block, after three that are not.")] = 8,
-    blocks: Annotated[int, typer.Option(help="Rounds: blocks of each variant.")] = 5,
-    threads: Annotated[int, typer.Option(help="Intra-op threads of each rank.")] = 1,
+    rho: Annotated[
+        str,
+        option(panel=BENCHMARK, metavar="LIST", help="N / C, the network busy, to choose batch sizes for."),
+    ] = "2,1,0.5",
+    batch_size: Annotated[
+        int | None, option(panel=BENCHMARK, metavar="N", help="One batch size instead of --rho.")
+    ] = None,
+    plan: Annotated[
+        str,
+        option(
+            panel=PLANNING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="What hocket trains by: auto, or a policy.",
+        ),
+    ] = "auto",
+    compile_: Annotated[bool, option("--compile", panel=BENCHMARK, help="Compiled models too.")] = False,
+    steps: Annotated[
+        int,
+        option(
+            panel=BENCHMARK, rare=True, metavar="N", help="Timed steps of a block, after three that are not."
+        ),
+    ] = 8,
+    blocks: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Rounds: blocks of each variant.")
+    ] = 5,
+    threads: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Intra-op threads of each rank.")
+    ] = 1,
     timeout: options.Timeout = "28800s",
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -97,13 +142,25 @@ def train(
 def plan(
     context: typer.Context,
     targets: Targets,
-    policies: Annotated[str | None, typer.Option(help="Some of them: tic,tac,caramel; else all.")] = None,
+    policies: Annotated[
+        str | None,
+        option(
+            panel=PLANNING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Some of them: tic,tac,caramel.",
+            show_default="all",
+        ),
+    ] = None,
     workers: options.Workers = 8,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
     latency: options.Latency = None,
-    repeats: Annotated[int, typer.Option(help="How often each plan is made, in turns.")] = 7,
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each plan is made, in turns.")
+    ] = 7,
     cores: Cores = 1,
     json: options.Json = False,
 ) -> None:
@@ -130,15 +187,36 @@ def plan(
 def sim(
     context: typer.Context,
     targets: Targets,
-    policy: Annotated[str, typer.Option(help="Plan by this policy.")] = "tac",
-    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16.")] = "1,4,16",
+    policy: Annotated[
+        str,
+        option(
+            panel=PLANNING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Plan by this policy.",
+        ),
+    ] = "tac",
+    workers: Annotated[
+        str, option(panel=WORKERS, metavar="LIST", help="Numbers of them: 4, 1,2,4 or 1-16.")
+    ] = "1,4,16",
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
     latency: options.Latency = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps that the simulator simulates.")] = 10,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each worker that are predicted.")] = 100,
-    repeats: Annotated[int, typer.Option(help="How often each is timed, in turns.")] = 5,
+    iterations: Annotated[
+        int,
+        option(panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps that the simulator simulates."),
+    ] = 10,
+    steps: Annotated[
+        int,
+        option(
+            panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps of each worker that are predicted."
+        ),
+    ] = 100,
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each is timed, in turns.")
+    ] = 5,
     cores: Cores = 1,
     json: options.Json = False,
 ) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import BENCHMARK, NETWORK, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.lists import counts, parts, ratios
+from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import note, print_json, print_table
 from hocket.cli.settings import defaults, heading, option_settings
 from hocket.errors import UnknownNameError
@@ -19,42 +21,86 @@ if TYPE_CHECKING:
 
 Replayed = Annotated[
     list[str] | None,
-    typer.Option("--step", help="What to replay, as bench plan takes it, or chain; several by commas."),
+    option(
+        "--step",
+        panel=BENCHMARK,
+        metavar="LIST",
+        help="What to replay, as bench plan takes it, or chain; several by commas.",
+    ),
 ]
-Rate = Annotated[str, typer.Option(help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")]
+Rate = Annotated[
+    str, option(panel=NETWORK, metavar="RATE", help="Of the lab's links, each way: 1Gbit/s, or 1gbit.")
+]
 Transfer = Annotated[
-    str, typer.Option(help="Sizes are scaled: pulling all parameters, alone, takes this long.")
+    str,
+    option(
+        panel=BENCHMARK,
+        rare=True,
+        metavar="TIME",
+        help="Sizes are scaled: pulling all parameters, alone, takes this long.",
+    ),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of each row.")]
-Skip = Annotated[int, typer.Option(help="Of them, left out at the beginning.")]
+Steps = Annotated[int, option(panel=BENCHMARK, rare=True, metavar="N", help="Steps of each row.")]
+Skip = Annotated[
+    int, option(panel=BENCHMARK, rare=True, metavar="N", help="Of them, left out at the beginning.")
+]
 
 
 def predict(
     context: typer.Context,
     step: Replayed = None,
     policy: Annotated[
-        str, typer.Option(help="Orders to compare; those for all-reduce have no servers.")
+        str,
+        option(
+            panel=PLANNING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Orders to compare; those for all-reduce have no servers.",
+        ),
     ] = "fifo,random,tic,tac,reverse",
-    mode: Annotated[str, typer.Option(help="async, sync or both.")] = "async,sync",
-    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-8.")] = "1,2,4,8",
-    servers: Annotated[str, typer.Option(help="Numbers of them.")] = "1,2",
+    mode: Annotated[
+        str, option(panel=PLANNING, metavar="LIST", callback=lowercase, help="async, sync or both.")
+    ] = "async,sync",
+    workers: Annotated[
+        str, option(panel=WORKERS, metavar="LIST", help="Numbers of them: 4, 1,2,4 or 1-8.")
+    ] = "1,2,4,8",
+    servers: Annotated[str, option(panel=WORKERS, metavar="LIST", help="Numbers of them.")] = "1,2",
     rate: Rate = "1gbit",
     transfer: Transfer = "250ms",
-    rho: Annotated[float, typer.Option(help="Durations are scaled: transfers over operations.")] = 1.0,
+    rho: Annotated[
+        float,
+        option(panel=BENCHMARK, metavar="LIST", help="Durations are scaled: transfers over operations."),
+    ] = 1.0,
     steps: Steps = 14,
     skip: Skip = 3,
     rounds: Annotated[
         int,
-        typer.Option(help="Async: how often each row is replayed, its workers beginning at other moments."),
+        option(
+            panel=BENCHMARK,
+            rare=True,
+            metavar="N",
+            help="Async: how often each row is replayed, its workers beginning at other moments.",
+        ),
     ] = 4,
-    transport: Annotated[str, typer.Option(help="gloo, grpc or both.")] = "gloo",
+    transport: Annotated[
+        str, option(panel=NETWORK, rare=True, callback=lowercase, help="gloo, grpc or both.")
+    ] = "gloo",
     window: Annotated[
         str | None,
-        typer.Option(help="HTTP/2's, which gRPC is given and predicted by: 28MB, or off; else 28MB."),
+        option(
+            panel=NETWORK,
+            rare=True,
+            metavar="SIZE|off",
+            help="HTTP/2's, which gRPC is given and predicted by: 28MB, or off.",
+            show_default="28MB",
+        ),
     ] = None,
     timeout: options.Timeout = "28800s",
     seed: options.Seed = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write a page of measured against predicted.")] = None,
+    plot: Annotated[
+        Path | None, option(panel=OUTPUT, metavar="FILE", help="Write a page of measured against predicted.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Replay steps on an emulated cluster (as root) and say how far predictions are from it.
@@ -105,18 +151,37 @@ def predict(
 def orders(
     context: typer.Context,
     step: Replayed = None,
-    policy: Annotated[str, typer.Option(help="Orders to compare, the others with the first.")] = "random,tac",
+    policy: Annotated[
+        str,
+        option(
+            panel=PLANNING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Orders to compare, the others with the first.",
+        ),
+    ] = "random,tac",
     rho: Annotated[
-        str, typer.Option(help="Durations are scaled: all workers' transfers over a worker's operations.")
+        str,
+        option(
+            panel=BENCHMARK,
+            metavar="LIST",
+            help="Durations are scaled: all workers' transfers over a worker's operations.",
+        ),
     ] = "0.6,0.9,1.2",
     workers: options.Workers = 4,
     servers: options.Servers = 1,
-    transport: Annotated[Literal["gloo", "grpc"], typer.Option(help="What tensors travel by.")] = "gloo",
+    transport: Annotated[
+        Literal["gloo", "grpc"],
+        option(panel=NETWORK, rare=True, callback=lowercase, help="What tensors travel by."),
+    ] = "gloo",
     rate: Rate = "1gbit",
     transfer: Transfer = "100ms",
     steps: Steps = 12,
     skip: Skip = 2,
-    rounds: Annotated[int, typer.Option(help="How often each row is replayed, in turns.")] = 3,
+    rounds: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each row is replayed, in turns.")
+    ] = 3,
     timeout: options.Timeout = "28800s",
     seed: options.Seed = 0,
     json: options.Json = False,

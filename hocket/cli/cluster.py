@@ -11,6 +11,8 @@ import typer
 from hocket.cli import cluster_asking, cluster_jobs, cluster_live, options
 from hocket.cli.cluster_jobs import drawn_jobs
 from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
+from hocket.cli.commands import GENERAL, JOBS, MACHINES, NETWORK, OUTPUT, SCHEDULING, App, option
+from hocket.cli.names import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.cli.settings import heading
 from hocket.errors import HocketError
@@ -18,10 +20,7 @@ from hocket.errors import HocketError
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
 
-app = typer.Typer(
-    help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.",
-    no_args_is_help=True,
-)
+app = App(help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.")
 
 app.command()(cluster_live.run)
 app.command()(cluster_live.serve)
@@ -30,19 +29,39 @@ app.command()(cluster_asking.status)
 app.command()(cluster_asking.cancel)
 app.command()(cluster_asking.drain)
 
-Servers = Annotated[int, typer.Option(help="Servers of the cluster.")]
-GpusPerServer = Annotated[int, typer.Option(help="GPUs of each server.")]
-Memory = Annotated[str, typer.Option(help="Of each GPU; jobs share GPUs as far as it goes.")]
-Chunk = Annotated[str, typer.Option(help="At whose end psrsf and srpt may give the network to another.")]
+Servers = Annotated[int, option(panel=MACHINES, metavar="N", help="Servers of the cluster.")]
+GpusPerServer = Annotated[int, option(panel=MACHINES, metavar="N", help="GPUs of each server.")]
+Memory = Annotated[
+    str, option(panel=MACHINES, metavar="SIZE", help="Of each GPU; jobs share GPUs as far as it goes.")
+]
+Chunk = Annotated[
+    str,
+    option(
+        panel=SCHEDULING,
+        rare=True,
+        metavar="SIZE",
+        help="At whose end psrsf and srpt may give the network to another.",
+    ),
+]
 Sharing = Annotated[
     Literal["equation5", "max-min"],
-    typer.Option(help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly."),
+    option(
+        panel=NETWORK,
+        rare=True,
+        help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly.",
+    ),
 ]
-Racks = Annotated[int, typer.Option(help="With max-min: servers stand in so many racks.")]
-Oversubscription = Annotated[float, typer.Option(help="With max-min: of each rack's uplink.")]
+Racks = Annotated[
+    int, option(panel=NETWORK, rare=True, metavar="N", help="With max-min: servers stand in so many racks.")
+]
+Oversubscription = Annotated[
+    float, option(panel=NETWORK, rare=True, metavar="X", help="With max-min: of each rack's uplink.")
+]
 NetworkPath = Annotated[
     Path | None,
-    typer.Option("--network", metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."),
+    option(
+        "--network", panel=NETWORK, metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."
+    ),
 ]
 
 
@@ -50,8 +69,26 @@ NetworkPath = Annotated[
 def simulate(
     context: typer.Context,
     jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
-    placement: Annotated[str, typer.Option(help="rand, ff, ls, lwf-K, ...; an unknown name lists them.")],
-    policy: Annotated[str, typer.Option(help="srsf-N, ada-srsf, ...; an unknown name lists them.")],
+    placement: Annotated[
+        str,
+        option(
+            panel=SCHEDULING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_placement,
+            help="rand, ff, ls, lwf-K, ...; an unknown name lists them.",
+        ),
+    ],
+    policy: Annotated[
+        str,
+        option(
+            panel=SCHEDULING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_cluster_policy,
+            help="srsf-N, ada-srsf, ...; an unknown name lists them.",
+        ),
+    ],
     servers: Servers = 16,
     gpus_per_server: GpusPerServer = 4,
     memory: Memory = "16GB",
@@ -62,9 +99,18 @@ def simulate(
     network_file: NetworkPath = None,
     seed: options.Seed = 0,
     json: options.Json = False,
-    timeline: Annotated[Path | None, typer.Option(help="Write a trace of the tasks for Perfetto.")] = None,
+    timeline: Annotated[
+        Path | None, option(panel=OUTPUT, metavar="FILE", help="Write a trace of the tasks for Perfetto.")
+    ] = None,
     timeline_from: Annotated[
-        str | None, typer.Option(help="Where that begins, after the clock's 0: 600s; else at 0s.")
+        str | None,
+        option(
+            panel=OUTPUT,
+            rare=True,
+            metavar="TIME",
+            help="Where that begins, after the clock's 0: 600s.",
+            show_default="at 0s",
+        ),
     ] = None,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
@@ -114,26 +160,56 @@ app.command("import")(cluster_jobs.import_)
 def sweep(
     context: typer.Context,
     jobs: Annotated[
-        list[Path] | None, typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload.")
+        list[Path] | None,
+        typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload."),
     ] = None,
-    workload: Annotated[str | None, typer.Option(help="Draw job sets instead: paper.")] = None,
+    workload: Annotated[
+        str | None,
+        option(panel=JOBS, metavar="NAME", callback=lowercase, help="Draw job sets instead: paper."),
+    ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many job sets to draw, from --seed on; else 20.")
+        int | None,
+        option(panel=JOBS, metavar="N", help="How many job sets to draw, from --seed on.", show_default="20"),
     ] = None,
     num_jobs: Annotated[
-        int | None, typer.Option("--jobs", help="How many jobs of a workload; else 160.")
+        int | None,
+        option("--jobs", panel=JOBS, metavar="N", help="How many jobs of a workload.", show_default="160"),
     ] = None,
     sizes: Annotated[
-        Literal["paper", "wide"] | None, typer.Option(help="Of a workload's models; else paper.")
+        Literal["paper", "wide"] | None,
+        option(panel=JOBS, help="Of a workload's models.", show_default="paper"),
     ] = None,
     period: Annotated[
-        str | None, typer.Option(help="Over which a workload's jobs arrive; else 1200s.")
+        str | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="TIME",
+            help="Over which a workload's jobs arrive.",
+            show_default="1200s",
+        ),
     ] = None,
     overlap: cluster_jobs.Overlap = False,
-    placements: Annotated[str, typer.Option(help="Several by commas.")] = "lwf-1",
-    policies: Annotated[str, typer.Option(help="Several by commas; others are compared with the first.")] = (
-        "srsf-1,ada-srsf,psrsf"
-    ),
+    placements: Annotated[
+        str,
+        option(
+            panel=SCHEDULING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_placement,
+            help="Several by commas.",
+        ),
+    ] = "lwf-1",
+    policies: Annotated[
+        str,
+        option(
+            panel=SCHEDULING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_cluster_policy,
+            help="Several by commas; others are compared with the first.",
+        ),
+    ] = ("srsf-1,ada-srsf,psrsf"),
     servers: Servers = 16,
     gpus_per_server: GpusPerServer = 4,
     memory: Memory = "16GB",
@@ -143,7 +219,8 @@ def sweep(
     oversubscription: Oversubscription = 1.0,
     network_file: NetworkPath = None,
     engine: Annotated[
-        Literal["processes", "ray"], typer.Option(help="All cores of this machine, or a Ray cluster.")
+        Literal["processes", "ray"],
+        option(panel=GENERAL, rare=True, help="All cores of this machine, or a Ray cluster."),
     ] = "processes",
     seed: options.Seed = 0,
     json: options.Json = False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import GENERAL, option
 from hocket.cli.output import note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
 State = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        panel=GENERAL,
         metavar="FOLDER",
-        help="The cluster's: jobs, checkpoints, token; else HOCKET_CLUSTER and HOCKET_CLUSTER_TOKEN.",
+        help="The cluster's: jobs, checkpoints, token.",
+        show_default="HOCKET_CLUSTER and HOCKET_CLUSTER_TOKEN",
     ),
 ]
 
@@ -44,7 +47,7 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Its id.")], s
 
 def drain(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Its name in status.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Place jobs there again.")] = False,
+    undo: Annotated[bool, option("--undo", panel=GENERAL, help="Place jobs there again.")] = False,
     state: State = None,
 ) -> None:
     """Place no job on a node any more; those that are there stay to their end."""
@@ -55,7 +58,7 @@ def drain(
 
 def status(
     state: State = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it until interrupted.")] = False,
+    watch: Annotated[bool, option("--watch", panel=GENERAL, help="Show it until interrupted.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show a cluster's jobs: who queues, computes, transfers, and how far everybody is."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import JOBS, OUTPUT, option
+from hocket.cli.names import lowercase
 from hocket.cli.output import note, print_json
 from hocket.errors import HocketError, UnknownNameError
 
@@ -17,21 +19,36 @@ if TYPE_CHECKING:
 _WORKLOADS = ("paper",)
 
 Sizes = Annotated[
-    Literal["paper", "wide"], typer.Option(help="Of models: Table III's, or log-uniform from 5 to 1500 MB.")
+    Literal["paper", "wide"],
+    option(panel=JOBS, help="Of models: Table III's, or log-uniform from 5 to 1500 MB."),
 ]
 Overlap = Annotated[
     bool,
-    typer.Option("--overlap", help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."),
+    option(
+        "--overlap", panel=JOBS, help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."
+    ),
 ]
-NumJobs = Annotated[int, typer.Option("--jobs", help="How many jobs; the mix of GPUs stays.")]
-Period = Annotated[str, typer.Option(help="Jobs arrive evenly over this: 1200s.")]
+NumJobs = Annotated[
+    int, option("--jobs", panel=JOBS, metavar="N", help="How many jobs; the mix of GPUs stays.")
+]
+Period = Annotated[str, option(panel=JOBS, metavar="TIME", help="Jobs arrive evenly over this: 1200s.")]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The hocket.jobs/1 file to write; else printed.")
+    Path | None,
+    option(
+        "-o",
+        "--output",
+        panel=OUTPUT,
+        metavar="FILE",
+        help="The hocket.jobs/1 file to write.",
+        show_default="printed",
+    ),
 ]
 
 
 def generate(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="paper: the contention paper's.")],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", callback=lowercase, help="paper: the contention paper's.")
+    ],
     output: Output = None,
     jobs: NumJobs = 160,
     sizes: Sizes = "paper",
@@ -50,14 +67,31 @@ def generate(
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="tiresias, gavel, philly, alibaba or helios.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", callback=lowercase, help="tiresias, gavel, philly, alibaba or helios."
+        ),
+    ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz and .zst are decompressed.")],
     output: Output = None,
-    jobs: Annotated[int | None, typer.Option(help="Only so many, those that arrive first.")] = None,
-    throughputs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="gavel: its measured throughputs.")
+    jobs: Annotated[
+        int | None, option(panel=JOBS, metavar="N", help="Only so many, those that arrive first.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="gavel: the device among them; else v100.")] = None,
+    throughputs: Annotated[
+        Path | None, option(panel=JOBS, rare=True, metavar="FILE", help="gavel: its measured throughputs.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="NAME",
+            callback=lowercase,
+            help="gavel: the device among them.",
+            show_default="v100",
+        ),
+    ] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Make a job set of a published trace, and say what had to be assumed."""

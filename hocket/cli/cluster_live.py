@@ -19,37 +19,117 @@ from hocket.cli.cluster_manager import (
     state_folder,
 )
 from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
+from hocket.cli.commands import MACHINES, MANAGER, SCHEDULING, option
+from hocket.cli.names import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.cli.settings import heading
 from hocket.errors import HocketError
 
-Placement = Annotated[str, typer.Option(help="rand, ff, ls, lwf-K, ...; an unknown name lists them.")]
-PolicyName = Annotated[str, typer.Option(help="srsf-N, ada-srsf, ...; an unknown name lists them.")]
+Placement = Annotated[
+    str,
+    option(
+        panel=SCHEDULING,
+        metavar="NAME",
+        callback=lowercase,
+        autocompletion=complete_placement,
+        help="rand, ff, ls, lwf-K, ...; an unknown name lists them.",
+    ),
+]
+PolicyName = Annotated[
+    str,
+    option(
+        panel=SCHEDULING,
+        metavar="NAME",
+        callback=lowercase,
+        autocompletion=complete_cluster_policy,
+        help="srsf-N, ada-srsf, ...; an unknown name lists them.",
+    ),
+]
 Servers = Annotated[
-    int | None, typer.Option(help="Nodes; else all of the lab or the Ray cluster, or 1 on this machine.")
+    int | None,
+    option(
+        panel=MACHINES,
+        metavar="N",
+        help="Nodes; else all of the lab or the Ray cluster, or 1 on this machine.",
+    ),
 ]
 Gpus = Annotated[
     int,
-    typer.Option("--gpus-per-server", help="GPUs of each node, or slots for processes where it has none."),
+    option(
+        "--gpus-per-server",
+        panel=MACHINES,
+        metavar="N",
+        help="GPUs of each node, or slots for processes where it has none.",
+    ),
 ]
-Memory = Annotated[str, typer.Option(help="Of each GPU; jobs share GPUs as far as it goes.")]
-Chunk = Annotated[str, typer.Option(help="At whose end psrsf and srpt may give the network to another.")]
+Memory = Annotated[
+    str, option(panel=MACHINES, metavar="SIZE", help="Of each GPU; jobs share GPUs as far as it goes.")
+]
+Chunk = Annotated[
+    str,
+    option(
+        panel=SCHEDULING,
+        rare=True,
+        metavar="SIZE",
+        help="At whose end psrsf and srpt may give the network to another.",
+    ),
+]
 NetworkPath = Annotated[
     Path | None,
-    typer.Option("--network", metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."),
+    option(
+        "--network",
+        panel=MACHINES,
+        rare=True,
+        metavar="FILE",
+        help="A hocket.network/1 file with a measured all-reduce.",
+    ),
 ]
 EngineName = Annotated[
-    Literal["processes", "ray"], typer.Option(help="Processes of this machine, or of a Ray cluster's.")
+    Literal["processes", "ray"],
+    option(panel=MACHINES, help="Processes of this machine, or of a Ray cluster's."),
 ]
 Address = Annotated[
-    str | None, typer.Option(help="Of the Ray cluster to join, with --engine ray; else one is started.")
+    str | None,
+    option(
+        panel=MACHINES,
+        rare=True,
+        metavar="HOST:PORT",
+        help="Of the Ray cluster to join, with --engine ray.",
+        show_default="one is started",
+    ),
 ]
-LabName = Annotated[str | None, typer.Option("--lab", help="Run in the nodes of this lab (hocket lab up).")]
-Listen = Annotated[str, typer.Option(help="Where ranks on other machines and commands reach the manager.")]
-PageAt = Annotated[str, typer.Option("--page", help="Where browsers find the cluster's page; off: nowhere.")]
-Restarts = Annotated[int, typer.Option(min=0, help="How often a job that fails is tried again.")]
+LabName = Annotated[
+    str | None,
+    option("--lab", panel=MACHINES, metavar="NAME", help="Run in the nodes of this lab (hocket lab up)."),
+]
+Listen = Annotated[
+    str,
+    option(
+        panel=MANAGER,
+        metavar="HOST:PORT",
+        help="Where ranks on other machines and commands reach the manager.",
+    ),
+]
+PageAt = Annotated[
+    str,
+    option(
+        "--page",
+        panel=MANAGER,
+        metavar="HOST:PORT",
+        help="Where browsers find the cluster's page; off: nowhere.",
+    ),
+]
+Restarts = Annotated[
+    int, option(panel=MANAGER, metavar="N", min=0, help="How often a job that fails is tried again.")
+]
 LostAfter = Annotated[
-    str, typer.Option(help="Of silence of a node, until its jobs are tried again elsewhere.")
+    str,
+    option(
+        panel=MANAGER,
+        rare=True,
+        metavar="TIME",
+        help="Of silence of a node, until its jobs are tried again elsewhere.",
+    ),
 ]
 
 
@@ -71,7 +151,8 @@ def run(
     restarts: Restarts = 3,
     lost_after: LostAfter = "60s",
     state: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the cluster there, and go on if it is there.")
+        Path | None,
+        option(panel=MANAGER, metavar="FOLDER", help="Keep the cluster there, and go on if it is there."),
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -128,7 +209,9 @@ def run(
 def serve(
     placement: Placement,
     policy: PolicyName,
-    state: Annotated[Path, typer.Option(metavar="FOLDER", help="The cluster's: jobs, checkpoints, token.")],
+    state: Annotated[
+        Path, option(panel=MANAGER, metavar="FOLDER", help="The cluster's: jobs, checkpoints, token.")
+    ],
     servers: Servers = None,
     gpus_per_server: Gpus = 1,
     memory: Memory = "16GB",

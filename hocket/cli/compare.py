@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json, print_table
 
 
@@ -16,7 +17,9 @@ def compare(
         Path, typer.Argument(metavar="PREDICTED", help="What simulate --timeline wrote (hocket.timeline/1).")
     ],
     measured: Annotated[Path, typer.Argument(metavar="MEASURED", help="The same, of a training run.")],
-    top: Annotated[int, typer.Option(min=0, help="How many names to show, those that differ most.")] = 10,
+    top: Annotated[
+        int, option(panel=OUTPUT, metavar="N", min=0, help="How many names to show, those that differ most.")
+    ] = 10,
     json: options.Json = False,
 ) -> None:
     """Compare two timelines: step time, waiting and overlap, and which operations and transfers differ."""

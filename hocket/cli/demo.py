@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import NETWORK, OUTPUT, PROFILE, option
+from hocket.cli.names import complete_model, lowercase
 from hocket.cli.output import note, print_table, progress
 from hocket.cli.profile import measured_step
 from hocket.cli.settings import applying, described_network, heading, step_settings
@@ -18,18 +20,52 @@ ARCHITECTURES: tuple[Literal["ps", "allreduce"], ...] = ("ps", "allreduce")
 
 def demo(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="A model of the zoo.")] = "inception_v1",
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to measure.")] = 10,
+    model: Annotated[
+        str,
+        option(
+            "--model",
+            panel=PROFILE,
+            metavar="NAME",
+            help="A model of the zoo (hocket models).",
+            callback=lowercase,
+            autocompletion=complete_model,
+        ),
+    ] = "inception_v1",
+    batch_size: Annotated[
+        int, option("--batch-size", panel=PROFILE, metavar="N", min=1, help="Examples in a step.")
+    ] = 8,
+    steps: Annotated[
+        int, option("--steps", panel=PROFILE, metavar="N", min=1, help="Steps to measure.")
+    ] = 10,
     workers: options.Workers = 4,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
-    bandwidth: Annotated[str | None, typer.Option(help="Of every interface, each way; else 1Gbit/s.")] = None,
-    latency: Annotated[str | None, typer.Option(help="Startup of each transfer; else 50us.")] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 100,
+    bandwidth: Annotated[
+        str | None,
+        option(
+            "--bandwidth",
+            panel=NETWORK,
+            metavar="RATE",
+            help="Of every interface, each way.",
+            show_default="1Gbit/s",
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        option(
+            "--latency",
+            panel=NETWORK,
+            metavar="TIME",
+            help="Startup of each transfer.",
+            show_default="50us",
+        ),
+    ] = None,
+    iterations: options.Iterations = 100,
     budget: options.Budget = "5s",
     seed: options.Seed = 0,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to fill.")] = Path("hocket-demo"),
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FOLDER", help="The folder to fill.")
+    ] = Path("hocket-demo"),
 ) -> None:
     """Profile a real model here, rank every policy, search for a better plan, and write the report."""
     from hocket.document import write_json, write_whole

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import GENERAL, OUTPUT, PLANNING, WORKERS, App, option
 from hocket.cli.output import note, progress
 from hocket.cli.settings import applying, described_network, heading
 from hocket.errors import HocketError
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
     from hocket.interop.imported import Imported
     from hocket.network import Network
 
-import_app = typer.Typer(help="Steps from what other tools recorded.", no_args_is_help=True)
-export_app = typer.Typer(help="Steps and timelines for other tools.", no_args_is_help=True)
+import_app = App(help="Steps from what other tools recorded.")
+export_app = App(help="Steps and timelines for other tools.")
 
 Unplanned = Annotated[
     bool,
-    typer.Option(
+    option(
         "--allow-no-gradients",
+        panel=GENERAL,
         help="Import to look at: without parameters, where the exchange of gradients cannot be told.",
     ),
 ]
-Written = Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")]
+Written = Annotated[
+    Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
+]
 
 
 @import_app.command("kineto")
@@ -39,10 +43,12 @@ def import_kineto(
     ],
     output: Written,
     execution_trace: Annotated[
-        Path | None, typer.Option(help="The first rank's ExecutionTrace: shapes and dataflow.")
+        Path | None,
+        option(panel=GENERAL, metavar="FILE", help="The first rank's ExecutionTrace: shapes and dataflow."),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Examples in a step; else as recorded.")
+        int | None,
+        option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
     ] = None,
     allow_no_gradients: Unplanned = False,
 ) -> None:
@@ -84,9 +90,14 @@ def import_chakra(
 def export_chakra(
     step: options.Step,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The Chakra execution trace to write (.et).")
+        Path,
+        option(
+            "-o", "--output", panel=OUTPUT, metavar="FILE", help="The Chakra execution trace to write (.et)."
+        ),
     ],
-    plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file for all-reduce.")] = None,
+    plan: Annotated[
+        Path | None, option(panel=PLANNING, metavar="FILE", help="A hocket.plan/1 file for all-reduce.")
+    ] = None,
 ) -> None:
     """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
     from hocket.document import check_writable, write_bytes
@@ -105,19 +116,27 @@ def export_perfetto(
     source: Annotated[
         Path, typer.Argument(metavar="TIMELINE|STEP", help="A hocket.timeline/1 or hocket.step/1 file.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The trace to write (.json, .json.gz).")],
+    output: Annotated[
+        Path,
+        option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The trace to write (.json, .json.gz)."),
+    ],
     plan: Annotated[
-        Path | None, typer.Option(help="Of a STEP: the hocket.plan/1 file it runs under.")
+        Path | None,
+        option(panel=PLANNING, metavar="FILE", help="Of a STEP: the hocket.plan/1 file it runs under."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Of a STEP: workers that train together; else 4.")
+        int | None,
+        option(panel=WORKERS, metavar="N", help="Of a STEP: workers that train together.", show_default="4"),
     ] = None,
-    servers: Annotated[int | None, typer.Option(help="Of a STEP: parameter servers; else 1.")] = None,
+    servers: Annotated[
+        int | None, option(panel=WORKERS, metavar="N", help="Of a STEP: parameter servers.", show_default="1")
+    ] = None,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
     latency: options.Latency = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Of a STEP: decides every draw.")
+        int | None,
+        option(panel=GENERAL, metavar="N", min=0, max=2**63 - 1, help="Of a STEP: decides every draw."),
     ] = None,
 ) -> None:
     """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""

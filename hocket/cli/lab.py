@@ -10,30 +10,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import GENERAL, App, option
 from hocket.cli.output import note, print_json, print_table
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
     from hocket.lab import Lab
 
-app = typer.Typer(
-    help="An emulated cluster on this machine: nodes on links of a given rate. Linux, root and iproute2.",
-    no_args_is_help=True,
+app = App(
+    help="An emulated cluster on this machine: nodes on links of a given rate. Linux, root and iproute2."
 )
 
-Name = Annotated[str, typer.Option(help="Which lab; there can be several.")]
+Name = Annotated[str, option(panel=GENERAL, metavar="NAME", help="Which lab; there can be several.")]
 
 
 @app.command()
 def up(
-    nodes: Annotated[int, typer.Option(help="How many nodes, 2 to 250.")] = 2,
-    rate: Annotated[str, typer.Option(help="Of each node's link, each way: 250Mbit/s or 1gbit.")] = "1gbit",
+    nodes: Annotated[int, option(panel=GENERAL, metavar="N", help="How many nodes, 2 to 250.")] = 2,
+    rate: Annotated[
+        str, option(panel=GENERAL, metavar="RATE", help="Of each node's link, each way: 250Mbit/s or 1gbit.")
+    ] = "1gbit",
     name: Name = "hocket",
     tso: Annotated[
         str | None,
-        typer.Option(
-            help="What TCP hands to a link at once: 64kB, as network cards have it, for AllReduce; else a"
-            " quarter of a millisecond, for links that are shared."
+        option(
+            panel=GENERAL,
+            rare=True,
+            metavar="SIZE",
+            help="What TCP hands to a link at once: 64kB, as network cards have it, for AllReduce.",
+            show_default="a quarter of a millisecond, for links that are shared.",
         ),
     ] = None,
     json: options.Json = False,
@@ -85,14 +90,33 @@ def execute(
         list[str],
         typer.Argument(metavar="NODE -- COMMAND...", help="With --all, '-- COMMAND...' alone."),
     ],
-    everywhere: Annotated[bool, typer.Option("--all", help="One rank on every node.")] = False,
+    everywhere: Annotated[bool, option("--all", panel=GENERAL, help="One rank on every node.")] = False,
     name: Name = "hocket",
     grace: Annotated[
-        str | None, typer.Option(help="What ranks get to end by themselves once one has failed; else 10s.")
+        str | None,
+        option(
+            panel=GENERAL,
+            rare=True,
+            metavar="TIME",
+            help="What ranks get to end by themselves once one has failed.",
+            show_default="10s",
+        ),
     ] = None,
-    timeout: Annotated[str | None, typer.Option(help="For how long ranks may run; else for ever.")] = None,
+    timeout: Annotated[
+        str | None,
+        option(
+            panel=GENERAL,
+            rare=True,
+            metavar="TIME",
+            help="For how long ranks may run.",
+            show_default="for ever",
+        ),
+    ] = None,
     own_processors: Annotated[
-        bool, typer.Option("--own-processors", help="An equal part of the processors for each rank alone.")
+        bool,
+        option(
+            "--own-processors", panel=GENERAL, help="An equal part of the processors for each rank alone."
+        ),
     ] = False,
 ) -> None:
     """Run a command in a node, or with --all one rank of it on every node, as torchrun would start them.

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import NoReturn
+import traceback
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from hocket.cli import (
     bench,
     cluster,
+    commands,
     compare,
     demo,
     interop,
     lab,
     models,
     network,
+    output,
     plan,
     predict,
     profile,
@@ -29,34 +32,89 @@ from hocket.cli import (
 )
 from hocket.errors import HocketError
 
-app = typer.Typer(
+TRAIN, PREDICT = "Train faster", "Predict before you rent"
+SHARE, STUDY, MORE = "Share a cluster", "Study the algorithms", "Traces and pages"
+
+_DOORS = """\
+Hocket: less waiting for the network in PyTorch data-parallel training.
+
+{train}: two lines in your script, then torchrun through us
+  hocket train --nproc-per-node 2 train.py
+
+{predict}: what N machines will give, from one worker's step
+  hocket profile mine.py:job -o step.json
+  hocket predict step.json --bandwidth 10Gbit/s
+
+{share}: placement and admission, tried on a job set first
+  hocket cluster generate paper -o jobs.json
+  hocket cluster simulate jobs.json --placement lwf-1 --policy ada-srsf
+
+{study}: published methods side by side, each with its bound
+  hocket demo
+  hocket reproduce caramel --quick
+
+All commands: hocket --help. Options of one: hocket predict --help.
+"""
+
+
+class _Doors(commands.Group):
+    """All commands; the bare name shows an example for each thing that people come for."""
+
+    def show(self, ctx: Any) -> None:
+        """Print an example for each purpose."""
+        print(_DOORS.format(train=TRAIN, predict=PREDICT, share=SHARE, study=STUDY), end="")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands, those of one purpose together."""
+        panels = (TRAIN, PREDICT, SHARE, STUDY, MORE)
+        commands: dict[str, Any] = dict(self.commands)
+        return sorted(commands, key=lambda name: panels.index(commands[name].rich_help_panel))
+
+
+app = commands.App(
     name="hocket",
-    help="Keeps a training cluster's processors and network busy at the same time.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    cls=_Doors,
+    help="Less waiting for the network in PyTorch data-parallel training.",
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
-app.command("models")(models.models)
-app.command("profile")(profile.profile)
-app.command("plan")(plan.plan)
-app.command("simulate")(simulate.simulate)
-app.command("predict")(predict.predict)
-app.command("tune")(tune.tune)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.command("train", cls=train.Train)(train.train)
-app.command("demo")(demo.demo)
-app.add_typer(network.app, name="network")
-app.add_typer(bench.app, name="bench")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(lab.app, name="lab")
-app.add_typer(interop.import_app, name="import")
-app.add_typer(interop.export_app, name="export")
+for _panel, _name, _function, _class, _about in (
+    (
+        TRAIN,
+        "train",
+        train.train,
+        train.Train,
+        "Train on several processes: torchrun, told how to plan",
+    ),
+    (TRAIN, "plan", plan.plan, None, "Plan what is transferred in which order"),
+    (TRAIN, "tune", tune.tune, None, "Rank every policy on your step, search on, write the best plan"),
+    (TRAIN, "compare", compare.compare, None, "Compare a predicted timeline with a measured one"),
+    (PREDICT, "profile", profile.profile, None, "Measure one worker's step, or derive it for a device"),
+    (PREDICT, "predict", predict.predict, None, "Predict throughput for any number of workers"),
+    (PREDICT, "simulate", simulate.simulate, None, "Simulate steps under one policy or plan"),
+    (STUDY, "demo", demo.demo, None, "The whole flow on a real model, measured here"),
+    (STUDY, "reproduce", reproduce.reproduce, None, "The papers' tables and figures, made again"),
+    (STUDY, "models", models.models, None, "The networks that can be named"),
+    (MORE, "report", report.report, None, "Results on one HTML page"),
+):
+    app.command(_name, cls=_class or commands.Command, rich_help_panel=_panel, short_help=_about)(_function)
+for _panel, _name, _group, _about in (
+    (PREDICT, "network", network.app, "Measure the network that steps are planned for"),
+    (SHARE, "cluster", cluster.app, "Many jobs on one cluster, simulated or run"),
+    (STUDY, "bench", bench.app, "Time training, planners and the simulator"),
+    (STUDY, "lab", lab.app, "An emulated cluster on this machine (Linux, root)"),
+    (MORE, "import", interop.import_app, "Steps from traces of PyTorch and Chakra"),
+    (MORE, "export", interop.export_app, "Steps and timelines for other tools"),
+):
+    app.add_typer(_group, name=_name, rich_help_panel=_panel, short_help=_about)
 
 
-@app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    quiet: commands.Quiet = False,
+    verbose: commands.Verbose = False,
+) -> None:
     if version:
         from hocket import __version__
 
@@ -71,15 +129,18 @@ _WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c._
 def main() -> NoReturn:
     """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
     _settle_streams()
+    output.settle()
     status = 0
     try:
-        status = app(standalone_mode=False) or 0
+        status = app(prog_name="hocket", standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
     except HocketError as error:
+        if output.is_verbose():
+            traceback.print_exc()
         status = _refuse(str(error))
     except _WrongUsage as error:
-        status = _refuse(f"{error.format_message()} See 'hocket --help'.")  # type: ignore[attr-defined]
+        status = _refuse(commands.usage_error(error))
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     except BrokenPipeError:

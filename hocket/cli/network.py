@@ -6,15 +6,14 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from hocket.cli import options
+from hocket.cli.commands import OUTPUT, PROFILE, App, option
 from hocket.cli.output import note, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from hocket.network import NetworkFile
 
-app = typer.Typer(help="Measure the network that steps are planned for.", no_args_is_help=True)
+app = App(help="Measure the network that steps are planned for.")
 
 
 @app.callback()
@@ -25,21 +24,41 @@ def _network() -> None:
 @app.command()
 def measure(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The hocket.network/1 file to write.")
+        Path | None,
+        option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.network/1 file to write."),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes to start here, on loopback; else 2. Under torchrun: its own."),
+        option(
+            panel=PROFILE,
+            metavar="N",
+            help="Processes to start here, on loopback; else 2. Under torchrun: its own.",
+        ),
     ] = None,
     largest: Annotated[
         str,
-        typer.Option(help="Largest message; all-reduces take up to half of it, concurrent ones an eighth."),
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="SIZE",
+            help="Largest message; all-reduces take up to half of it, concurrent ones an eighth.",
+        ),
     ] = "32MB",
     repeats: Annotated[
-        int, typer.Option(help="How often each size is timed; the lower quartile counts.")
+        int,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="N",
+            help="How often each size is timed; the lower quartile counts.",
+        ),
     ] = 10,
-    concurrent: Annotated[int, typer.Option(help="All-reduces at once, at most.")] = 8,
-    timeout: Annotated[str, typer.Option(help="For how long measuring may go on: 120s.")] = "120s",
+    concurrent: Annotated[
+        int, option(panel=PROFILE, rare=True, metavar="N", help="All-reduces at once, at most.")
+    ] = 8,
+    timeout: Annotated[
+        str, option(panel=PROFILE, rare=True, metavar="TIME", help="For how long measuring may go on: 120s.")
+    ] = "120s",
     json: options.Json = False,
 ) -> None:
     """Time transfers and all-reduces between processes, and fit what --network takes.

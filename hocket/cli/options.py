@@ -7,50 +7,164 @@ from typing import Annotated, Literal
 
 import typer
 
+from hocket.cli.commands import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
+from hocket.cli.names import complete_pattern, complete_policy, lowercase
 from hocket.cli.output import note
 from hocket.errors import HocketError
 from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 
+ALL_REDUCE_WORKERS, SERVED_WORKERS = 4, 1
+"""Workers where none are asked for. Plans for parameter servers are one worker's: its pulls and pushes."""
+
+_POLICY = {"panel": PLANNING, "metavar": "NAME", "callback": lowercase, "autocompletion": complete_policy}
+
 Step = Annotated[Path, typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).")]
-Policy = Annotated[str, typer.Option(help="Plan by this policy; an unknown name lists them all.")]
-Workers = Annotated[int, typer.Option(help="Workers that train together.")]
-Servers = Annotated[int, typer.Option(help="Parameter servers; parameters are spread over them by bytes.")]
+Policy = Annotated[
+    str, option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY)
+]
+PolicyChoice = Annotated[
+    str | None,
+    option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY),
+]
+PlanFile = Annotated[
+    Path | None,
+    option("--plan", panel=PLANNING, metavar="FILE", help="A hocket.plan/1 file instead of a policy."),
+]
+Workers = Annotated[
+    int,
+    option("--workers", panel=WORKERS, metavar="N", help="Workers that train together."),
+]
+Servers = Annotated[
+    int,
+    option(
+        "--servers",
+        panel=WORKERS,
+        metavar="N",
+        help="Parameter servers; parameters are spread over them by bytes.",
+    ),
+]
 NetworkPath = Annotated[
     Path | None,
-    typer.Option("--network", metavar="FILE", help="A hocket.network/1 file; given options win over it."),
+    option(
+        "--network",
+        panel=NETWORK,
+        metavar="FILE",
+        help="A hocket.network/1 file, as hocket network measure writes it; given options win over it.",
+    ),
 ]
-Bandwidth = Annotated[str | None, typer.Option(help="Of every interface, each way: 1.25GB/s; else 10Gbit/s.")]
-Latency = Annotated[str | None, typer.Option(help="Startup of each transfer: 50us; else 0s.")]
+Bandwidth = Annotated[
+    str | None,
+    option(
+        "--bandwidth",
+        panel=NETWORK,
+        metavar="RATE",
+        help="Of every interface, each way.",
+        show_default="10Gbit/s",
+    ),
+]
+Latency = Annotated[
+    str | None,
+    option("--latency", panel=NETWORK, metavar="TIME", help="Startup of each transfer.", show_default="0s"),
+]
 Architecture = Annotated[
     Literal["ps", "allreduce"] | None,
-    typer.Option(
-        help="How gradients are exchanged; else the policy's; ps if an option is theirs; or allreduce."
+    option(
+        "--architecture",
+        panel=PLANNING,
+        help="How gradients are exchanged.",
+        show_default="the policy's; ps if an option is for servers; else allreduce",
     ),
 ]
 Barrier = Annotated[
     Literal["step", "parameter"] | None,
-    typer.Option(help="Parameter servers: what a worker waits for; else the policy's own."),
+    option(
+        "--barrier",
+        panel=PLANNING,
+        rare=True,
+        help="Parameter servers: what a worker waits for.",
+        show_default="the policy's",
+    ),
 ]
-Fusion = Annotated[str, typer.Option(help="Horovod's buffer: 64MB; 0B fuses nothing.")]
+Fusion = Annotated[
+    str,
+    option(
+        "--fusion",
+        panel=PLANNING,
+        rare=True,
+        metavar="SIZE",
+        help="Horovod's buffer: 64MB; 0B fuses nothing.",
+    ),
+]
 PatternName = Annotated[
     PatternChoice | None,
-    typer.Option(
+    option(
         "--pattern",
-        help="How every all-reduce runs; else as NCCL and gloo do it: ring, or NCCL's tree where that takes"
-        " less. halving-doubling is MPI's, shuffle (straight to each other) Caramel's; cheapest takes the"
-        " best of all four for each size, as only Caramel does.",
+        panel=NETWORK,
+        metavar="NAME",
+        autocompletion=complete_pattern,
+        help="How every all-reduce runs: ring, tree, halving-doubling (MPI's), shuffle (Caramel's), or"
+        " cheapest of the four for each size.",
+        show_default="ring, or NCCL's tree where that takes less",
     ),
 ]
 Window = Annotated[
     str | None,
-    typer.Option(help="HTTP/2's, between workers and servers: 28MB, or off; else off."),
+    option(
+        "--window",
+        panel=NETWORK,
+        rare=True,
+        metavar="SIZE|off",
+        help="HTTP/2's, between workers and servers: 28MB.",
+        show_default="off",
+    ),
 ]
-ParseAlpha = Annotated[str | None, typer.Option(help="Seconds a receiver spends on each byte: 1e-10.")]
-ParseBeta = Annotated[str | None, typer.Option(help="What a receiver spends on each message: 10us.")]
-Budget = Annotated[str, typer.Option(help="For how long search, or the exact planner, may go on: 10s.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides every random draw.")]
-Timeout = Annotated[str, typer.Option(help="For how long all of it may go on: 3600s.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+ParseAlpha = Annotated[
+    str | None,
+    option(
+        "--parse-alpha",
+        panel=NETWORK,
+        rare=True,
+        metavar="X",
+        help="Seconds a receiver spends on each byte: 1e-10.",
+        show_default="0",
+    ),
+]
+ParseBeta = Annotated[
+    str | None,
+    option(
+        "--parse-beta",
+        panel=NETWORK,
+        rare=True,
+        metavar="TIME",
+        help="What a receiver spends on each message: 10us.",
+        show_default="0s",
+    ),
+]
+Budget = Annotated[
+    str,
+    option(
+        "--budget",
+        panel=PLANNING,
+        rare=True,
+        metavar="TIME",
+        help="For how long search, or the exact planner, may go on.",
+    ),
+]
+Iterations = Annotated[
+    int, option("--iterations", panel=SIMULATION, metavar="N", min=1, help="Steps to simulate.")
+]
+Seed = Annotated[
+    int,
+    option("--seed", panel=GENERAL, metavar="N", min=0, max=2**63 - 1, help="Decides every random draw."),
+]
+Timeout = Annotated[
+    str, option("--timeout", panel=GENERAL, metavar="TIME", help="For how long all of it may go on.")
+]
+Json = Annotated[bool, option("--json", panel=OUTPUT, help="Print one JSON document instead of a table.")]
+Timeline = Annotated[
+    Path | None,
+    option("--timeline", panel=OUTPUT, metavar="FILE", help="Write a trace of one step for Perfetto."),
+]
 
 
 def read_network(path: Path) -> NetworkFile:

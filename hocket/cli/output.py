@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from hocket.document import check_output, encode, write_output
+from hocket.logs import VARIABLE, show_log
 
 _FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
 _GLANCE_S = 0.2
+_WIDE = 160
+
+
+class _Amount:
+    """How much is said beside results: of one command, which ``main`` begins and options change."""
+
+    quiet = False
+    verbose = False
+
+
+def settle() -> None:
+    """Begin a command: notes and progress are printed, where an error comes from is not."""
+    _Amount.quiet, _Amount.verbose = False, bool(os.environ.get("HOCKET_DEBUG"))
+
+
+def be_quiet() -> None:
+    """Print results and errors alone."""
+    _Amount.quiet = True
+
+
+def be_verbose() -> None:
+    """Log phases, here and in processes that are started, and say where errors come from."""
+    _Amount.verbose = True
+    os.environ.setdefault(VARIABLE, "info")
+    show_log()
+
+
+def is_verbose() -> bool:
+    """Tell whether errors are to say where they come from: ``-v``, or HOCKET_DEBUG in the environment."""
+    return _Amount.verbose
 
 
 def print_json(document: Any) -> None:
@@ -21,23 +53,30 @@ def print_json(document: Any) -> None:
 
 
 def print_table(table: Any) -> None:
-    """Print a rich table at the width of the terminal; a file or a pipe gets all of its columns."""
+    """Print a rich table at the width of the terminal (COLUMNS); a file or a pipe gets all of its columns."""
     from rich.console import Console
 
     check_output()
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=_width(sys.stdout)).print(table)
 
 
 def note_table(table: Any) -> None:
     """Print a rich table beside the result, on standard error."""
     from rich.console import Console
 
-    Console(stderr=True, width=None if sys.stderr.isatty() else 160).print(table)
+    if not _Amount.quiet:
+        Console(stderr=True, width=_width(sys.stderr)).print(table)
+
+
+def _width(stream: TextIO) -> int | None:
+    """Columns of a table; None: as the terminal has, or COLUMNS asks for."""
+    return None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
 
 
 def note(text: str) -> None:
-    """Tell the user something beside the result."""
-    print(text, file=sys.stderr)
+    """Tell the user something beside the result, unless ``-q`` asks for silence."""
+    if not _Amount.quiet:
+        print(text, file=sys.stderr)
 
 
 @contextmanager
@@ -57,6 +96,9 @@ def progress(description: str) -> Iterator[Callable[..., None]]:
         TimeRemainingColumn,
     )
 
+    if _Amount.quiet:
+        yield lambda *_: None
+        return
     console = Console(stderr=True)
     if not console.is_terminal:
         with _lines(description) as tell:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json, progress
 from hocket.cli.settings import (
     SYNCHRONOUS,
@@ -26,7 +27,10 @@ def plan(
     step: options.Step,
     policy: options.Policy,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write; else printed.")
+        Path | None,
+        option(
+            "-o", "--output", panel=OUTPUT, metavar="FILE", help="Where to write.", show_default="printed"
+        ),
     ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,

@@ -9,7 +9,9 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.cli.lists import bandwidths, counts, speeds
+from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.cli.settings import (
     Setting,
@@ -31,30 +33,53 @@ if TYPE_CHECKING:
 _MOST_CONFIGURATIONS = 10_000
 _SKIPPED = 50
 
-Bandwidths = Annotated[str | None, typer.Option(help="One for all or one for each: 10Gbit/s,1Gbit/s.")]
-Price = Annotated[float | None, typer.Option(help="What a machine costs an hour, in any currency.")]
+_NUMBERS = {"panel": WORKERS, "metavar": "LIST"}
 
 
 def predict(
     context: typer.Context,
     step: options.Step,
-    workers: Annotated[str, typer.Option(help="Numbers of them: 4, 1,2,4 or 1-16, or a mixture.")] = "1-16",
+    workers: Annotated[
+        str, option("--workers", help="A row for each number of them: 4, 1,2,4 or 1-16.", **_NUMBERS)
+    ] = "1-16",
     servers: Annotated[
-        str, typer.Option(help="Numbers of parameter servers; a row for each combination.")
+        str,
+        option(
+            "--servers", help="Numbers of parameter servers: 1,2,4; a row for each combination.", **_NUMBERS
+        ),
     ] = "1",
     mode: Annotated[
         Literal["async", "sync"] | None,
-        typer.Option(help="Else sync with all-reduce, async with servers; async has servers."),
+        option(
+            "--mode",
+            panel=PLANNING,
+            help="Whether workers wait for each other; async has servers.",
+            show_default="sync with all-reduce, async with servers",
+        ),
     ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
     policy: Annotated[
-        str | None, typer.Option(help="Plan by this policy; else ddp, with servers fifo.")
+        str | None,
+        option(
+            "--policy",
+            panel=PLANNING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Plan by this policy; a wrong name lists all.",
+            show_default="ddp, with servers fifo",
+        ),
     ] = None,
-    plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
+    plan: options.PlanFile = None,
     updates: Annotated[
         Literal["arrival", "commit"],
-        typer.Option(help="Servers begin them as gradients arrive, or when a worker commits its step."),
+        option(
+            "--updates",
+            panel=PLANNING,
+            rare=True,
+            help="Servers begin them as gradients arrive, or when a worker commits its step.",
+        ),
     ] = "arrival",
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
@@ -65,39 +90,157 @@ def predict(
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     window: Annotated[
-        str | None, typer.Option(help="HTTP/2's window: 28MB, or off; else 28MB if async, off if sync.")
+        str | None,
+        option(
+            "--window",
+            panel=NETWORK,
+            rare=True,
+            metavar="SIZE|off",
+            help="HTTP/2's, between workers and servers.",
+            show_default="28MB if async, off if sync",
+        ),
     ] = None,
     speed: Annotated[
-        str | None, typer.Option(help="Of each worker, 1 being the one profiled: 1,1,0.5.")
+        str | None,
+        option(
+            "--speed",
+            panel=WORKERS,
+            metavar="LIST",
+            help="Of each worker, 1 being the one profiled: 1,1,0.5.",
+        ),
     ] = None,
-    worker_bandwidth: Bandwidths = None,
-    server_bandwidth: Bandwidths = None,
-    racks: Annotated[int, typer.Option(help="Machines are spread evenly over so many.")] = 1,
-    oversubscription: Annotated[float, typer.Option(help="Of each rack's uplink.")] = 1.0,
-    background: Annotated[float, typer.Option(help="Fraction of every link that others use.")] = 0.0,
-    backup: Annotated[int, typer.Option(help="Sync: slowest workers that a step does not wait for.")] = 0,
+    worker_bandwidth: Annotated[
+        str | None,
+        option(
+            "--worker-bandwidth",
+            panel=NETWORK,
+            rare=True,
+            metavar="LIST",
+            help="Of the workers, one for all or one for each: 10Gbit/s,1Gbit/s.",
+        ),
+    ] = None,
+    server_bandwidth: Annotated[
+        str | None,
+        option(
+            "--server-bandwidth",
+            panel=NETWORK,
+            rare=True,
+            metavar="LIST",
+            help="Of the servers, one for all or one for each.",
+        ),
+    ] = None,
+    racks: Annotated[
+        int,
+        option(
+            "--racks", panel=NETWORK, rare=True, metavar="N", help="Machines are spread evenly over so many."
+        ),
+    ] = 1,
+    oversubscription: Annotated[
+        float,
+        option(
+            "--oversubscription",
+            panel=NETWORK,
+            rare=True,
+            metavar="X",
+            help="Of each rack's uplink: its machines' bandwidths over its own.",
+        ),
+    ] = 1.0,
+    background: Annotated[
+        float,
+        option(
+            "--background",
+            panel=NETWORK,
+            rare=True,
+            metavar="X",
+            help="Fraction of every link that others use, 0 to 1.",
+        ),
+    ] = 0.0,
+    backup: Annotated[
+        int,
+        option(
+            "--backup",
+            panel=WORKERS,
+            rare=True,
+            metavar="N",
+            help="Sync: slowest workers that a step does not wait for.",
+        ),
+    ] = 0,
     spread: Annotated[
-        bool, typer.Option("--spread", help="Async: workers begin apart, the last one nearly a step late.")
+        bool,
+        option(
+            "--spread",
+            panel=WORKERS,
+            rare=True,
+            help="Async: workers begin apart, the last one nearly a step late.",
+        ),
     ] = False,
-    steps: Annotated[int, typer.Option(help="Steps of each worker to simulate.")] = 1000,
+    steps: Annotated[
+        int, option("--steps", panel=SIMULATION, metavar="N", help="Steps of each worker to simulate.")
+    ] = 1000,
     skip: Annotated[
-        int | None, typer.Option(help="Of them, left out at the beginning; else 50, half of few.")
+        int | None,
+        option(
+            "--skip",
+            panel=SIMULATION,
+            rare=True,
+            metavar="N",
+            help="Of them, left out at the beginning.",
+            show_default="50, half of few",
+        ),
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(help="Go on to, until both halves agree to 5%; else 16 times the steps."),
+        option(
+            "--max-steps",
+            panel=SIMULATION,
+            rare=True,
+            metavar="N",
+            help="Go on to, until both halves agree to 5%.",
+            show_default="16 times the steps",
+        ),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Seeds to run; two or more give 95% intervals.")] = 1,
+    repeats: Annotated[
+        int,
+        option(
+            "--repeats",
+            panel=SIMULATION,
+            metavar="N",
+            help="Seeds to run; two or more give 95% intervals.",
+        ),
+    ] = 1,
     seed: options.Seed = 0,
-    price_per_worker_hour: Price = None,
-    price_per_server_hour: Price = None,
+    price_per_worker_hour: Annotated[
+        float | None,
+        option(
+            "--price-per-worker-hour",
+            panel=WORKERS,
+            metavar="X",
+            help="What a worker's machine costs an hour, in any currency.",
+        ),
+    ] = None,
+    price_per_server_hour: Annotated[
+        float | None,
+        option("--price-per-server-hour", panel=WORKERS, metavar="X", help="What a server's costs."),
+    ] = None,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="All cores of this machine, or a Ray cluster.")
+        Literal["local", "ray"],
+        option("--engine", panel=SIMULATION, rare=True, help="All cores of this machine, or a Ray cluster."),
     ] = "local",
-    measured: Annotated[Path | None, typer.Option(help="CSV to compare with: workers,throughput.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a page with the curves.")] = None,
+    measured: Annotated[
+        Path | None,
+        option("--measured", panel=OUTPUT, metavar="FILE", help="CSV to compare with: workers,throughput."),
+    ] = None,
+    plot: Annotated[
+        Path | None, option("--plot", panel=OUTPUT, metavar="FILE", help="Write a page with the curves.")
+    ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write a trace of the most machines for Perfetto.")
+        Path | None,
+        option(
+            "--timeline",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="Write a trace of the most machines for Perfetto.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:

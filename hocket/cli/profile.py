@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import OUTPUT, PROFILE, option
+from hocket.cli.names import complete_device, complete_model, lowercase, lowercase_unless_file
 from hocket.cli.output import note, note_table, progress
 from hocket.errors import HocketError
 
@@ -19,20 +21,62 @@ _BATCH_SIZE = 32
 
 def profile(
     target: Annotated[
-        str, typer.Argument(metavar="MODEL|FILE.py:FACTORY", help="A zoo model or a function.")
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE.py:FACTORY",
+            help="A zoo model (hocket models), or a function in a file of yours.",
+            callback=lowercase_unless_file,
+            autocompletion=complete_model,
+        ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The hocket.step/1 file to write.")],
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
+    ],
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Examples in a step; else 32, or what FACTORY makes.")
+        int | None,
+        option(
+            panel=PROFILE,
+            metavar="N",
+            min=1,
+            help="Examples in a step.",
+            show_default="32, or what FACTORY makes",
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to measure, each with its own durations.")] = 20,
-    device: Annotated[str, typer.Option(help="Measure on cpu or cuda; derive k80, p100, v100, ...")] = "cpu",
-    inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
+    steps: Annotated[
+        int, option(panel=PROFILE, metavar="N", min=1, help="Steps to measure, each with its own durations.")
+    ] = 20,
+    device: Annotated[
+        str,
+        option(
+            panel=PROFILE,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_device,
+            help="Measure on cpu or cuda; derive k80, p100, v100, ...",
+        ),
+    ] = "cpu",
+    inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Intra-op threads; else torch's choice.")
+        int | None,
+        option(
+            panel=PROFILE,
+            metavar="N",
+            min=1,
+            max=1024,
+            help="Intra-op threads.",
+            show_default="torch's choice",
+        ),
     ] = None,
     jitter: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Derived: vary whole steps lognormally by this much.")
+        float,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="Derived: vary whole steps lognormally by this much.",
+        ),
     ] = 0.0,
     seed: options.Seed = 0,
 ) -> None:

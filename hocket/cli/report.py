@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note
 
 
@@ -17,7 +18,9 @@ def report(
             metavar="RESULT...", help="What simulate or cluster simulate wrote with --json or --timeline."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML page to write.")],
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The HTML page to write.")
+    ],
 ) -> None:
     """Rank results on one self-contained HTML page, with the timelines of the worst and the best."""
     from hocket.document import check_writable, write_whole

@@ -10,24 +10,41 @@ from typing import Annotated
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import GENERAL, OUTPUT, option
+from hocket.cli.names import completion, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
+
+
+def _papers() -> list[str]:
+    return ["tictac", "ibatch", "caramel", "prediction", "contention", "all"]
 
 
 def reproduce(
     papers: Annotated[
         list[str],
-        typer.Argument(metavar="PAPER...", help="tictac, ibatch, caramel, prediction, contention or all."),
+        typer.Argument(
+            metavar="PAPER...",
+            callback=lowercase,
+            autocompletion=completion(_papers),
+            help="tictac, ibatch, caramel, prediction, contention or all.",
+        ),
     ],
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Fewer steps and job sets, and no emulated cluster: 10 minutes, no root."
+        option(
+            "--quick",
+            panel=GENERAL,
+            help="Fewer steps and job sets, and no emulated cluster: 10 minutes, no root.",
         ),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="DIR", help="For index.html, reproduction.md and a JSON a paper."
+        option(
+            "-o",
+            "--output",
+            panel=OUTPUT,
+            metavar="DIR",
+            help="For index.html, reproduction.md and a JSON a paper.",
         ),
     ] = None,
     seed: options.Seed = 0,

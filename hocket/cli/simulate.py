@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import msgspec
 import typer
 
@@ -26,10 +23,8 @@ from hocket.errors import HocketError
 def simulate(
     context: typer.Context,
     step: options.Step,
-    policy: Annotated[
-        str | None, typer.Option(help="Plan by this policy first; an unknown name lists them all.")
-    ] = None,
-    plan: Annotated[Path | None, typer.Option(help="A hocket.plan/1 file instead of a policy.")] = None,
+    policy: options.PolicyChoice = None,
+    plan: options.PlanFile = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
     workers: options.Workers = 1,
@@ -43,10 +38,10 @@ def simulate(
     window: options.Window = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
-    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate.")] = 20,
+    iterations: options.Iterations = 20,
     seed: options.Seed = 0,
     json: options.Json = False,
-    timeline: Annotated[Path | None, typer.Option(help="Write a trace of one step for Perfetto.")] = None,
+    timeline: options.Timeline = None,
 ) -> None:
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
     from hocket.document import write_json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
-from hocket.cli import options
+from hocket.cli import options, torchrun
+from hocket.cli.commands import GENERAL, OUTPUT, PLANNING, SERVERS, Command, option
+from hocket.cli.names import complete_policy, complete_training_policy, lowercase, lowercase_unless_file
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -25,29 +27,9 @@ _SERVING = (
     *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
     *("timeout", "restarts", "checkpoint"),
 )
-_OURS = frozenset(
-    {
-        "--plan",
-        "--network",
-        "--timeline",
-        "--new-token",
-        "--architecture",
-        "--help",
-        "-h",
-        "--verbose",
-        "-v",
-        *(f"--{name}" for name in _SERVING),
-    }
-)
-TORCHRUN_FLAGS = frozenset(
-    {
-        *("-h", "--help", "-m", "--module", "--standalone", "--no-python", "--no_python"),
-        *("--run-path", "--run_path", "--virtual-local-rank", "--virtual_local_rank"),
-    }
-)
-"""Torchrun's options that take no value: every other one does, which tells its value from SCRIPT."""
+_FLAGS = frozenset({"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token"})
+_OURS = _FLAGS | {"--plan", "--network", "--timeline", "--architecture", *(f"--{name}" for name in _SERVING)}
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
-_FLAGS = TORCHRUN_FLAGS | {"-v", "--verbose", "--new-token"}
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
 
 
@@ -60,8 +42,10 @@ def _print_token(asked: bool) -> None:
         raise typer.Exit
 
 
-class Train(TyperCommand):
+class Train(Command):
     """Leaves to torchrun what is torchrun's, wherever our own options stand among it."""
+
+    more_options = torchrun.shown_options()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse our options alone; the rest, SCRIPT and its arguments included, stays as it was given."""
@@ -74,62 +58,167 @@ class Train(TyperCommand):
 
 def train(
     command: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments.")
+        list[str],
+        typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments behind it."),
     ],
     plan: Annotated[
         str | None,
-        typer.Option(metavar="FILE|NAME", help="A hocket.plan/1 file, or a policy; else what is fastest."),
+        option(
+            "--plan",
+            panel=PLANNING,
+            metavar="FILE|NAME",
+            help="A hocket.plan/1 file, or a policy: ddp, caramel.",
+            show_default="auto, the fastest of those that are tried",
+            callback=lowercase_unless_file,
+            autocompletion=complete_training_policy,
+        ),
     ] = None,
     network_file: Annotated[
         Path | None,
-        typer.Option("--network", metavar="FILE", help="A hocket.network/1 file; else it is measured."),
+        option(
+            "--network",
+            panel=PLANNING,
+            metavar="FILE",
+            help="A hocket.network/1 file.",
+            show_default="measured in the first steps",
+        ),
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write the last 8 steps, for Perfetto and compare.")
+        Path | None,
+        option(
+            "--timeline",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="Write the last 8 steps, for Perfetto and compare.",
+        ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say what the first steps are for, and why a plan stays.")
+        bool,
+        option(
+            *("--verbose", "-v"),
+            panel=GENERAL,
+            help="Say what the first steps are for, why a plan stays, and where errors come from.",
+        ),
     ] = False,
     architecture: Annotated[
         Literal["allreduce", "ps"],
-        typer.Option(help="How gradients are exchanged; what follows is for ps."),
+        option("--architecture", panel=PLANNING, help="How gradients are exchanged."),
     ] = "allreduce",
-    servers: Annotated[int | None, typer.Option(help="Parameter servers, 1 by default.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Workers, 1 by default.")] = None,
+    servers: Annotated[
+        int | None,
+        option("--servers", panel=SERVERS, metavar="N", help="Server processes, here.", show_default="1"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        option(
+            "--workers",
+            panel=SERVERS,
+            metavar="N",
+            help="Worker processes, here: real ones, so as many as you ask for.",
+            show_default="1",
+        ),
+    ] = None,
     mode: Annotated[
         Literal["sync", "async", "inference"] | None,
-        typer.Option(help="inference: workers only pull; else sync."),
+        option("--mode", panel=SERVERS, help="inference: workers only pull.", show_default="sync"),
     ] = None,
-    barrier: options.Barrier = None,
+    barrier: Annotated[
+        Literal["step", "parameter"] | None,
+        option(
+            "--barrier",
+            panel=SERVERS,
+            rare=True,
+            help="What a pull waits for.",
+            show_default="the policy's",
+        ),
+    ] = None,
     staleness: Annotated[
-        int | None, typer.Option(help="async: how many steps a worker may be ahead of another one.")
+        int | None,
+        option(
+            "--staleness",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            help="async: how many steps a worker may be ahead of another one.",
+        ),
     ] = None,
     backup: Annotated[
-        int | None, typer.Option(help="sync: how many of the workers a step does not wait for.")
+        int | None,
+        option(
+            "--backup",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            help="sync: how many of the workers a step does not wait for.",
+            show_default="0",
+        ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="As --plan NAME: tac after some profiled steps, random in each anew, ..."),
+        option(
+            "--policy",
+            panel=SERVERS,
+            metavar="NAME",
+            help="As --plan NAME: tac after some profiled steps, random in each anew.",
+            callback=lowercase,
+            autocompletion=complete_policy,
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Decides orders that are drawn.")
+        int | None,
+        option(
+            "--seed",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="Decides orders that are drawn.",
+            show_default="0",
+        ),
     ] = None,
     transport: Annotated[
-        Literal["gloo", "grpc"] | None, typer.Option(help="What tensors travel by; else gloo.")
+        Literal["gloo", "grpc"] | None,
+        option("--transport", panel=SERVERS, rare=True, help="What tensors travel by.", show_default="gloo"),
     ] = None,
-    timeout: Annotated[str | None, typer.Option(help="No wait takes longer; 1800s by default.")] = None,
+    timeout: Annotated[
+        str | None,
+        option(
+            "--timeout",
+            panel=SERVERS,
+            rare=True,
+            metavar="TIME",
+            help="No wait takes longer.",
+            show_default="1800s",
+        ),
+    ] = None,
     restarts: Annotated[
         int | None,
-        typer.Option(min=0, help="async: how often a worker that fails is started again, else never."),
+        option(
+            "--restarts",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            min=0,
+            help="async: how often a worker that fails is started again.",
+            show_default="0",
+        ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Servers keep what they apply there, and go on from it."),
+        option(
+            "--checkpoint",
+            panel=SERVERS,
+            rare=True,
+            metavar="FOLDER",
+            help="Servers keep what they apply there, and go on from it.",
+        ),
     ] = None,
     new_token: Annotated[
         bool,
-        typer.Option(
+        option(
             "--new-token",
+            panel=SERVERS,
             is_eager=True,
             callback=_print_token,
             help="Print a token for HOCKET_TOKEN, which ranks started elsewhere share, and end.",
@@ -138,9 +227,9 @@ def train(
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
 
-    Every option of torchrun may stand before SCRIPT, such as --nproc-per-node 2; its status is ours. With
-    --architecture ps, servers and workers are started on this machine; under RANK and WORLD_SIZE (hocket lab
-    exec --all) each rank becomes one of them, servers first.
+    Options stand before SCRIPT, ours and torchrun's, whose names may be abbreviated (--nproc 2). With
+    --architecture ps, servers and workers are started on this machine instead; under RANK and WORLD_SIZE
+    (hocket lab exec --all) each rank becomes one of them, servers first.
     """
     from hocket.document import check_writable
     from hocket.launch.processes import SCRIPT
@@ -250,11 +339,26 @@ def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     found: list[list[str]] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
-        option = rest[0]
-        if option == "--":
+        given = rest[0]
+        if given == "--":
             return found, rest[1:]
-        holds_value = "=" in option or (len(option) > 2 and not option.startswith("--"))  # -t3
-        taken = 1 if holds_value or option in _FLAGS else 2
-        found.append(rest[:taken])
+        name, equals, value = given.partition("=")
+        known = torchrun.Spelled(name, name not in _FLAGS) if name in _OURS else torchrun.spelled(name)
+        if known is None:
+            raise HocketError(_unknown(name))
+        holds_value = equals or (len(given) > 2 and not given.startswith("--"))  # -t3
+        taken = 2 if known.takes_value and not holds_value else 1
+        found.append([f"{known.name}{equals}{value}", *rest[1:taken]])
         rest = rest[taken:]
     return found, rest
+
+
+def _unknown(name: str) -> str:
+    valid = [*_OURS, *(each for known in torchrun.OPTIONS for each in known.names)]
+    beginnings = {each[: len(name) + 1]: each for each in valid}  # it may be an abbreviation, misspelt
+    near = difflib.get_close_matches(name, [*valid, *beginnings], n=1)
+    hint = f"did you mean {beginnings.get(near[0], near[0])}? " if near else ""
+    return (
+        f"{name}: neither hocket train nor torchrun has this option; {hint}SCRIPT's own stand behind it."
+        " See 'hocket train --help'."
+    )

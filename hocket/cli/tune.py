@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json, print_table, progress
 from hocket.cli.settings import (
     SYNCHRONOUS,
@@ -26,9 +27,19 @@ def tune(
     step: options.Step,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The best plan's file; else named after STEP, in this folder."),
+        option(
+            "-o",
+            "--output",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="The best plan's file.",
+            show_default="STEP.tuned.plan.json, here",
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page that shows the ranking and why.")] = None,
+    report: Annotated[
+        Path | None,
+        option("--report", panel=OUTPUT, metavar="FILE", help="Write a page that shows the ranking and why."),
+    ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
     workers: options.Workers = 4,
@@ -42,7 +53,7 @@ def tune(
     window: options.Window = None,
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
-    iterations: Annotated[int, typer.Option(min=1, help="Steps to simulate for each policy.")] = 20,
+    iterations: options.Iterations = 20,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import pytest
 
-from hocket.cli.train import TORCHRUN_FLAGS
+from hocket.cli import torchrun
 from hocket.launch import Job
 from hocket.launch.credentials import credentials_of
 from hocket.launch.processes import SCRIPT
@@ -116,12 +116,36 @@ def test_a_policy_stays_a_name_and_other_variables_stay(monkeypatch: pytest.Monk
     }
 
 
-def test_options_without_a_value_are_those_of_torchrun() -> None:
-    run = pytest.importorskip("torch.distributed.run")
-    actions = run.get_args_parser()._actions
-    assert {
-        name for action in actions if action.nargs == 0 for name in action.option_strings
-    } == TORCHRUN_FLAGS
+def test_torchruns_options_are_those_of_the_one_installed() -> None:
+    from torch.distributed import run
+
+    actions = [action for action in run.get_args_parser()._actions if action.option_strings]
+    known = {
+        name.replace("_", "-"): action.nargs != 0 for action in actions for name in action.option_strings
+    }
+    del known["-h"], known["--help"]
+    assert {name: bool(each.value) for each in torchrun.OPTIONS for name in each.names} == known
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        (["--nproc", "2"], ["--nproc-per-node", "2"]),
+        (["--nproc_per=2", "--stand"], ["--nproc-per-node=2", "--standalone"]),
+        (["--max-r", "1", "--master_port", "0"], ["--max-restarts", "1", "--master_port", "0"]),
+    ],
+)
+def test_an_abbreviation_is_made_whole(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], whole: list[str]
+) -> None:
+    script = ["train.py", "--nproc"]
+    assert started(monkeypatch, *arguments, *script).arguments == [*whole, *SCRIPT, *script]
+
+
+def test_an_option_that_only_the_installed_torchrun_has_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [each for each in torchrun.OPTIONS if each.names[0] != "--role"]
+    monkeypatch.setattr(torchrun, "OPTIONS", known)
+    assert started(monkeypatch, "--role", "r", "train.py").arguments == ["--role", "r", *SCRIPT, "train.py"]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +154,12 @@ def test_options_without_a_value_are_those_of_torchrun() -> None:
         ([], "Missing argument 'SCRIPT'"),
         (["--nnodes", "1"], "Missing argument 'SCRIPT'"),
         (["--nnodes", "1", "--plan"], "Option '--plan' requires an argument"),
+        (
+            ["--nprc", "2", "train.py"],
+            "--nprc: neither hocket train nor torchrun has this option; did you mean",
+        ),
+        (["--nprc", "2", "train.py"], "did you mean --nproc-per-node? SCRIPT's own stand behind it"),
+        (["--rdzv", "x", "train.py"], "short for several of torchrun's options: --rdzv-endpoint, "),
         (["other.py"], "other.py: there is no such SCRIPT"),
         (["--plan", "caramell", "train.py"], "'caramell' is unknown; did you mean 'caramel'?"),
         (["--plan", "tac", "train.py"], "choose one of: auto, wfbp, ddp, "),

@@ -1,0 +1,208 @@
+"""What ``hocket``, ``--help`` and refused command lines say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.test_commands import BRANCHES, COMMAND, hocket, refused
+
+DOORS = ("Train faster", "Predict before you rent", "Share a cluster", "Study the algorithms")
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def _commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    yield names
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, *names, name)
+
+
+COMMANDS = list(_commands(COMMAND))
+
+
+def test_the_name_alone_shows_an_example_for_each_purpose() -> None:
+    ran = hocket()
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert len(lines) < 40
+    for door in DOORS:
+        (at,) = [k for k, line in enumerate(lines) if line.startswith(door)]
+        assert lines[at + 1].startswith("  hocket ")
+
+
+@pytest.mark.parametrize("line", [line.strip() for line in hocket().out.splitlines() if "  hocket" in line])
+def test_the_examples_have_options_that_there_are(line: str) -> None:
+    """What they do is tried elsewhere: here, whether a newcomer may type them."""
+    _, name, *rest = line.split()
+    command = COMMAND.commands[name]  # type: ignore[attr-defined]
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    valid = {name for parameter in command.params for name in parameter.opts} | {"--nproc-per-node"}
+    assert {part for part in rest if part.startswith("-")} <= valid
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_fits(names: tuple[str, ...]) -> None:
+    ran = hocket(*names, "--help")
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(" ".join(["Usage: hocket", *names]))
+    assert len(lines) <= (39 if names == () else 62)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_of_a_narrow_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = hocket(*names, "--help").out.splitlines()
+    # A name, or a command to copy, is not broken.
+    assert [line for line in lines if len(line) > 60 and len(line.split()) > 3] == []
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_every_option_is_explained_somewhere(names: tuple[str, ...]) -> None:
+    command: Any = COMMAND
+    for name in names:
+        command = command.commands[name]
+    option = "--help-all" if any(p.name == "help_all" for p in command.params) else "--help"
+    shown = hocket(*names, option).out
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and parameter.name not in ("help_all", "show_completion"):
+            assert parameter.help, parameter.name
+            assert re.search(rf"^  .*{parameter.opts[-1]}\b", shown, re.MULTILINE), parameter.opts
+
+
+def test_rare_options_are_counted_and_listed_on_request() -> None:
+    usual, everything = hocket("predict", "--help").out, hocket("predict", "--help-all").out
+    assert "--oversubscription" not in usual
+    assert "more options, for special cases: hocket predict --help-all" in usual
+    assert "--oversubscription" in everything
+    assert "more options" not in everything
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predct"], "Did you mean 'predict'? See 'hocket --help'."),
+        (["cluster", "simulat"], "Did you mean 'simulate'? See 'hocket cluster --help'."),
+        (["predict", "x.json", "--worker", "4"], "--workers). See 'hocket predict --help'."),
+        (
+            ["plan", "x.json", "--policy", "tac", "--architecture", "PSs"],
+            "'PSs' is not one of 'ps', 'allreduce'; did you mean 'ps'? See 'hocket plan --help'.",
+        ),
+        (["plan", "x.json"], "Missing option '--policy'. See 'hocket plan --help'."),
+        (["lab", "up", "--nodes", "two"], "See 'hocket lab up --help'."),
+    ],
+)
+def test_a_refused_line_names_the_help_that_explains_it(arguments: list[str], message: str) -> None:
+    assert message in refused(hocket(*arguments))
+
+
+def test_quiet_prints_the_result_alone() -> None:
+    told = hocket("plan", BRANCHES, "--policy", "ddp")
+    quiet = hocket("plan", BRANCHES, "--policy", "ddp", "-q")
+    assert told.err
+    assert (quiet.err, quiet.out) == ("", told.out)
+    assert hocket("-q", "plan", BRANCHES, "--policy", "ddp").err == ""
+    assert hocket("plan", BRANCHES, "--policy", "ddp").err == told.err  # it is of that command alone
+    assert "'nope' is unknown" in refused(hocket("plan", BRANCHES, "--policy", "nope", "-q"))
+
+
+def test_verbose_says_where_an_error_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_LOG", "warning")  # it stays as it was given
+    ran = hocket("plan", BRANCHES, "--policy", "nope", "-v")
+    assert ran.status == 2
+    assert "Traceback" in ran.err
+    assert ran.err.splitlines()[-1].startswith("hocket: policy 'nope' is unknown")
+    refused(hocket("plan", BRANCHES, "--policy", "nope"))
+    monkeypatch.setenv("HOCKET_DEBUG", "1")
+    assert "Traceback" in hocket("plan", BRANCHES, "--policy", "nope").err
+
+
+def test_a_table_is_as_wide_as_columns_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table = hocket("models").out.splitlines()
+    assert max(map(len, table)) <= 60
+    monkeypatch.delenv("COLUMNS")
+    assert "\x1b" not in hocket("models").out  # not a terminal
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("hocket plan s.json --policy ta", {"tac"}),
+        ("hocket tune s.json --architecture ", {"ps", "allreduce"}),
+        ("hocket predict s.json --mode a", {"async"}),
+        ("hocket simulate s.json --pattern r", {"ring"}),
+        ("hocket simulate s.json --policy ca", {"caramel"}),
+        ("hocket cluster simulate j.json --placement l", {"ls", "lwf-1"}),
+        ("hocket cluster sweep --policies ada-srsf,kw", {"ada-srsf,kway"}),
+        ("hocket cluster run j.json --policy ki", set()),
+        ("hocket profile resnet50_v", {"resnet50_v1", "resnet50_v2"}),
+        ("hocket profile alexnet_v2 --device h", {"h100"}),
+        ("hocket train --plan bytes", {"bytescheduler"}),
+        ("hocket train --nproc", {"--nproc-per-node"}),
+        ("hocket train --max-restarts 1 --timel", {"--timeline"}),
+        ("hocket reproduce tict", {"tictac"}),
+    ],
+)
+def test_shells_complete_names(monkeypatch: pytest.MonkeyPatch, words: str, expected: set[str]) -> None:
+    monkeypatch.setenv("_HOCKET_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert set(hocket().out.split()) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", BRANCHES, "--policy", "TAC"],
+        ["simulate", BRANCHES, "--policy", "Tac", "--architecture", "PS", "--json"],
+        ["simulate", BRANCHES, "--policy", "DDP", "--workers", "2", "--pattern", "Ring", "--json"],
+        [
+            "predict",
+            BRANCHES,
+            "--policy",
+            "TIC",
+            "--mode",
+            "Sync",
+            "--workers",
+            "2",
+            "--steps",
+            "4",
+            "--json",
+        ],
+    ],
+)
+def test_names_are_taken_in_any_case(arguments: list[str]) -> None:
+    ran = hocket(*arguments)
+    assert ran.status == 0, ran.err
+    asked = arguments[arguments.index("--policy") + 1]
+    document = json.loads(ran.out)
+    row = document[0] if isinstance(document, list) else document
+    assert row["policy"] == asked.lower()
+
+
+def test_a_device_is_taken_in_any_case(tmp_path: Path) -> None:
+    step = tmp_path / "step.json"
+    ran = hocket("profile", "AlexNet_v2", "--device", "H100", "--batch-size", "2", "-o", str(step))
+    assert ran.status == 0, ran.err
+    document = json.loads(step.read_text())
+    assert (document["model"], document["device"]) == ("alexnet_v2", "h100")
+
+
+def test_placements_and_policies_of_a_cluster_are_taken_in_any_case(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.json"
+    assert hocket("cluster", "generate", "Paper", "--jobs", "5", "-o", str(jobs)).status == 0
+    ran = hocket("cluster", "simulate", str(jobs), "--placement", "LWF-1", "--policy", "Ada-SRSF", "--json")
+    assert ran.status == 0, ran.err
+    assert json.loads(ran.out)["placement"] == "lwf-1"
