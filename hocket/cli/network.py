@@ -89,6 +89,9 @@ def measure(
         print_json(network_document(measured))
     else:
         print_table(measured_table(measured))
+    if measured.host is not None and measured.host.repeats is not None and measured.host.repeats < repeats:
+        fewer = f"each size was timed {measured.host.repeats} times, not {repeats}"
+        note(f"{fewer}: on this link more would take over half of --timeout {timeout}; raise it for more")
     assert measured.fits is not None
     for name in measured.fits.__struct_fields__:
         if held := getattr(measured.fits, name).note:

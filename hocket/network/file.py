@@ -76,12 +76,13 @@ class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a network was measured: with what, between how many workers, on which machines."""
+    """A measurement: with what, between how many workers and where, and how often each size was timed."""
 
     torch: str
     backend: str
     workers: Workers
     where: str
+    repeats: Count | None = None
 
 
 class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):

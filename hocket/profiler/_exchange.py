@@ -4,6 +4,9 @@ Every kind of sample is taken once in each repeat, over all of its sizes, so tha
 slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's
 clock. A repeat before the first is not counted: after it connections, memory and threads are there.
 
+The repeat before the first also tells how many of them the time is enough for: a link can be so slow that all
+that were asked for are not.
+
 A rate-limited link that was idle passes a burst at once, a token bucket's depth: what is timed then says more
 of the bucket than of the rate. So a long message, or reduction, goes ahead of what is timed and spends it.
 """
@@ -14,6 +17,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +40,7 @@ _ROW_S = 0.02
 _PROBES = 5
 _MOST_ROW_BYTES = 128_000_000
 _MOST_IN_A_ROW = 1000
+_SPENT = 0.5  # of the time that is left, for the repeats: they may take longer than the one before them
 _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at its ends spreads over them
 
 
@@ -53,23 +58,28 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's orders; it leaves its answer in ``folder``: RANK.joined, then RANK.json or RANK.failed."""
+    """One rank's orders; it leaves its answer in ``folder``: RANK.joined, then RANK.json or RANK.failed.
+
+    ``deadline_s``: when measuring has to be over, on this machine's ``time.monotonic``.
+    """
 
     rank: int
     workers: int
     init_method: str
     timeout_s: float
+    deadline_s: float
     folder: str
     task: Task
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Lower quartiles over the repeats, as points to fit, and the machines that took part."""
+    """Lower quartiles over so many repeats, as points to fit, and the machines that took part."""
 
     transfer: list[Point]
     parse: list[Point]
     allreduce: list[Point]
     contention: list[Point]
+    repeats: int
     hosts: list[str]
     torch: str
 
@@ -88,7 +98,7 @@ def main() -> None:
             world_size=request.workers,
             timeout=timedelta(seconds=request.timeout_s),
         )
-        exchange = _Exchange(request.task)
+        exchange = _Exchange(request.task, request.deadline_s)
         (folder / f"{request.rank}.joined").touch()
         measured = exchange.measure()
         if request.rank == 0:
@@ -121,8 +131,9 @@ def host_names() -> list[str]:
 class _Exchange:
     """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, deadline_s: float) -> None:
         self._task = task
+        self._deadline_s = deadline_s
         self._rank = dist.get_rank()
         largest = max(task.transfer_bytes)
         self._lead = torch.zeros(LEAD_BYTES // 4)
@@ -139,11 +150,16 @@ class _Exchange:
         self._groups: list[Any] = [dist.new_group() for _ in range(task.concurrent)]
 
     def measure(self) -> Measured:
-        """Take every sample ``repeats`` times; the quartiles of each."""
+        """Take every sample as often as was asked for and the time allows; the quartiles of each."""
+        began_s = time.monotonic()
         self._take_all()
-        self._row_bytes = self._agreed_row_bytes()
+        taken_s = time.monotonic() - began_s
+        self._row_bytes = self._agreed(self._enough_row_bytes())
+        repeats = self._agreed(
+            repeats_within(self._task.repeats, taken_s, self._deadline_s - time.monotonic())
+        )
         self._samples.clear()
-        for _ in range(self._task.repeats):
+        for _ in range(repeats):
             self._take_all()
         return Measured(
             # A row is as often timed too short, its beginning being seen late, as too long.
@@ -151,16 +167,21 @@ class _Exchange:
             parse=self._points("parse"),
             allreduce=self._points("allreduce"),
             contention=self._points("contention"),
+            repeats=repeats,
             hosts=host_names(),
             torch=str(torch.__version__),
         )
 
-    def _agreed_row_bytes(self) -> int:
-        """How many bytes take long enough, as rank 0 is told; the same on all ranks."""
+    def _enough_row_bytes(self) -> int:
+        """How many bytes take long enough, as rank 0 is told."""
         size = min(ROW_BYTES, max(self._task.transfer_bytes))
         # Of several: one that was seen late at an end says too much or too little.
         message_s = float(np.median([self._message_s(size) for _ in range(_PROBES)]))
-        agreed = torch.tensor([row_bytes(size, message_s)])
+        return row_bytes(size, message_s)
+
+    def _agreed(self, number: int) -> int:
+        """Rank 0's number, on all ranks."""
+        agreed = torch.tensor([number])
         dist.broadcast(agreed, 0)
         return int(agreed)
 
@@ -262,3 +283,8 @@ def row_bytes(size: int, message_s: float) -> int:
     if message_s <= 0:
         return _MOST_ROW_BYTES
     return min(_MOST_ROW_BYTES, max(ROW_BYTES, int(size * _ROW_S / message_s)))
+
+
+def repeats_within(asked: int, one_s: float, left_s: float) -> int:
+    """The repeats to make of those ``asked`` for, where one takes ``one_s`` and ``left_s`` are left."""
+    return asked if asked * one_s <= _SPENT * left_s else max(1, int(_SPENT * left_s / one_s))

@@ -73,8 +73,9 @@ def measure_network(
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
     Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
-    time is the lower quartile of ``repeats``, of transfers the median. The processes have ended when this
-    returns or raises.
+    time is the lower quartile of ``repeats``, of transfers the median. On a link so slow that they would take
+    more than half of ``timeout_s``, there are fewer repeats: ``host.repeats`` says how many. The processes
+    have ended when this returns or raises.
 
     Returns
     -------
@@ -98,6 +99,7 @@ def measure_network(
                 workers=num_workers,
                 init_method="env://" if place is not None else f"file://{folder}/meeting",
                 timeout_s=timeout_s,
+                deadline_s=deadline_s,
                 folder=folder,
                 task=_task(largest_bytes, repeats, concurrent),
             )
@@ -167,5 +169,7 @@ def _network(measured: Measured, workers: int, where: str) -> NetworkFile:
             eta_s_per_byte=contention.eta_s_per_byte,
         ),
         fits=Fits(transfer=transfer, parse=parse, allreduce=allreduce, contention=contention),
-        host=Host(torch=measured.torch, backend="gloo", workers=workers, where=where),
+        host=Host(
+            torch=measured.torch, backend="gloo", workers=workers, where=where, repeats=measured.repeats
+        ),
     )

@@ -23,7 +23,7 @@ from hocket.network import load_network, reduction_s
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
 from hocket.profiler import measure_network
-from hocket.profiler._exchange import LEAD_BYTES, ROW_BYTES, messages_in_a_row, row_bytes
+from hocket.profiler._exchange import LEAD_BYTES, ROW_BYTES, messages_in_a_row, repeats_within, row_bytes
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 SMALL = ("--largest", "4MB", "--repeats", "5", "--concurrent", "3")
@@ -90,6 +90,7 @@ def check(document: dict[str, Any], workers: int, where: Sequence[str]) -> None:
     assert document["format"] == "hocket.network/1"
     assert document["host"]["workers"] == document["allreduce"]["workers"] == workers
     assert document["host"]["where"] in where
+    assert document["host"]["repeats"] == 5
     assert 1e3 < document["bandwidth_bps"] < 1e18
     costs = [document[key] for key in ("startup_s", "parse_s_per_byte", "parse_s")]
     costs += [document["allreduce"][key] for key in ("a_s", "b_s_per_byte", "eta_s_per_byte")]
@@ -159,8 +160,25 @@ def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
 @pytest.mark.slow
 def test_measuring_that_takes_too_long_is_ended(folder: Path) -> None:
     with pytest.raises(HocketError, match=r"measuring took longer than 4 s|not all 2 workers met"):
-        measure_network(repeats=10_000, timeout_s=4.0)
+        measure_network(largest_bytes=128_000_000, concurrent=16, timeout_s=4.0)
     assert measuring(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("one_s", "left_s", "made"), [(0.1, 100.0, 10), (5.0, 100.0, 10), (12.0, 100.0, 4), (80.0, 100.0, 1)]
+)
+def test_a_slow_link_is_measured_as_often_as_the_time_allows(one_s: float, left_s: float, made: int) -> None:
+    assert repeats_within(10, one_s, left_s) == made
+
+
+def test_fewer_repeats_than_asked_for_are_told(tmp_path: Path) -> None:
+    written = tmp_path / "network.json"
+    asked = ("--largest", "1MB", "--concurrent", "1", "--repeats", "10000", "--timeout", "15s")
+    ran = hocket("network", "measure", *asked, "-o", str(written))
+    assert ran.status == 0, ran.err
+    repeats = json.loads(written.read_text())["host"]["repeats"]
+    assert 1 <= repeats < 10_000
+    assert f"each size was timed {repeats} times, not 10000: on this link" in ran.err
 
 
 @pytest.mark.slow
