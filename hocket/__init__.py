@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
     from hocket.network import Network, load_network
     from hocket.predictor import Machines, Prediction, Predictions, predict
-    from hocket.profiler import profile
+    from hocket.profiler import profile, watch
     from hocket.runtime.clip import clip_grad_norm_
     from hocket.sim import Result, simulate
     from hocket.tuner import Tuning, plan, tune
@@ -46,6 +46,7 @@ _HOME = {
     "save_step": "hocket.graph",
     "simulate": "hocket.sim",
     "tune": "hocket.tuner",
+    "watch": "hocket.profiler",
 }
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "save_step",
     "simulate",
     "tune",
+    "watch",
 ]
 
 

@@ -11,6 +11,7 @@ from hocket.cli import options
 from hocket.cli.commands import OUTPUT, PROFILE, option
 from hocket.cli.names import complete_device, complete_model, lowercase, lowercase_unless_file
 from hocket.cli.output import note, note_table, progress
+from hocket.cli.profile_script import measure_script
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
@@ -23,15 +24,18 @@ def profile(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|FILE.py:FACTORY",
-            help="A zoo model (hocket models), or a function in a file of yours.",
+            metavar="MODEL|FILE.py:FACTORY|SCRIPT.py",
+            help="A zoo model (hocket models), a function in a file of yours, or a script that trains.",
             callback=lowercase_unless_file,
             autocompletion=complete_model,
         ),
     ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="A script's own.")
+    ] = None,
     output: Annotated[
         Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
-    ],
+    ] = Path("step.json"),
     batch_size: Annotated[
         int | None,
         option(
@@ -80,7 +84,11 @@ def profile(
     ] = 0.0,
     seed: options.Seed = 0,
 ) -> None:
-    """Measure a real training step as a graph of operations, or derive it for a device (nothing is run)."""
+    """Measure a real training step as a graph of operations, or derive it for a device (nothing is run).
+
+    A SCRIPT.py is run as python would, alone as torchrun would, and ended when the steps of the first
+    optimizer that steps in it are measured: --steps sampled ones, as many plain ones, and 5 before.
+    """
     from hocket.document import check_writable
     from hocket.graph import save_step
     from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
@@ -91,6 +99,16 @@ def profile(
         raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
     asked = _BATCH_SIZE if batch_size is None else batch_size
     check_writable(output, target.rpartition(":")[0] or target)
+    if target.endswith(".py"):
+        for named, given in (("--inference", inference), (f"--device {device}", device != "cpu")):
+            if given:
+                raise HocketError(f"{named}: a script runs as it is; leave it out, or give {target}:FACTORY")
+        if threads is not None:
+            set_num_threads(threads)
+        measure_script(Path(target), arguments or [], output, steps, batch_size)
+        return
+    if arguments:
+        raise HocketError(f"{arguments[0]}: arguments are for a script, and {target} is none; leave them out")
     if is_derived(device):
         with progress(f"deriving {target} on {device}"), fake():
             setup = load(target, asked, training=not inference)

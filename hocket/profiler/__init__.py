@@ -17,7 +17,9 @@ from hocket.profiler.calibration import Calibration, Residual, calibrate, residu
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
 from hocket.profiler.factory import Setup, load, on_device
 from hocket.profiler.network import launched, measure_network
+from hocket.profiler.script import profile_script
 from hocket.profiler.torch_step import Profile, profile, profile_step
+from hocket.profiler.watching import Watching, described, watch
 
 __all__ = [
     "DEVICES",
@@ -25,9 +27,11 @@ __all__ = [
     "Profile",
     "Residual",
     "Setup",
+    "Watching",
     "arguments",
     "calibrate",
     "derive",
+    "described",
     "fake",
     "first_extent",
     "is_derived",
@@ -36,10 +40,12 @@ __all__ = [
     "measure_network",
     "on_device",
     "profile",
+    "profile_script",
     "profile_step",
     "residuals",
     "returned_loss",
     "set_num_threads",
     "stored_residuals",
     "trains_itself",
+    "watch",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
@@ -17,14 +18,7 @@ def record(step: Step, recorder: Recorder | None = None) -> Recorder:
     parameters = step.parameters()
     recorder = recorder or Recorder(parameters, step.roots)
     if step.optimizer is not None:
-        state = step.optimizer.state
-        recorder.own(
-            {
-                name: [value for value in state[parameter].values() if isinstance(value, Tensor)]
-                for name, parameter in parameters.items()
-                if parameter in state
-            }
-        )
+        recorder.own(state_of(step.optimizer, parameters))
     with recorder.recording():
         step.run(recorder.enter)
     if not recorder.operations:
@@ -32,8 +26,18 @@ def record(step: Step, recorder: Recorder | None = None) -> Recorder:
     return recorder
 
 
+def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, list[Tensor]]:
+    """The tensors that ``optimizer`` keeps for each parameter."""
+    state = optimizer.state
+    return {
+        name: [value for value in state[parameter].values() if isinstance(value, Tensor)]
+        for name, parameter in parameters.items()
+        if parameter in state
+    }
+
+
 def build_graph(
-    step: Step,
+    parameters: Mapping[str, nn.Parameter],
     operations: Sequence[Operation],
     durations_s: Sequence[list[float]],
     *,
@@ -42,7 +46,6 @@ def build_graph(
     device: str,
 ) -> StepGraph:
     """Lay out a recorded step: parameters in the order of their first read, those never read last."""
-    parameters = step.parameters()
     names = list(parameters)
     order = dict.fromkeys(index for operation in operations for index in operation.reads)
     order |= dict.fromkeys(range(len(names)))

@@ -25,7 +25,7 @@ class Paths:
         for prefix, root in roots.items():
             for name, module in root.named_modules(prefix=prefix):
                 self._path_of_module.setdefault(id(module), name)
-        self._stack: list[str] = []
+        self._stack: list[str | None] = []  # None: no module of ours
         self._path_of_node: dict[int, str] = {}
 
     @contextmanager
@@ -33,10 +33,12 @@ class Paths:
         """Follow every module's forward."""
 
         def push(module: nn.Module, _args: Any) -> None:
-            self._stack.append(self._path_of_module.get(id(module), self._stack[-1] if self._stack else ""))
+            around = self._stack[-1] if self._stack else None
+            self._stack.append(self._path_of_module.get(id(module), around))
 
         def pop(_module: nn.Module, _args: Any, _outputs: Any) -> None:
-            self._stack.pop()
+            if self._stack:  # a module that was called before this began
+                self._stack.pop()
 
         handles = register_module_forward_pre_hook(push), register_module_forward_hook(pop, always_call=True)
         try:
@@ -56,7 +58,8 @@ class Paths:
                 return self._name_of_parameter.get(id(node.variable), default)
             return self._path_of_node.get(node._sequence_nr(), default)
         # Forward, or a checkpoint that recomputes its forward in the backward pass.
-        path = self._stack[-1] if self._stack else default
+        inside = self._stack[-1] if self._stack else None
+        path = default if inside is None else inside
         newest_node = torch._C._autograd._get_sequence_nr() - 1
         self._path_of_node.setdefault(newest_node, path)
         return path

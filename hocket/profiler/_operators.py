@@ -44,7 +44,10 @@ def accesses(
 
 
 def does_work(func: OpOverload, reads: bool, writes: bool, makes: bool, returns_tensors: bool) -> bool:
-    if func.namespace in ("profiler", "prim") or "empty" in base_name(func).split("_"):
+    # What ranks exchange is no work of a step's: plans and networks say what that takes.
+    if func.namespace in ("profiler", "prim", "c10d", "_c10d_functional") or "empty" in base_name(func).split(
+        "_"
+    ):
         return False
     return writes or makes or (reads and not returns_tensors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,13 +81,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record what runs inside; on leaving, ``operations`` is complete."""
+        with self.following(), self:
+            yield
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Follow modules and gradients inside, for where the mode is on; to be entered outside modules."""
         handles = [
             parameter.register_post_accumulate_grad_hook(self._gradient_hook(index))  # type: ignore[no-untyped-call]
             for index, parameter in enumerate(self._parameters.values())
             if parameter.requires_grad
         ]
         try:
-            with self._paths.following(), self:
+            with self._paths.following():
                 yield
         finally:
             for handle in handles:
@@ -114,19 +120,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operator, then note what it did."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        self._note(func, args, kwargs, result)
+        return result
+
+    def _note(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.calls.append(func)
         path = self._paths.current(self._path)
         read, written = accesses(func, args, kwargs)
         known = {extent.key for extent in (*read, *written)}
         results = [extent for tensor in tensors(result) for extent in extents(tensor)]
         fresh = [extent for extent in results if extent.key not in known]
-        if does_work(func, bool(read), bool(written), bool(fresh), bool(results)):
+        if not self._is_the_steps():
+            self._pass_on(read, (*written, *fresh))
+        elif does_work(func, bool(read), bool(written), bool(fresh), bool(results)):
             self._add(func, path, read, written, fresh)
             if self._on_operation is not None:
                 self._on_operation(func, args, kwargs, result)
             if not results and not written:
                 self._last_handed_to_python = len(self.operations) - 1
-        return result
+
+    def _is_the_steps(self) -> bool:
+        """Whether the operator that was just run belongs to the step."""
+        return True
+
+    def _pass_on(self, read: list[Extent], written: Sequence[Extent]) -> None:
+        """See through a copy that is no operation: what was copied was written by who wrote the original."""
+        writers = {self._memory.last_writer(extent) for extent in read} - {None}
+        for extent in written if writers else ():
+            self._memory.write(max(writer for writer in writers if writer is not None), extent)
 
     def _add(
         self, func: OpOverload, path: str, read: list[Extent], written: list[Extent], fresh: list[Extent]
@@ -153,7 +174,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.call_of_operation.append(len(self.calls) - 1)
 
     def _owner(self, touched: tuple[Extent, ...], fresh: list[Extent]) -> str:
-        owners = {self._owners[extent.key] for extent in touched if extent.key in self._owners}
+        owners = {self._owners.get(extent.key, "") for extent in touched} - {""}
         if len(owners) != 1:
             return ""
         owner = owners.pop()
@@ -161,13 +182,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return owner
 
     def _gradient_hook(self, index: int) -> Callable[[Tensor], None]:
+        name = list(self._parameters)[index]
+
         def complete(parameter: Tensor) -> None:
             last = len(self.operations) - 1
             if parameter.grad is not None:
                 with _disable_current_modes():
                     gradient = list(extents(parameter.grad))
                 for extent in gradient:
-                    self._owners[extent.key] = list(self._parameters)[index]
+                    # Gradients may share a buffer, which goes by no name then.
+                    before = self._owners.get(extent.key, name)
+                    self._owners[extent.key] = name if before == name else ""
                 writers = [self._memory.last_writer(extent) for extent in gradient]
                 last = max((writer for writer in writers if writer is not None), default=last)
             self._produced_by[index] = last

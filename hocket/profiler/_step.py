@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -51,11 +51,7 @@ class Step:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Every parameter once, tied ones under their first name."""
-        named = (pair for prefix, root in self.roots.items() for pair in root.named_parameters(prefix=prefix))
-        first_names: dict[int, tuple[str, nn.Parameter]] = {}
-        for name, parameter in named:
-            first_names.setdefault(id(parameter), (name, parameter))
-        return dict(first_names.values())
+        return parameters_of(self.roots)
 
     def batch_size(self) -> int:
         """The first extent of the batch's first tensor; HocketError where there is none."""
@@ -106,6 +102,15 @@ class Step:
 
     def _arguments(self) -> Arguments:
         return arguments(self.batch, with_targets=self.inference or self.loss is not None)
+
+
+def parameters_of(roots: Mapping[str, nn.Module]) -> dict[str, nn.Parameter]:
+    """Every parameter of ``roots`` once, tied ones under their first name."""
+    named = (pair for prefix, root in roots.items() for pair in root.named_parameters(prefix=prefix))
+    first_names: dict[int, tuple[str, nn.Parameter]] = {}
+    for name, parameter in named:
+        first_names.setdefault(id(parameter), (name, parameter))
+    return dict(first_names.values())
 
 
 def make_step(

@@ -44,6 +44,15 @@ class Timer(TorchDispatchMode, ABC):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[OpOverload] = []
+        self._paused = False
+
+    def pause(self) -> None:
+        """Stop the clock; operators run untimed until :meth:`resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let the clock go on as if no time had passed."""
+        self._paused = False
 
     def __enter__(self) -> Self:
         """Start the step's clock."""
@@ -75,20 +84,34 @@ class HostTimer(Timer):  # type: ignore[no-untyped-call]
         self._begins_ns: list[int] = []
         self._ends_ns: list[int] = []
 
+        self._paused_ns = self._paused_since_ns = 0
+
     def _start(self) -> None:
         self._start_ns = perf_counter_ns()
 
     def _stop(self) -> None:
-        self._stop_ns = perf_counter_ns()
+        self._stop_ns = perf_counter_ns() - self._paused_ns
+
+    def pause(self) -> None:
+        """Stop the clock; operators run untimed until :meth:`resume`."""
+        super().pause()
+        self._paused_since_ns = perf_counter_ns()
+
+    def resume(self) -> None:
+        """Let the clock go on as if no time had passed."""
+        self._paused_ns += perf_counter_ns() - self._paused_since_ns
+        super().resume()
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operator between two readings of the clock."""
+        if self._paused:
+            return func(*args, **kwargs) if kwargs else func(*args)
         begin_ns = perf_counter_ns()
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._ends_ns.append(perf_counter_ns())
-        self._begins_ns.append(begin_ns)
+        self._ends_ns.append(perf_counter_ns() - self._paused_ns)
+        self._begins_ns.append(begin_ns - self._paused_ns)
         self.calls.append(func)
         return result
 
@@ -112,6 +135,20 @@ class CudaTimer(Timer):  # type: ignore[no-untyped-call]
         super().__init__()
         self._start_event, self._stop_event = _event(), _event()
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        # Each with the number of calls before it.
+        self._pauses: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+
+    def pause(self) -> None:
+        """Stop the clock; operators run untimed until :meth:`resume`."""
+        super().pause()
+        begin, end = _event(), _event()
+        begin.record()
+        self._pauses.append((len(self._events), begin, end))
+
+    def resume(self) -> None:
+        """Let the clock go on as if no time had passed."""
+        self._pauses[-1][2].record()
+        super().resume()
 
     def _start(self) -> None:
         torch.cuda.synchronize()
@@ -124,6 +161,8 @@ class CudaTimer(Timer):  # type: ignore[no-untyped-call]
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operator between two events."""
+        if self._paused:
+            return func(*args, **kwargs) if kwargs else func(*args)
         begin, end = _event(), _event()
         begin.record()
         result = func(*args, **kwargs) if kwargs else func(*args)
@@ -136,10 +175,13 @@ class CudaTimer(Timer):  # type: ignore[no-untyped-call]
         """Times on the device's clock."""
         torch.cuda.synchronize()
         since_start = self._start_event.elapsed_time
+        paused_ms = np.zeros(len(self._events) + 1)  # before each call, and before the step's end
+        for num_calls, begin, end in self._pauses:
+            paused_ms[num_calls:] += begin.elapsed_time(end)
         return CallTimes(
-            begins_s=np.array([since_start(begin) for begin, _ in self._events]) / 1e3,
-            ends_s=np.array([since_start(end) for _, end in self._events]) / 1e3,
-            step_s=since_start(self._stop_event) / 1e3,
+            begins_s=(np.array([since_start(begin) for begin, _ in self._events]) - paused_ms[:-1]) / 1e3,
+            ends_s=(np.array([since_start(end) for _, end in self._events]) - paused_ms[:-1]) / 1e3,
+            step_s=float(since_start(self._stop_event) - paused_ms[-1]) / 1e3,
         )
 
 
@@ -159,3 +201,29 @@ def now_s(device_type: str) -> float:
     if device_type == "cuda":
         torch.cuda.synchronize()
     return perf_counter_ns() / 1e9
+
+
+class PlainClock:
+    """Times a step without looking at its operators."""
+
+    def __init__(self, device_type: str) -> None:
+        self.step_s = 0.0
+        self._device_type = device_type
+        self._paused_s = self._paused_since_s = 0.0
+
+    def __enter__(self) -> Self:
+        """Start the clock."""
+        self._began_s = now_s(self._device_type)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        """Stop the clock."""
+        self.step_s = now_s(self._device_type) - self._began_s - self._paused_s
+
+    def pause(self) -> None:
+        """Stop the clock until :meth:`resume`."""
+        self._paused_since_s = now_s(self._device_type)
+
+    def resume(self) -> None:
+        """Let the clock go on as if no time had passed."""
+        self._paused_s += now_s(self._device_type) - self._paused_since_s

@@ -154,7 +154,7 @@ def derive(
     seconds = np.array([duration_s(work, device, FITTED) for work in works])
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     return build_graph(
-        step,
+        step.parameters(),
         recorder.operations,
         np.outer(seconds, scale).tolist(),
         name=name or type(model).__name__,

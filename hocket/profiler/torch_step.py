@@ -13,8 +13,8 @@ time after it). The share, between 0 and 1 and the same for all, makes the sums 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -27,7 +27,7 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.graph.step import Seconds
 from hocket.profiler._build import build_graph, record
-from hocket.profiler._step import Step, make_step, unchanged
+from hocket.profiler._step import make_step, unchanged
 from hocket.profiler._timer import Timer, make_timer, now_s
 
 Loss = Callable[[Any, Any], Tensor]
@@ -194,7 +194,7 @@ def profile_step(
         raise HocketError(f"steps={steps} and warmup={warmup} must each be at least 1")
     step = make_step(model, batch, loss, optimizer, inference)
     batch_size = step.batch_size() if batch_size is None else batch_size
-    device = _device_type(step)
+    device = device_type(step.parameters().values())
     done = 0
 
     def count() -> None:
@@ -217,9 +217,7 @@ def profile_step(
         count()
         return timer
 
-    plain_s: list[float] = []
-    own_s: list[Seconds] = []
-    between_s: list[Seconds] = []
+    samples = Samples()
     with unchanged(step):
         for _ in range(warmup):
             run_plain()
@@ -228,24 +226,47 @@ def profile_step(
         for k in range(steps):
             # Alternate which goes first, so that a drift of the machine's speed cancels.
             if k % 2 == 0:
-                plain_s.append(run_plain())
+                samples.plain_s.append(run_plain())
             timer = run_timed()
             if k % 2 == 1:
-                plain_s.append(run_plain())
-            _require_same(recorder.calls, timer.calls, k)
-            own, between = timer.times().of(recorder.call_of_operation)
-            own_s.append(own)
-            between_s.append(between)
-    plain, own, between = np.array(plain_s), np.stack(own_s, axis=1), np.stack(between_s, axis=1)
+                samples.plain_s.append(run_plain())
+            if differs := difference(recorder.calls, timer.calls):
+                raise HocketError(f"sampled step {k} {differs}")
+            samples.add(timer.times().of(recorder.call_of_operation))
     graph = build_graph(
-        step,
+        step.parameters(),
         recorder.operations,
-        (own + _share(plain, own, between) * between).tolist(),
+        samples.durations_s(),
         name=name or type(model).__name__,
         batch_size=batch_size,
         device=device,
     )
-    return Profile(graph=graph, plain_step_s=plain, own_sum_s=own.sum(axis=0))
+    return samples.profile(graph)
+
+
+@dataclass
+class Samples:
+    """Plain steps, and of sampled ones each operation's own time and the time before it, in seconds."""
+
+    plain_s: list[float] = field(default_factory=list)
+    own_s: list[Seconds] = field(default_factory=list)
+    between_s: list[Seconds] = field(default_factory=list)
+
+    def add(self, times: tuple[Seconds, Seconds]) -> None:
+        """Add a sampled step: its operations' own times and those before them."""
+        self.own_s.append(times[0])
+        self.between_s.append(times[1])
+
+    def durations_s(self) -> list[list[float]]:
+        """For each operation its duration in each sampled step."""
+        own, between = np.stack(self.own_s, axis=1), np.stack(self.between_s, axis=1)
+        durations: list[list[float]] = (own + _share(np.array(self.plain_s), own, between) * between).tolist()
+        return durations
+
+    def profile(self, graph: StepGraph) -> Profile:
+        """``graph``, whose durations are these, beside the plain steps."""
+        own_sum_s = np.stack(self.own_s, axis=1).sum(axis=0)
+        return Profile(graph=graph, plain_step_s=np.array(self.plain_s), own_sum_s=own_sum_s)
 
 
 def _share(plain_s: Seconds, own_s: Seconds, between_s: Seconds) -> float:
@@ -254,18 +275,20 @@ def _share(plain_s: Seconds, own_s: Seconds, between_s: Seconds) -> float:
     return float(np.clip(missing_s / max(np.median(between_s.sum(axis=0)), 1e-12), 0.0, 1.0))
 
 
-def _device_type(step: Step) -> str:
-    devices = {parameter.device.type for parameter in step.parameters().values()}
+def device_type(parameters: Iterable[Tensor]) -> str:
+    """The kind of device that a step of these runs on."""
+    devices = {parameter.device.type for parameter in parameters}
     return "cuda" if "cuda" in devices else min(devices, default="cpu")
 
 
-def _require_same(recorded: Sequence[OpOverload], timed: Sequence[OpOverload], sample: int) -> None:
+def difference(recorded: Sequence[OpOverload], timed: Sequence[OpOverload]) -> str:
+    """How a step differs from the recorded one, and what to do; "" where it does not."""
     if recorded == timed:
-        return
+        return ""
     pairs = enumerate(zip_longest(recorded, timed, fillvalue="nothing"))
     position, (expected, found) = next((i, pair) for i, pair in pairs if pair[0] is not pair[1])
-    raise HocketError(
-        f"sampled step {sample} ran {found} as call {position} where the recorded step ran {expected}; "
+    return (
+        f"ran {found} as call {position} where the recorded step ran {expected}; "
         "every step must run the same operations: raise warmup if it settles, "
         "or switch off what is drawn at random or depends on the data"
     )

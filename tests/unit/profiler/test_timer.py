@@ -5,7 +5,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.profiler import _timer
-from hocket.profiler._timer import CallTimes, CudaTimer, HostTimer, make_timer
+from hocket.profiler._timer import CallTimes, CudaTimer, HostTimer, PlainClock, make_timer
 
 
 def test_a_step_splits_into_calls_and_the_time_before_them():
@@ -52,6 +52,59 @@ def test_the_cuda_timer_reads_its_events_after_synchronizing(monkeypatch):
     assert times.begins_s.tolist() == pytest.approx([1e-3, 3e-3])
     assert times.ends_s.tolist() == pytest.approx([2e-3, 4e-3])
     assert times.step_s == pytest.approx(5e-3)
+
+
+def test_what_is_paused_takes_no_time(monkeypatch):
+    readings = iter(range(0, 10**6, 1000))  # a microsecond each
+    monkeypatch.setattr(_timer, "perf_counter_ns", lambda: next(readings))
+    x = torch.ones(3)
+    with HostTimer() as timer:  # 0
+        x + 1  # 1 to 2
+        timer.pause()  # 3
+        x * 2
+        next(readings)
+        next(readings)
+        timer.resume()  # 6
+        x - 1  # 7 to 8
+    assert [str(call) for call in timer.calls] == ["aten.add.Tensor", "aten.sub.Tensor"]
+    times = timer.times()
+    assert times.begins_s.tolist() == pytest.approx([1e-6, 4e-6])
+    assert times.ends_s.tolist() == pytest.approx([2e-6, 5e-6])
+    assert times.step_s == pytest.approx(6e-6)
+
+    with PlainClock("cpu") as clock:  # 0
+        next(readings)
+        clock.pause()  # 2
+        next(readings)
+        clock.resume()  # 4
+    assert clock.step_s == pytest.approx(3e-6)
+
+
+def test_what_is_paused_takes_no_time_on_cuda(monkeypatch):
+    clock = iter(range(100))
+
+    class Event:
+        def record(self):
+            self.ms = float(next(clock))
+
+        def elapsed_time(self, end):
+            return end.ms - self.ms
+
+    monkeypatch.setattr(_timer, "_event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    x = torch.ones(3)
+    with CudaTimer() as timer:  # 0
+        x + 1  # 1 to 2
+        timer.pause()  # 3
+        x * 2
+        next(clock)
+        timer.resume()  # 5
+        x - 1  # 6 to 7
+    assert [str(call) for call in timer.calls] == ["aten.add.Tensor", "aten.sub.Tensor"]
+    times = timer.times()
+    assert times.begins_s.tolist() == pytest.approx([1e-3, 4e-3])
+    assert times.ends_s.tolist() == pytest.approx([2e-3, 5e-3])
+    assert times.step_s == pytest.approx(6e-3)
 
 
 def test_each_device_has_its_timer():

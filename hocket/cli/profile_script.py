@@ -1,0 +1,52 @@
+"""``hocket profile SCRIPT.py``: a training script is run, measured, and ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from hocket.cli.output import note
+
+_PATIENCE_S, _GLANCE_S = 5.0, 0.05
+
+
+def measure_script(
+    script: Path, arguments: list[str], output: Path, steps: int, batch_size: int | None
+) -> None:
+    """Run ``script`` until its steps are measured, and write them, unless this is a rank other than 0."""
+    from hocket.graph import save_step
+    from hocket.profiler import described, profile_script
+
+    output = output.absolute()  # the script may go to another folder
+    rank = os.environ.get("RANK", "0")
+    measured = profile_script(
+        script,
+        arguments,
+        steps=steps,
+        batch_size=batch_size,
+        found=lambda what: note(f"{script}: measuring {what}"),
+    )
+    if rank == "0":
+        save_step(measured.profile.graph, output)
+        note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")
+    _leave_behind()
+
+
+def _leave_behind() -> None:
+    """End this process, if what a script has begun would keep it: nobody is there to end that any more."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until_s:
+        others = [each for each in threading.enumerate() if each is not threading.main_thread()]
+        children = multiprocessing.active_children()
+        if not children and all(thread.daemon for thread in others):
+            return
+        time.sleep(_GLANCE_S)
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

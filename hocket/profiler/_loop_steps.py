@@ -1,0 +1,158 @@
+"""A step graph from the steps of somebody else's training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+from torch.optim import Optimizer
+
+from hocket.errors import HocketError
+from hocket.profiler._build import build_graph, state_of
+from hocket.profiler._loop import Meter, Shape
+from hocket.profiler._loop_record import LoopRecorder
+from hocket.profiler._step import parameters_of
+from hocket.profiler._timer import PlainClock, Timer, make_timer
+from hocket.profiler.torch_step import Profile, Samples, device_type, difference
+
+_WARMUP = 3
+_MOST_AGAIN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopProfile:
+    """A profile of a loop's steps, and the loop around them."""
+
+    profile: Profile
+    outside_s: float
+    """Seconds a plain step that lie outside of it: loading data, logging."""
+
+
+def needed_steps(samples: int) -> int:
+    """Steps of a loop, all alike, that give so many samples."""
+    return _WARMUP + 1 + 2 * samples
+
+
+class LoopSteps:
+    """Warms up, records a step, then times plain and sampled ones in turns, until it has ``steps`` of each.
+
+    A step that is not like the recorded one (an evaluation, or a skipped update, lay in it) counts for
+    nothing, unless too many are like that. ``done`` gets the profile.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        steps: int,
+        batch_size: int | None,
+        done: Callable[[LoopProfile], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.num_seen = 0
+        self._model, self._optimizer = model, optimizer
+        self._steps, self._batch_size = steps, batch_size
+        self._done, self.failed = done, failed
+        self._parameters = parameters_of({"": model})
+        self._device = device_type(self._parameters.values())
+        self._warmup = _WARMUP
+        self._shape: Shape | None = None
+        self._recorder: LoopRecorder | None = None
+        self._samples, self._outside_s = Samples(), list[float]()
+        self._odd, self._recorded = 0, 0
+
+    def next_meter(self) -> Meter:
+        """The meter for the next step."""
+        if self._warmup > 0:
+            return PlainClock(self._device)
+        if self._recorder is None:
+            recorder = LoopRecorder(self._parameters, self._model)
+            recorder.own(state_of(self._optimizer, self._parameters))
+            return recorder
+        # In turns, so that a drift of the machine's speed cancels.
+        sampled, plain = len(self._samples.own_s), len(self._samples.plain_s)
+        return make_timer(self._device) if sampled <= plain else PlainClock(self._device)
+
+    def ended(self, meter: Meter, shape: Shape, loop_s: float) -> bool:
+        """Take what was measured; returns whether more steps are needed."""
+        self.num_seen += 1
+        if self._warmup > 0:
+            # Until two steps in a row are alike: a GradScaler skips its first updates.
+            is_odd = self._warmup == 1 and shape != self._shape
+            self._warmup -= not is_odd
+            self._shape = shape
+            return self._go_on(f"consist of {_described(shape)}" if is_odd else "")
+        if shape != self._shape:
+            assert self._shape is not None
+            return self._go_on(
+                f"consist of {_described(shape)} where others consist of {_described(self._shape)}"
+            )
+        if isinstance(meter, LoopRecorder):
+            self._take_structure(meter)
+        elif isinstance(meter, Timer):
+            assert self._recorder is not None
+            if why := difference(self._recorder.calls, meter.calls):
+                if not self._samples.own_s and self._recorded < _MOST_AGAIN:
+                    self._recorder = None  # it may have been the odd one
+                return self._go_on(why)
+            self._samples.add(meter.times().of(self._recorder.call_of_operation))
+        else:
+            self._samples.plain_s.append(meter.step_s)
+            self._outside_s.append(max(loop_s - meter.step_s, 0.0))
+        if min(len(self._samples.own_s), len(self._samples.plain_s)) < self._steps:
+            return True
+        self._finish()
+        return False
+
+    def _go_on(self, why: str) -> bool:
+        """Another step, unless too many were odd; ``why`` this one is, "" where it is not."""
+        self._odd += bool(why)
+        if self._odd > 2 * self._steps + 10:
+            raise HocketError(f"too many steps differ: some {why}")
+        return True
+
+    def _take_structure(self, recorder: LoopRecorder) -> None:
+        if recorder.failure is not None:
+            raise recorder.failure
+        kind = type(self._model).__name__
+        if not any(operation.reads for operation in recorder.operations):
+            raise HocketError(
+                f"no operation of the step was seen to read a parameter of {kind}, as where it is compiled;"
+                " watch it uncompiled"
+            )
+        if not any(operation.produces for operation in recorder.operations):
+            raise HocketError(
+                f"the step makes no gradient of a parameter of {kind}; watch the model that is trained"
+            )
+        self._recorder = recorder
+        self._recorded += 1
+
+    def _finish(self) -> None:
+        assert self._recorder is not None
+        assert self._shape is not None
+        graph = build_graph(
+            self._parameters,
+            self._recorder.operations,
+            self._samples.durations_s(),
+            name=type(self._model).__name__,
+            batch_size=self._batch_size or _batch_size(self._shape),
+            device=self._device,
+        )
+        profile, outside_s = self._samples.profile(graph), float(np.median(self._outside_s))
+        self._done(LoopProfile(profile=profile, outside_s=outside_s))
+
+
+def _batch_size(shape: Shape) -> int:
+    """Examples of a step: of all its passes together."""
+    sizes = [size for size in shape.sizes if size is not None]
+    if len(sizes) < len(shape.sizes) or not sum(sizes):
+        raise HocketError("the model's inputs hold no tensor with a batch dimension; give the batch size")
+    return sum(sizes)
+
+
+def _described(shape: Shape) -> str:
+    sizes = " and ".join("?" if size is None else str(size) for size in shape.sizes)
+    return f"forward passes of {sizes} examples and {shape.backwards} backward passes"
