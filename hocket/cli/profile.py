@@ -31,7 +31,7 @@ def profile(
         ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="A script's own.")
+        list[str] | None, typer.Argument(metavar="-- ARGUMENTS...", help="A script's own.")
     ] = None,
     output: Annotated[
         Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
