@@ -54,10 +54,11 @@ def on_processes(
         except BrokenProcessPool:
             raise HocketError("a process was ended from outside, perhaps for want of memory") from None
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - others:
-                child.kill()
-                child.join()
+            with uninterrupted():  # processes that are left would compute to their end, and we wait for them
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in set(multiprocessing.active_children()) - others:
+                    child.kill()
+                    child.join()
             raise
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -14,6 +16,7 @@ from typing import NoReturn
 
 _STOPS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _AGAIN_S = 0.05
+_SAME_S = 1.0  # stops that follow each other faster are one
 _IMPORT_LOCK = ("<frozen importlib._bootstrap>", "cb")
 
 
@@ -61,10 +64,13 @@ class _Unwinding:
 
     def __init__(self) -> None:
         self.status: int | None = None
+        self.began_s = -math.inf
         self.exception: weakref.ref[Stop] | None = None
 
     def begin(self, number: int, frame: FrameType | None) -> None:
-        self.status = 128 + number
+        if time.monotonic() < self.began_s + _SAME_S:
+            return  # timeout tells its command and its group, which would end what cleans up
+        self.began_s, self.status = time.monotonic(), 128 + number
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
         self._raise(frame)
 

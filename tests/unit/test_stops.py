@@ -98,6 +98,39 @@ unwinding(command)
     assert out == prints
 
 
+@pytest.mark.parametrize(
+    ("between_s", "prints"),
+    [(0.0, "cleaned\n"), (0.1, "cleaned\n"), (2.0, "")],
+    ids=["twice", "soon", "later"],
+)
+def test_a_stop_that_is_sent_twice_is_one_and_a_later_one_ends_what_cleans_up(
+    between_s: float, prints: str
+) -> None:
+    """``timeout`` sends one to its command and one to its group."""
+    cleaning = _CLEANING.replace("time.sleep(0.5)", "time.sleep(4)")
+    program = f"""
+import os, signal, sys, threading, time
+from hocket.stops import unwinding
+
+def stop():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep({between_s})
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def ready():
+    threading.Timer(0.1, stop).start()
+
+def command():
+{textwrap.indent(cleaning, "    ")}
+
+unwinding(command)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (143, prints), ran.stderr
+
+
 @kernel
 def _spin(rounds):  # type: ignore[no-untyped-def]
     done = 0
