@@ -1,13 +1,39 @@
-"""Numbers in sentences."""
+"""Numbers and quantities in sentences: three significant digits, in the unit that fits."""
 
 from __future__ import annotations
 
-_LARGE = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 worker``, ``2 workers``."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+class TimeUnit(NamedTuple):
+    """A unit for times: its symbol, and how many of it make a second."""
+
+    symbol: str
+    per_second: float
+
+
+_SECONDS = TimeUnit("s", 1.0)
+# Longer units begin where there are two of them: a step of 90 s reads as such.
+_LONG_TIMES = (TimeUnit("days", 1 / 86400), TimeUnit("h", 1 / 3600), TimeUnit("min", 1 / 60))
+_SHORT_TIMES = (_SECONDS, TimeUnit("ms", 1e3), TimeUnit("µs", 1e6), TimeUnit("ns", 1e9))
+_PERIODS = (_SECONDS, TimeUnit("min", 1 / 60), TimeUnit("h", 1 / 3600), TimeUnit("day", 1 / 86400))
+_PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 worker``, ``2 workers``; ``plural`` where that is not made by an s."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def capitalized(text: str) -> str:
+    """``text`` with a capital at its beginning, the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def four_digits(value: float) -> str:
@@ -15,15 +41,53 @@ def four_digits(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def duration_text(seconds: float) -> str:
-    """A duration in the unit that leaves fewest digits."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{seconds / scale:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+def digits(value: float) -> str:
+    """``value`` to three significant digits, in full where it is large."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
+def time_unit(times_s: Iterable[float]) -> TimeUnit:
+    """The unit, from nanoseconds to days, that the longest of ``times_s`` is read in."""
+    longest_s = _as_read(max(times_s, default=0.0))
+    for unit in _LONG_TIMES:
+        if longest_s * unit.per_second >= 2.0:
+            return unit
+    fitting = (unit for unit in _SHORT_TIMES if longest_s * unit.per_second >= 1.0)
+    return next(fitting, _SHORT_TIMES[-1] if longest_s else _SECONDS)
+
+
+def duration_text(seconds: float, unit: TimeUnit | None = None) -> str:
+    """A duration to three digits, in ``unit``, else in the one that fits: ``314 days``, ``26.9 ms``."""
+    unit = unit or time_unit([seconds])
+    return f"{digits(seconds * unit.per_second)} {unit.symbol}"
 
 
 def scaled_text(value: float, unit: str) -> str:
-    """A number of ``unit`` (bit/s, B) with the prefix that leaves fewest digits."""
-    scale, prefix = next(((scale, prefix) for scale, prefix in _LARGE if value >= scale), (1.0, ""))
-    return f"{value / scale:.4g} {prefix}{unit}"
+    """A number of ``unit`` (bit/s, B) to three digits, with the prefix that fits: ``10 Gbit/s``."""
+    fitting = ((prefix, scale) for prefix, scale in _PREFIXES if _as_read(value) >= scale)
+    prefix, scale = next(fitting, ("", 1.0))
+    return f"{digits(value / scale)} {prefix}{unit}"
+
+
+def rate_text(per_second: float, of: str = "examples") -> str:
+    """A rate to three digits: by the second or, where that is less than 0.1, by the minute, hour or day."""
+    period = rate_period([per_second])
+    return f"{digits(per_second / period.per_second)} {of}/{period.symbol}"
+
+
+def rate_period(per_second: Iterable[float]) -> TimeUnit:
+    """The period, from a second to a day, that the largest of several rates is read by."""
+    largest = max(per_second, default=0.0)
+    fitting = (period for period in _PERIODS if largest / period.per_second >= 0.1)
+    return next(fitting, _PERIODS[-1] if largest else _SECONDS)
+
+
+def percent_text(fraction: float) -> str:
+    """A fraction as a percentage: a whole one from 10% on, else one to two digits."""
+    percent = 100 * fraction
+    return f"{percent:.0f}%" if abs(percent) >= 9.95 else f"{percent:.2g}%"
+
+
+def _as_read(value: float) -> float:
+    """``value`` as three digits show it: of 999.9 ms, one second."""
+    return float(f"{value:.3g}")

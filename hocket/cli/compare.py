@@ -9,7 +9,8 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.commands import OUTPUT, option
-from hocket.cli.output import note, print_json, print_table
+from hocket.cli.output import note, print_json
+from hocket.cli.screen import MORE, Sheet, show
 
 
 def compare(
@@ -20,24 +21,40 @@ def compare(
     top: Annotated[
         int, option(panel=OUTPUT, metavar="N", min=0, help="How many names to show, those that differ most.")
     ] = 10,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Compare two timelines: step time, waiting and overlap, and which operations and transfers differ."""
     import msgspec
 
     from hocket.interop import load_timeline
+    from hocket.report.columns import in_one_line
     from hocket.report.comparison import compare as run
-    from hocket.report.comparison_table import figures_table, matched_line, one_sided_lines, spans_table
+    from hocket.report.comparison_table import (
+        figures_columns,
+        figures_legend,
+        matched_line,
+        one_sided_lines,
+        spans_columns,
+    )
+    from hocket.report.verdicts import comparison_verdict
 
+    options.check_printed(json, wide)
     expected, _ = load_timeline(predicted)
     happened, _ = load_timeline(measured)
     found = run(expected, happened)
     if json:
         print_json(msgspec.to_builtins(found))
     else:
-        print_table(figures_table(found))
-        if shown := found.spans[:top]:
-            print_table(spans_table(shown))
+        shown = found.spans[:top]
+        figures, spans = figures_columns(found), spans_columns(shown, wide=wide)
+        bold = [figure.name == "step" for figure in found.figures]
+        sheets = [Sheet("", in_one_line(figures), bold, ())]
+        if shown:
+            title = "Operations and transfers that differ most; their durations"
+            sheets.append(Sheet(title, in_one_line(spans), [False] * len(shown), ()))
+        remarks = [figures_legend(found), *([] if wide or not shown else [MORE])]
+        show([comparison_verdict(found)], sheets=sheets, remarks=remarks)
     ours, theirs = found.predicted, found.measured
     note(f"predicted: {ours.title}; workers: {ours.workers}, steps: {ours.steps}")
     note(f"measured: {theirs.title}; workers: {theirs.workers}, steps: {theirs.steps}")

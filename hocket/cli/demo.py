@@ -10,12 +10,16 @@ import typer
 from hocket.cli import options
 from hocket.cli.commands import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.names import complete_model, lowercase
-from hocket.cli.output import note, print_table, progress
+from hocket.cli.output import note, progress
 from hocket.cli.profile import measured_step
-from hocket.cli.settings import applying, described_network, heading, step_settings
+from hocket.cli.screen import MORE, show
+from hocket.cli.settings import assumptions, described_network, step_settings
+from hocket.cli.step_screen import step_sheet
 from hocket.errors import HocketError
+from hocket.words import scaled_text
 
-ARCHITECTURES: tuple[Literal["ps", "allreduce"], ...] = ("ps", "allreduce")
+ARCHITECTURES: tuple[Literal["allreduce", "ps"], ...] = ("allreduce", "ps")
+_EXCHANGES = {"allreduce": "All-reduce", "ps": "Parameter servers"}
 
 
 def demo(
@@ -66,6 +70,7 @@ def demo(
     output: Annotated[
         Path, option("-o", "--output", panel=OUTPUT, metavar="FOLDER", help="The folder to fill.")
     ] = Path("hocket-demo"),
+    wide: options.Wide = False,
 ) -> None:
     """Profile a real model here, rank every policy, search for a better plan, and write the report."""
     from hocket.document import write_json, write_whole
@@ -73,7 +78,8 @@ def demo(
     from hocket.interop import timeline_document
     from hocket.network import assign_servers, parse_duration
     from hocket.profiler import load, profile_step
-    from hocket.report import Entry, render, terminal_table
+    from hocket.report import Entry, render
+    from hocket.report.verdicts import on_workers, ranking_verdict
     from hocket.tuner import tune
 
     network, of_network = described_network(context, workers, servers, bandwidth="1Gbit/s", latency="50us")
@@ -89,10 +95,7 @@ def demo(
         )
     graph = measured.graph
     save_step(graph, output / "step.json")
-    note(measured_step(measured))
-
-    print(f"{model} on this machine, batch size {batch_size}, synchronous")
-    entries = []
+    entries, answers, sheets = [], [], []
     for architecture in ARCHITECTURES:
         with progress("tuning") as report:
             found = tune(
@@ -112,8 +115,19 @@ def demo(
             if shown is not None:
                 name = f"{architecture}.{row.policy}.timeline.json"
                 write_json(timeline_document(shown, row), output / name)
-        print(f"parameter servers: {servers}" if architecture == "ps" else "all-reduce")
-        print(heading(applying([*step_settings(context, network), *of_network], architecture)))
-        print_table(terminal_table(found.ranked))
-    write_whole(render(entries).encode(), output / "report.html")
-    print(f"The picture of why: {(output / 'report.html').resolve()}")
+        where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
+        answers.append(f"{_EXCHANGES[architecture]}, {ranking_verdict(found.ranked, where)}")
+        sheets.append(
+            step_sheet(found.ranked, of=found.best.policy, wide=wide, title=_EXCHANGES[architecture])
+        )
+    page = output / "report.html"
+    write_whole(render(entries).encode(), page)
+    asked = [*step_settings(context, network), *of_network]
+    show(
+        answers,
+        assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",
+        sheets=sheets,
+        remarks=[f"Why, in pictures: {page}", *([] if wide else [MORE])],
+        following="hocket profile mine.py:job -o step.json",
+    )
+    note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")

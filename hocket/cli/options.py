@@ -165,6 +165,13 @@ Timeline = Annotated[
     Path | None,
     option("--timeline", panel=OUTPUT, metavar="FILE", help="Write a trace of one step for Perfetto."),
 ]
+Wide = Annotated[bool, option("--wide", panel=OUTPUT, help="All columns of the table, each explained.")]
+
+
+def check_printed(json: bool, wide: bool) -> None:
+    """Refuse two options that say what is printed, differently."""
+    if json and wide:
+        raise HocketError("--wide is for the table, and --json prints none; leave one of them out")
 
 
 def read_network(path: Path) -> NetworkFile:

@@ -12,10 +12,11 @@ from typing import Any, TextIO
 
 from hocket.document import check_output, encode, write_output
 from hocket.logs import VARIABLE, show_log
+from hocket.words import time_unit
 
 _FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
 _GLANCE_S = 0.2
-_WIDE = 160
+_UNBROKEN = 10_000  # the width of lines that nothing breaks
 
 
 class _Amount:
@@ -33,6 +34,11 @@ def settle() -> None:
 def be_quiet() -> None:
     """Print results and errors alone."""
     _Amount.quiet = True
+
+
+def is_quiet() -> bool:
+    """Tell whether ``-q`` asks for results and errors alone."""
+    return _Amount.quiet
 
 
 def be_verbose() -> None:
@@ -57,7 +63,7 @@ def print_table(table: Any) -> None:
     from rich.console import Console
 
     check_output()
-    Console(width=_width(sys.stdout)).print(table)
+    Console(width=width(sys.stdout)).print(table)
 
 
 def note_table(table: Any) -> None:
@@ -65,12 +71,14 @@ def note_table(table: Any) -> None:
     from rich.console import Console
 
     if not _Amount.quiet:
-        Console(stderr=True, width=_width(sys.stderr)).print(table)
+        Console(stderr=True, width=width(sys.stderr)).print(table)
 
 
-def _width(stream: TextIO) -> int | None:
-    """Columns of a table; None: as the terminal has, or COLUMNS asks for."""
-    return None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+def width(stream: TextIO) -> int:
+    """Columns of a table: the terminal's, or COLUMNS; of a file or a pipe so many that no line breaks."""
+    from rich.console import Console
+
+    return Console().width if stream.isatty() or "COLUMNS" in os.environ else _UNBROKEN
 
 
 def note(text: str) -> None:
@@ -125,8 +133,11 @@ class _Done:
     def __init__(self, description: str) -> None:
         self.began_s, self._computed_s = time.monotonic(), time.process_time()
         self.done, self.total, self.description = 0.0, 0.0, description
+        self._moved_s = self.began_s
 
     def tell(self, done: float, total: float, description: str | None = None) -> None:
+        if done != self.done or total != self.total:
+            self._moved_s = time.monotonic()
         self.done, self.total = done, total
         self.description = description or self.description
 
@@ -136,19 +147,21 @@ class _Done:
         return computed_s >= _FIRST_LINE_S or time.monotonic() - self.began_s >= _WAITED_S
 
     def line(self) -> str:
+        """What is done and, as long as it is not overdue, what is left by the pace up to the last change."""
         gone_s = time.monotonic() - self.began_s
         line = f"{self.description}: {gone_s:.0f} s"
         if 0 < self.done <= self.total:
-            left_s = gone_s * (self.total - self.done) / self.done
-            line += f", {self.done / self.total:.0%}, about {_for_people(left_s)} left"
+            line += f", {self.done / self.total:.0%}"
+            left_s = (self._moved_s - self.began_s) * self.total / self.done - gone_s
+            if left_s > 0:
+                line += f", about {_roughly(left_s)} left"
         return line
 
 
-def _for_people(seconds: float) -> str:
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds:.0f} s"
+def _roughly(seconds: float) -> str:
+    """A duration to two digits, in the unit that fits."""
+    unit = time_unit([seconds])
+    return f"{float(f'{seconds * unit.per_second:.2g}'):g} {unit.symbol}"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -11,15 +11,21 @@ import typer
 from hocket.cli import options
 from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json, progress
+from hocket.cli.screen import MORE, as_sentence, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
     architecture_setting,
+    assumptions,
     described_network,
-    heading,
     option_setting,
     step_settings,
 )
+from hocket.cli.step_screen import beside_usual, step_sheet, train_command
+from hocket.words import counted, scaled_text
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan
 
 
 def plan(
@@ -46,12 +52,14 @@ def plan(
     fusion: options.Fusion = "0B",
     budget: options.Budget = "10s",
     seed: options.Seed = 0,
+    wide: options.Wide = False,
 ) -> None:
     """Plan what is transferred in which order, with what the simulator expects of it."""
-    from hocket.document import check_writable
+    from hocket.document import check_writable, is_standard_output
     from hocket.graph import load_step, save_plan
     from hocket.graph.io import plan_document
     from hocket.network import parse_duration
+    from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate
     from hocket.tuner import make_plan
     from hocket.tuner.choose import architecture_of
@@ -79,17 +87,31 @@ def plan(
     made = msgspec.structs.replace(planned.plan, predicted=row.predicted())
     settings = [exchange, SYNCHRONOUS, option_setting(context, "policy", policy)]
     settings += [*step_settings(context, network), *of_network]
-    asked = heading(applying(settings, made.architecture))
-    if output is None:
-        print_json(plan_document(made))
+    rows = beside_usual(context, graph, network, row, iterations=20)
+    answer = result_verdict(
+        row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"))
+    )
+    asked = assumptions(graph, applying(settings, made.architecture))
+    if output is None or is_standard_output(output):
+        if output is None:
+            print_json(plan_document(made))
+        else:
+            save_plan(made, output)
+        note(as_sentence(answer))
         note(asked)
         return
     save_plan(made, output)
-    transfers = (
-        f"{len(made.pulls)} pulls, {len(made.pushes)} pushes"
-        if made.architecture == "ps"
-        else f"{len(made.reductions)} reductions"
+    show(
+        [answer],
+        assumptions=asked,
+        sheets=[step_sheet(rows, of=row.policy, wide=wide)],
+        remarks=[] if wide else [MORE],
+        following=train_command(context, made, network, str(output)),
     )
-    proof = f", {row.status}" if row.status else ""
-    note(f"{output}: {transfers}, step {row.iteration_s:.6g} s, bound {row.bound_s:.6g} s{proof}")
-    note(asked)
+    note(f"{output}: {_transfers(made)}")
+
+
+def _transfers(made: Plan) -> str:
+    if made.architecture == "ps":
+        return f"{counted(len(made.pulls), 'pull')}, {counted(len(made.pushes), 'push', 'pushes')}"
+    return counted(len(made.reductions), "reduction")

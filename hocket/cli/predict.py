@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,23 +13,26 @@ from hocket.cli import options
 from hocket.cli.commands import NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.cli.lists import bandwidths, counts, speeds
 from hocket.cli.names import complete_policy, lowercase
-from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.output import note, print_json, progress
+from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.cli.settings import (
     Setting,
     applying,
     architecture_setting,
     assumed,
+    assumptions,
     described_network,
-    heading,
     option_setting,
     plan_setting,
     window_setting,
 )
 from hocket.errors import HocketError
+from hocket.words import capitalized, scaled_text
 
 if TYPE_CHECKING:
     from hocket.graph import Plan
     from hocket.predictor import Prediction
+    from hocket.report.prediction_measured import Point
 
 _MOST_CONFIGURATIONS = 10_000
 _SKIPPED = 50
@@ -242,6 +246,7 @@ def predict(
             help="Write a trace of the most machines for Perfetto.",
         ),
     ] = None,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Predict throughput for any number of workers from one worker's profile, and where it saturates."""
@@ -252,13 +257,13 @@ def predict(
     from hocket.network import parse_duration
     from hocket.predictor import Machines
     from hocket.predictor import predict as run
-    from hocket.predictor.answer import answers, base_note
+    from hocket.predictor.answer import answers
     from hocket.predictor.trace import trace
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.report.prediction_page import render_prediction
-    from hocket.report.prediction_table import prediction_table
     from hocket.words import counted
 
+    options.check_printed(json, wide)
     num_workers, num_servers = counts(workers, "workers"), counts(servers, "servers")
     configurations = len(num_workers) * len(num_servers) * repeats
     if configurations > _MOST_CONFIGURATIONS:
@@ -338,18 +343,52 @@ def predict(
     if json:
         unsaid = assumed(context, settings, exchange.value)
         print_json([{**msgspec.to_builtins(row), "assumed": unsaid} for row in rows])
+        for line in answers(rows):
+            note(line)
     else:
-        print(heading(applying(settings, exchange.value)))
-        if (base := base_note(rows)) is not None:
-            print(base)
-        print_table(prediction_table(rows, points))
-    for line in answers(rows):
-        note(line)
+        said = assumptions(graph, applying(settings, exchange.value))
+        _show(context, rows, points, said, scaled_text(network.bandwidth_bps, "bit/s"))
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
     if errors:
         note(f"{measured}: mean error at {counted(len(points), 'measured point')}: {', '.join(errors)}")
     if plot is not None:
         note(f"{plot}: open it in a browser")
+
+
+def _show(
+    context: typer.Context, rows: Sequence[Prediction], points: Sequence[Point], said: str, at: str
+) -> None:
+    """Print the answer of each curve first; caveats go to standard error, beside it."""
+    from hocket.predictor.answer import base_note, caveats, verdicts
+    from hocket.report.columns import in_one_line
+    from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows, terms
+
+    wide = context.params["wide"]
+    columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
+    unexplained = [column for column in terms(columns) if column.heading not in ("Speed-up", "Efficiency")]
+    base = base_note(rows)
+    remarks = [*([] if base is None else [capitalized(base)]), *([] if wide else [MORE])]
+    show(
+        list(map(capitalized, verdicts(rows, at))),
+        assumptions=said,
+        sheets=[Sheet("", columns, saturated_rows(rows), unexplained)],
+        remarks=remarks,
+        following=_following(context, rows),
+    )
+    for line in caveats(rows):
+        note(line)
+
+
+def _following(context: typer.Context, rows: Sequence[Prediction]) -> str:
+    """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange."""
+    step = str(context.params["step"])
+    row = max(rows, key=lambda row: row.throughput)
+    if row.mode == "async":
+        like = (*NETWORK_OPTIONS, "workers")
+        return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
+    workers = max(2, row.workers)
+    servers = row.servers or None
+    return command_line(context, "hocket", "tune", step, workers=workers, servers=servers)
 
 
 def _check_outputs(plot: Path | None, timeline: Path | None, inputs: list[Path]) -> None:

@@ -22,11 +22,12 @@ from hocket.network import (
 from hocket.words import duration_text, scaled_text
 
 if TYPE_CHECKING:
-    from hocket.graph import Plan
+    from hocket.graph import Plan, StepGraph
     from hocket.planner import Architecture
 
 DEFAULT, GIVEN = "default", "given"
 
+_FREE_PARSING = frozenset({"parsing 0 s a message", "0 s a byte"})
 # What only parameter servers have: whoever gives one of these has them.
 _OF_SERVERS = (
     *("servers", "server_bandwidth", "price_per_server_hour", "barrier", "window", "updates", "spread"),
@@ -103,7 +104,7 @@ def described_network(
     origin = DEFAULT if file is None else f"measured, {path}" if file.host is not None else str(path)
     settings, values = [], {}
     for option, key, parse, shown in (
-        ("bandwidth", "bandwidth_bps", parse_bandwidth, rate_text),
+        ("bandwidth", "bandwidth_bps", parse_bandwidth, _bandwidth_shown),
         ("latency", "startup_s", parse_duration, lambda s: f"startup {duration_text(s)}"),
         ("parse_beta", "parse_s", parse_duration, lambda s: f"parsing {duration_text(s)} a message"),
         (
@@ -132,6 +133,10 @@ def described_network(
         window_bytes=window_bytes(given.get("window")),
     )
     return network, [*settings, _reduction_setting(network, origin)]
+
+
+def _bandwidth_shown(bits_per_second: float) -> str:
+    return f"bandwidth {scaled_text(bits_per_second, 'bit/s')}"
 
 
 def _reduction_setting(network: Network, origin: str) -> Setting:
@@ -163,7 +168,7 @@ def step_settings(context: typer.Context, network: Network) -> list[Setting]:
 
 def window_setting(context: typer.Context, size_bytes: float) -> Setting:
     """The window between workers and servers."""
-    text = f"window {size_bytes / 1e6:g} MB" if size_bytes else "window off"
+    text = f"window {scaled_text(size_bytes, 'B')}" if size_bytes else "window off"
     return option_setting(context, "window", size_bytes, text, "window_bytes")
 
 
@@ -184,6 +189,20 @@ def heading(settings: Sequence[Setting]) -> str:
     return "\n".join(map(", ".join, lines))
 
 
+def assumptions(graph: StepGraph, settings: Sequence[Setting]) -> str:
+    """One line for people: the step, then each setting, those of one source together and defaults last."""
+    by_source: dict[str, list[str]] = {GIVEN: []}
+    for setting in settings:
+        if setting.text:
+            by_source.setdefault(setting.source, []).append(setting.text)
+    if set(by_source.get(DEFAULT, ())) >= _FREE_PARSING:
+        unsaid = [text for text in by_source[DEFAULT] if text not in _FREE_PARSING]
+        by_source[DEFAULT] = [*unsaid, "parsing 0 s"]
+    by_source["by default"] = by_source.pop(DEFAULT, [])
+    said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
+    return "; ".join([f"{graph.model}, batches of {graph.batch_size}", *said])
+
+
 def assumed(
     context: typer.Context, settings: Sequence[Setting], architecture: str | None = None
 ) -> dict[str, Any]:
@@ -199,7 +218,8 @@ def assumed(
 def defaults(context: typer.Context) -> dict[str, Any]:
     """Every option that was not given and has a default of its own."""
     unsaid = {name: value for name, value in context.params.items() if not is_given(context, name)}
-    return {name: value for name, value in unsaid.items() if value is not None and name != "json"}
+    shown = ("json", "wide")  # what is printed is no assumption
+    return {name: value for name, value in unsaid.items() if value is not None and name not in shown}
 
 
 def option_settings(context: typer.Context) -> list[Setting]:
@@ -210,8 +230,3 @@ def option_settings(context: typer.Context) -> list[Setting]:
         for name, value in said.items()
         if name not in ("json", "plot")
     ]
-
-
-def rate_text(bandwidth_bps: float) -> str:
-    """A bandwidth in the unit that leaves fewest digits."""
-    return f"bandwidth {scaled_text(bandwidth_bps, 'bit/s')}"

@@ -6,18 +6,21 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.output import print_json, print_table, progress
+from hocket.cli.output import print_json, progress
+from hocket.cli.screen import MORE, command_line, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
     architecture_setting,
     assumed,
+    assumptions,
     described_network,
-    heading,
     plan_setting,
     step_settings,
 )
+from hocket.cli.step_screen import STEP, beside_usual, step_sheet, train_command
 from hocket.errors import HocketError
+from hocket.words import scaled_text
 
 
 def simulate(
@@ -40,6 +43,7 @@ def simulate(
     budget: options.Budget = "10s",
     iterations: options.Iterations = 20,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
     timeline: options.Timeline = None,
 ) -> None:
@@ -49,11 +53,12 @@ def simulate(
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
     from hocket.network import parse_duration
-    from hocket.report import terminal_table
+    from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner import Planned, make_plan
     from hocket.tuner.choose import architecture_of, check_request
 
+    options.check_printed(json, wide)
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
     fusion_bytes = options.fusion_bytes_of(fusion)
@@ -108,6 +113,14 @@ def simulate(
     settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
     if json:
         print_json({**msgspec.to_builtins(row), "assumed": assumed(context, settings, row.architecture)})
-    else:
-        print(heading(applying(settings, row.architecture)))
-        print_table(terminal_table([row]))
+        return
+    rows = beside_usual(context, graph, network, row, iterations)
+    show(
+        [result_verdict(row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s")))],
+        assumptions=assumptions(graph, applying(settings, row.architecture)),
+        sheets=[step_sheet(rows, of=row.policy, wide=wide)],
+        remarks=[] if wide else [MORE],
+        following=command_line(context, "hocket", "tune", str(step), like=STEP)
+        if plan is None
+        else train_command(context, planned.plan, network, str(plan)),
+    )

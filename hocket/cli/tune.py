@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from hocket.cli import options
 from hocket.cli.commands import OUTPUT, option
-from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.output import note, print_json, progress
+from hocket.cli.screen import MORE, command_line, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
     architecture_setting,
     assumed,
+    assumptions,
     described_network,
-    heading,
     step_settings,
 )
+from hocket.cli.step_screen import step_sheet, train_command
+from hocket.words import capitalized, counted, scaled_text
 
 
 def tune(
@@ -55,15 +58,18 @@ def tune(
     budget: options.Budget = "10s",
     iterations: options.Iterations = 20,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Try every policy, search for a better plan, and write the best: never slower than any of them."""
     from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
     from hocket.network import parse_duration
-    from hocket.report import Entry, render, terminal_table
+    from hocket.report import Entry, render
+    from hocket.report.verdicts import gains, on_workers, ranking_verdict
     from hocket.tuner import tune as run
 
+    options.check_printed(json, wide)
     exchange = architecture_setting(context, None)
     options.check_servers(servers, exchange.value)
     network, of_network = described_network(context, workers, servers)
@@ -74,7 +80,7 @@ def tune(
         options.check_beside_result(report, *inputs)
         options.check_apart(report, written, "the page and the plan")
     graph = load_step(step)
-    with progress("tuning") as show:
+    with progress("tuning") as tell:
         found = run(
             graph,
             network,
@@ -85,7 +91,7 @@ def tune(
             fusion_bytes=options.fusion_bytes_of(fusion),
             budget_s=parse_duration(budget),
             timelines=report is not None,
-            progress=lambda what, done, total: show(done, total, what),
+            progress=lambda what, done, total: tell(done, total, what),
         )
     save_plan(found.plan, written)
     if report is not None:
@@ -106,14 +112,25 @@ def tune(
             }
         )
     else:
-        print(heading(applying(settings, exchange.value)))
-        print_table(terminal_table(found.ranked))
-    over = f"{best.iteration_s / best.bound_s - 1:.2%}" if best.bound_s > 0 else "0%"
-    note(
-        f"{written}: {best.policy}, {over} over its proven bound; the search tried {found.evaluations} plans"
-    )
+        where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"))
+        show(
+            [capitalized(ranking_verdict(found.ranked, where))],
+            assumptions=assumptions(graph, applying(settings, exchange.value)),
+            sheets=[step_sheet(found.ranked, of=best.policy, wide=wide)],
+            remarks=[] if wide else [MORE],
+            following=train_command(context, found.plan, network, str(written))
+            if gains(found.ranked)
+            else _more_workers(context, best.architecture),
+        )
+    note(f"{written}: the plan of {best.policy}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:
         note(f"{report}: open it in a browser")
+
+
+def _more_workers(context: typer.Context, architecture: str) -> str:
+    """The command for where no plan gains anything: it asks what more workers do."""
+    exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
+    return command_line(context, "hocket", "predict", str(context.params["step"]), **exchange)
 
 
 def _named_after(step: Path) -> Path:

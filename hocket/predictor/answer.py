@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hocket.predictor.prediction import Prediction
-from hocket.words import counted, four_digits
+from hocket.words import counted, digits, listed, rate_text
 
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
+_NAMED = 4  # of several numbers of workers in a row
 
 _MODES = {"async": "asynchronous", "sync": "synchronous"}
 
@@ -42,8 +43,8 @@ def base_note(rows: Iterable[Prediction]) -> str | None:
         return None
     updates = " or updates, which servers run" if row.architecture == "ps" else ""
     return (
-        f"x and efficiency are against one worker alone, without a network{updates}:"
-        f" {four_digits(row.alone_throughput)} examples/s"
+        f"speed-up and efficiency are against one worker alone, without a network{updates}:"
+        f" {rate_text(row.alone_throughput)}"
     )
 
 
@@ -103,18 +104,25 @@ def unsteady_note(rows: Iterable[Prediction]) -> str | None:
     )
 
 
-def answers(rows: Sequence[Prediction]) -> list[str]:
-    """A line for each curve of ``rows``, for the cheapest row if there are prices, and for each caveat."""
-    lines = [f"{name_of(curve, rows)}: {_growth(curve)}" for curve in curves(rows)]
+def answers(rows: Sequence[Prediction], at: str = "") -> list[str]:
+    """A line for each curve of ``rows``, for the cheapest row if there are prices, and for each caveat.
+
+    ``at``: the network's bandwidth in words, for a reader who does not see it elsewhere.
+    """
+    return [*verdicts(rows, at), *caveats(rows)]
+
+
+def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
+    """As :func:`answers`, without caveats."""
+    where = f" at {at}" if at else ""
+    lines = [f"{name_of(curve, rows)}{where}: {_growth(curve)}" for curve in curves(rows)]
     best_buy = cheapest(rows)
     if best_buy is not None and best_buy.cost_per_example is not None:
         machines = counted(best_buy.workers, "worker")
         if best_buy.servers:
             machines += f" and {counted(best_buy.servers, 'server')}"
-        lines.append(
-            f"cheapest: {machines}, {four_digits(1e6 * best_buy.cost_per_example)} per million examples"
-        )
-    return lines + caveats(rows)
+        lines.append(f"cheapest: {machines}, {digits(1e6 * best_buy.cost_per_example)} per million examples")
+    return lines
 
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:
@@ -123,42 +131,95 @@ def caveats(rows: Sequence[Prediction]) -> list[str]:
 
 
 def _growth(curve: Sequence[Prediction]) -> str:
-    least, most, knee = curve[0], curve[-1], saturation(curve)
-    row = knee or most
-    rate = f"{four_digits(row.throughput)} examples/s"
-    over = ""
-    if row.speedup is not None and row.efficiency is not None:
-        over = f" ({row.speedup:.2f}x one worker alone, efficiency {row.efficiency:.0%})"
-    busiest = f"busiest there: {row.bottleneck}, {row.bottleneck_utilization:.0%} of the time"
-    return f"{_verdict(curve, least, most, knee)} {rate}{over}; {busiest}"
+    """The course of throughput over ``curve``, as far as it was tried, and the rate it comes to."""
+    best = max(curve, key=lambda row: row.throughput)
+    said = _course(curve, best)
+    if best.speedup is not None and best.speedup < 1 - _CHANCE and best.alone_throughput is not None:
+        apart = "without servers" if best.servers else "without a network"
+        said += f"; one worker alone, {apart}, is faster: {rate_text(best.alone_throughput)}"
+    return said
 
 
-def _verdict(
-    curve: Sequence[Prediction], least: Prediction, most: Prediction, knee: Prediction | None
-) -> str:
-    """The course of throughput over ``curve``; a rate follows: of the knee, else of the most workers."""
-    workers = counted((knee or most).workers, "worker")
-    if least is most:
-        return f"{workers} reach" + ("es" if most.workers == 1 else "")
-    if knee is least:
-        following = curve[1]
-        ratio = following.throughput / least.throughput
-        said = (
-            "slower" if not _level(following.throughput, least.throughput, following, least) else "no faster"
+def _course(curve: Sequence[Prediction], best: Prediction) -> str:
+    least = curve[0]
+    knee = saturation(curve)
+    if len(curve) == 1:
+        return f"{_reached(least)}; {_busiest(least)}"
+    if not _faster(best, least):
+        slower = all(_faster(least, row) for row in curve[1:])
+        said = f"{_are(curve[1:])} {'slower' if slower else 'no faster'} than {least.workers}"
+        return (
+            f"{said} ({_ratios(curve[1:], least)}): stay with {least.workers}, {_rate(least)}"
+            f"; {_busiest(curve[1], f'with {curve[1].workers}')}"
         )
-        if ratio > 1 and said == "slower":
-            said = "hardly faster"
-        more = counted(following.workers, "worker")
-        return f"{more} are {said} than {least.workers} ({ratio:.2f}x); {workers} reach" + (
-            "es" if least.workers == 1 else ""
-        )
-    at = next(k for k, row in enumerate(curve) if row is (knee or most))
+    if curve[-1].throughput < SATURATED * best.throughput and _faster(best, curve[-1]):
+        shown = best
+        said = f"of the numbers tried, {counted(best.workers, 'worker')} are fastest, {_rate(best)}"
+        last = f"{_are([curve[-1]])} slower than {best.workers} ({_ratios([curve[-1]], best)})"
+        said = f"{said}; {last}"
+    elif knee is least:
+        shown = best
+        said = f"{_are([best])} hardly faster than {least.workers} ({_ratios([best], least)}), {_rate(best)}"
+    else:
+        shown = knee or curve[-1]
+        said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
+    dip = [row for row in curve[1:] if _faster(least, row)]
+    if dip:
+        said += f"; {_are(dip)} slower than {least.workers} ({_ratios(dip, least)})"
+    return f"{said}; {_busiest(shown, 'there')}"
+
+
+def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str:
+    """Where throughput saturates, or that it grows up to the most workers; nothing of what was not tried."""
+    workers = counted(shown.workers, "worker")
+    at = next(k for k, row in enumerate(curve) if row is shown)
     before = curve[at - 1]
     gap = ""
-    if curve[at].workers > 2 * before.workers:
-        gap = f" (none was tried between {before.workers} and {curve[at].workers})"
-    if knee:
+    if shown.workers > 2 * before.workers:
+        gap = f" (none was tried between {before.workers} and {shown.workers})"
+    if saturates:
         return f"throughput saturates at {workers}{' or fewer' if gap else ''}{gap},"
     if gap:
         return f"throughput grows up to {workers}, or up to fewer{gap},"
     return f"throughput still grows at {workers},"
+
+
+def _faster(one: Prediction, other: Prediction) -> bool:
+    """Tell whether ``one`` is faster than ``other`` by more than chance."""
+    return one.throughput > other.throughput and not _level(one.throughput, other.throughput, one, other)
+
+
+def _reached(row: Prediction) -> str:
+    return f"{counted(row.workers, 'worker')} {'reaches' if row.workers == 1 else 'reach'} {_rate(row)}"
+
+
+def _rate(row: Prediction) -> str:
+    said = rate_text(row.throughput)
+    if row.speedup is None or row.efficiency is None:
+        return said
+    return f"{said} ({row.speedup:.2f}x one worker alone, efficiency {row.efficiency:.0%})"
+
+
+def _busiest(row: Prediction, where: str = "") -> str:
+    share = f"{row.bottleneck_utilization:.0%} of the time"
+    return f"busiest{f' {where}' if where else ''}: {row.bottleneck}, {share}"
+
+
+def _are(rows: Sequence[Prediction]) -> str:
+    """``2 workers are``, ``2, 4 and 8 workers are``, ``2 to 16 workers are``: of rows by workers."""
+    counts = [row.workers for row in rows]
+    first, last = counts[0], counts[-1]
+    if len(counts) <= _NAMED:
+        return f"{listed([str(count) for count in counts])} {'worker is' if counts == [1] else 'workers are'}"
+    if last - first == len(counts) - 1:
+        return f"{first} to {last} workers are"
+    return f"{len(counts)} numbers of workers tried from {first} to {last} are"
+
+
+def _ratios(rows: Sequence[Prediction], base: Prediction) -> str:
+    """Throughput over that of ``base``: ``0.23x``, or the range of several."""
+    if base.throughput <= 0:
+        return "0 examples/s each"
+    ratios = sorted(row.throughput / base.throughput for row in rows)
+    shown = dict.fromkeys(f"{r:.2f}x" if r >= 0.095 else f"{r:.2g}x" for r in (ratios[0], ratios[-1]))
+    return " to ".join(shown)

@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.notebook import Summarized, Summary, data_frame
 from hocket.predictor.answer import answers
 from hocket.predictor.prediction import Prediction
-from hocket.words import counted, four_digits, scaled_text
+from hocket.words import counted, duration_text, four_digits, scaled_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,5 +117,5 @@ def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
     """The configurations that rows are predicted for, in one line."""
     mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
     exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
-    bandwidth = f"{network.bandwidth_bps / 1e9:.4g} Gbit/s, startup {network.startup_s * 1e6:.4g} µs"
+    bandwidth = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, startup {duration_text(network.startup_s)}"
     return f"{mode}, {exchange} · {row.policy} · batches of {graph.batch_size} · interfaces of {bandwidth}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.cluster.figures import PARTS, ClusterRow, JobRow
 from hocket.report.figures import MOST_SPANS, span_times
-from hocket.report.table import TimeUnit
+from hocket.words import TimeUnit
 
 _MOST_POINTS = 2000
 # The kinds of spans that say which GPUs a job has, by whether its transfers cross the network.

@@ -12,7 +12,8 @@ from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.figures import Panel, timeline_figure
 from hocket.report.load import ClusterEntry
 from hocket.report.page import Tile, rendered
-from hocket.report.table import TimeUnit, time_text, time_unit
+from hocket.report.table import time_text
+from hocket.words import TimeUnit, time_unit
 
 
 def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a shared cluster") -> str:

@@ -4,38 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-from rich.text import Text
-
+from hocket.report.columns import Column, number_column, text_column
 from hocket.report.comparison import Comparison, OneSided, SpanDifference
-from hocket.report.table import UNDEFINED, TimeUnit, decimals_for, time_unit
-from hocket.words import counted
+from hocket.words import TimeUnit, counted, time_unit
+
+_MEANINGS = {
+    "waiting": "the processor runs nothing",
+    "overlap": "it computes while its gradients or parameters travel",
+}
 
 
-def figures_table(comparison: Comparison) -> Table:
+def figures_columns(comparison: Comparison) -> list[Column]:
     """Step time, waiting, overlap and the busy time of each kind, per step."""
     figures = comparison.figures
     both = [value for figure in figures for value in (figure.predicted_s, figure.measured_s)]
     unit = time_unit(value for value in both if value is not None)
-    predicted = _seconds([figure.predicted_s for figure in figures], unit)
-    measured = _seconds([figure.measured_s for figure in figures], unit)
-    table = _table("", ("Predicted", unit), ("Measured", unit), ("Ratio", None))
-    for figure, *cells in zip(figures, predicted, measured, strict=True):
-        ratio = UNDEFINED if figure.ratio is None else f"{figure.ratio:.3f}"
-        table.add_row(figure.name, *cells, ratio, style="bold" if figure.name == "step" else "")
-    return table
+    return [
+        text_column("Of a step", "Of a step", "", [figure.name for figure in figures]),
+        _times("Predicted", [figure.predicted_s for figure in figures], unit),
+        _times("Measured", [figure.measured_s for figure in figures], unit),
+        number_column(
+            "Ratio", "Ratio", "", "Measured over predicted.", [figure.ratio for figure in figures], 3
+        ),
+    ]
 
 
-def spans_table(spans: Sequence[SpanDifference]) -> Table:
-    """Start within the step and duration of each of ``spans``, on both sides, in the order given."""
-    unit = time_unit(abs(value) for span in spans for value in _times(span))
-    headings = ("Start, predicted", "Measured", "Later by", "Duration, predicted", "Measured", "Longer by")
-    table = _table("Kind", "Name", *((heading, unit) for heading in headings))
-    columns = [_seconds(column, unit) for column in zip(*map(_times, spans), strict=True)]
-    for span, *cells in zip(spans, *columns, strict=True):
-        # Text, not markup: a name may hold square brackets.
-        table.add_row(span.kind, Text(span.name), *cells)
-    return table
+def figures_legend(comparison: Comparison) -> str:
+    """Explanations of those figures whose name does not say it."""
+    named = (figure.name for figure in comparison.figures if figure.name in _MEANINGS)
+    return "; ".join(f"{name}: {_MEANINGS[name]}" for name in named)
+
+
+def spans_columns(spans: Sequence[SpanDifference], *, wide: bool = False) -> list[Column]:
+    """Durations of ``spans`` on both sides and, where ``wide``, their starts, in the order given."""
+    found = {
+        "Predicted": [span.predicted_duration_s for span in spans],
+        "Measured": [span.measured_duration_s for span in spans],
+        "Longer by": [span.duration_difference_s for span in spans],
+        "Later by": [span.start_difference_s for span in spans],
+    }
+    if wide:
+        found["Start, predicted"] = [span.predicted_start_s for span in spans]
+        found["Start, measured"] = [span.measured_start_s for span in spans]
+    unit = time_unit(abs(value) for values in found.values() for value in values)
+    return [
+        text_column("Kind", "Kind", "", [span.kind for span in spans]),
+        text_column("Name", "Name", "", [span.name for span in spans]),
+        *(_times(heading, values, unit) for heading, values in found.items()),
+    ]
 
 
 def matched_line(comparison: Comparison) -> str:
@@ -55,29 +71,6 @@ def one_sided_lines(side: str, names: OneSided) -> list[str]:
     return lines
 
 
-def _times(span: SpanDifference) -> tuple[float, ...]:
-    return (
-        span.predicted_start_s,
-        span.measured_start_s,
-        span.start_difference_s,
-        span.predicted_duration_s,
-        span.measured_duration_s,
-        span.duration_difference_s,
-    )
-
-
-def _seconds(values_s: Sequence[float | None], unit: TimeUnit) -> list[str]:
+def _times(heading: str, values_s: Sequence[float | None], unit: TimeUnit) -> Column:
     scaled = [None if value is None else value * unit.per_second for value in values_s]
-    decimals = decimals_for(value for value in scaled if value is not None)
-    return [UNDEFINED if value is None else f"{value:z.{decimals}f}" for value in scaled]
-
-
-def _table(*headings: str | tuple[str, TimeUnit | None]) -> Table:
-    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-    for heading in headings:
-        if isinstance(heading, str):
-            table.add_column(heading, overflow="fold")
-        else:
-            name, unit = heading
-            table.add_column(Text(name + (f"\n[{unit.symbol}]" if unit else "\n")), justify="right")
-    return table
+    return number_column(heading, heading, unit.symbol, "", scaled)

@@ -11,7 +11,7 @@ from hocket.graph.result import ResultRow, overlap_of
 from hocket.graph.timeline import Kind, Span, Timeline
 from hocket.graph.timeline_steps import Floats
 from hocket.report.load import Entry
-from hocket.report.table import TimeUnit
+from hocket.words import TimeUnit
 
 _LEVELS = (0.99, *(percent / 100 for percent in range(95, 35, -5)), 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 # Where the 40% contour reaches full overlap, as in the TicTac paper's Fig. 4.

@@ -12,8 +12,8 @@ from hocket.report.figures import Panel, overlap_figure, timeline_figure
 from hocket.report.load import Entry
 from hocket.report.packed import packed_json, packed_plotly
 from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, worst_like
-from hocket.report.table import TimeUnit, decimals_for, ranking_table, time_text, time_unit
-from hocket.words import counted
+from hocket.report.table import decimals_for, ranking_table, time_text
+from hocket.words import TimeUnit, counted, time_unit
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 

@@ -19,8 +19,7 @@ from hocket.report.page import Tile, rendered
 from hocket.report.prediction_figure import prediction_figure
 from hocket.report.prediction_measured import ModelError, Point, model_errors
 from hocket.report.prediction_table import prediction_columns, saturated_rows
-from hocket.report.table import time_unit
-from hocket.words import counted, four_digits
+from hocket.words import counted, four_digits, time_unit
 
 
 def render_prediction(

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, saturation
-from hocket.report.columns import Column, number_column, terminal_columns, text_column
+from hocket.report.columns import Column, number_column, text_column
 from hocket.report.prediction_measured import Point
-from hocket.report.table import UNDEFINED, Cell, Value, decimals_for, time_unit
+from hocket.report.table import UNDEFINED, Cell, Value, decimals_for
+from hocket.words import TimeUnit, rate_period, time_unit
+
+_SHORT = {"Throughput": "Rate"}
+_LEFT_OUT = frozenset({"Efficiency", "Busy", "lin", "cynthia"})
+_SELF_EVIDENT = frozenset({"Workers", "Servers", "Throughput", "Step"})
+_BUSIEST = "What is in use for most of the time, and for how much of it."
 
 
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
     """The columns of ``rows``, in the order given; what no row has gets none. Of ``points``: the mean."""
     unit = time_unit(row.step_s for row in rows)
-    rate = decimals_for(row.throughput for row in rows)
+    period = rate_period([row.throughput for row in rows])
+    by = f"1/{period.symbol}"
+    rate = decimals_for(row.throughput / period.per_second for row in rows)
     measured = [_mean([p.throughput for p in points if p[:2] == (row.workers, row.servers)]) for row in rows]
+
+    def rates(heading: str, meaning: str, per_second: Sequence[float | None]) -> Column:
+        values = [None if value is None else value / period.per_second for value in per_second]
+        return number_column(heading, _SHORT.get(heading, heading), by, meaning, values, rate)
+
     per_million = [None if row.cost_per_example is None else 1e6 * row.cost_per_example for row in rows]
     efficiencies = [_percent(row.efficiency) for row in rows]
     busy = [100 * row.bottleneck_utilization for row in rows]
@@ -27,24 +38,19 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
         number_column(
             "Servers", "Servers", "", "Parameter servers.", [row.servers or None for row in rows], 0
         ),
-        number_column(
-            *("Throughput", "Rate", "1/s", "Examples a second over all workers."),
+        rates(
+            "Throughput",
+            "Examples over all workers.",
             [row.throughput for row in rows],
-            rate,
         ),
         Column(
-            *(
-                "95% interval",
-                "± 95%",
-                "1/s",
-                "Half the confidence interval over repeated seeds.",
-            ),
-            [_half_width(row, rate) for row in rows],
+            *("95% interval", "± 95%", by, "Half the confidence interval over repeated seeds."),
+            [_half_width(row, rate, period) for row in rows],
         ),
-        number_column("Measured", "Measured", "1/s", "Mean of the measured points.", measured, rate),
+        rates("Measured", "Mean of the measured points.", measured),
         number_column("Error", "Error", "%", "Predicted over measured, less 1.", errors, 1),
         number_column(
-            *("Speed-up", "x", "", "Throughput over one worker's alone, without a network."),
+            *("Speed-up", "Speed-up", "", "Throughput over one worker's alone, without a network."),
             [row.speedup for row in rows],
             2,
         ),
@@ -60,12 +66,8 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
             [row.bottleneck for row in rows],
         ),
         number_column("Busy", "Busy", "%", "For how much of the time it is.", busy, 1),
-        number_column(
-            "lin", "lin", "1/s", "Throughput by Lin et al.'s model.", [row.lin for row in rows], rate
-        ),
-        number_column(
-            "cynthia", "cynthia", "1/s", "Throughput by Cynthia.", [row.cynthia for row in rows], rate
-        ),
+        rates("lin", "Throughput by Lin et al.'s model.", [row.lin for row in rows]),
+        rates("cynthia", "Throughput by Cynthia.", [row.cynthia for row in rows]),
         number_column(
             "Cost", "Cost", "/1e6", "In the currency of the prices, a million examples.", per_million
         ),
@@ -73,10 +75,10 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
     return [column for column in columns if any(cell.value is not None for cell in column.cells)]
 
 
-def _half_width(row: Prediction, decimals: int) -> Cell:
+def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
     if row.throughput_low is None or row.throughput_high is None:
         return Cell(UNDEFINED, None)
-    half: Value = (row.throughput_high - row.throughput_low) / 2
+    half: Value = (row.throughput_high - row.throughput_low) / 2 / period.per_second
     return Cell(f"±{half:.{decimals}f}", half)
 
 
@@ -94,6 +96,20 @@ def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
     return [id(row) in knees for row in rows]
 
 
-def prediction_table(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> Table:
-    """``rows`` for the terminal; those where throughput saturates stand out."""
-    return terminal_columns(prediction_columns(rows, points), saturated_rows(rows))
+def narrow_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
+    """The columns that answer: throughput, what it is worth, a step, and what is busiest; costs if any."""
+    found = []
+    for column in prediction_columns(rows, points):
+        if column.heading == "Throughput":
+            found.append(column._replace(short=f"Examples{column.unit[1:]}", unit=""))
+        elif column.heading == "Bottleneck":
+            shares = [f"{row.bottleneck} {row.bottleneck_utilization:.0%}" for row in rows]
+            found.append(text_column("Busiest", "Busiest", _BUSIEST, shares))
+        elif column.heading not in _LEFT_OUT:
+            found.append(column)
+    return found
+
+
+def terms(columns: Sequence[Column]) -> list[Column]:
+    """Those of ``columns`` whose heading alone does not say what they hold."""
+    return [column for column in columns if column.heading not in _SELF_EVIDENT]

@@ -1,16 +1,13 @@
-"""The ranking as a table: its columns, headings and number formats, for the terminal and the page alike."""
+"""The ranking as a table: its columns, headings and number formats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from rich.table import Table
-from rich.text import Text
-
 from hocket.graph.result import ResultRow
-from hocket.report.load import Entry
-from hocket.report.ranking import over_bound, ranked, setup_of
+from hocket.report.ranking import over_bound, setup_of
+from hocket.words import TimeUnit, rate_period, time_unit
 
 UNDEFINED = "–"
 
@@ -49,38 +46,26 @@ def _mean_overlap(row: ResultRow) -> float | None:
 _FIGURES = (
     Column("Step time", "Step", "time", lambda row: row.iteration_s, "Mean time of one training step."),
     Column("95th pct.", "p95", "time", lambda row: row.iteration_p95_s, "19 of 20 steps are no longer."),
-    Column("Throughput", "Rate", "rate", lambda row: row.throughput, "Examples a second over all workers."),
-    Column("Overlap", "Overlap", "ratio", _mean_overlap, "1: the shorter of N and C is hidden."),
+    Column("Throughput", "Rate", "rate", lambda row: row.throughput, "Examples over all workers."),
+    Column(
+        *("Overlap", "Overlap", "ratio", _mean_overlap),
+        "1: all of the shorter one of communication (N) and computation (C) is hidden.",
+    ),
     Column("Utilization", "Util.", "percent", lambda row: row.utilization, "Share spent computing."),
     Column("rho", "rho", "ratio", lambda row: row.rho, "N / C: communication over computation."),
     Column(
-        "Straggler", "Strag.", "percent", lambda row: row.straggler_fraction, "Longest wait for a worker."
+        *("Straggler", "Strag.", "percent", lambda row: row.straggler_fraction),
+        "How long a worker waits for the last one, of a step.",
     ),
     Column(
-        "Bound",
-        "Bound",
-        "time",
-        lambda row: row.bound_s,
+        *("Bound", "Bound", "time", lambda row: row.bound_s),
         "No order of as many transfers has a shorter mean step time.",
     ),
-    Column("Over bound", "Over bound", "percent", over_bound, "How far the step time is above the bound."),
+    Column(
+        *("Over bound", "Over bound", "percent", over_bound),
+        "How far a step is above the least that any order of as many transfers can reach.",
+    ),
 )
-
-
-class TimeUnit(NamedTuple):
-    """A unit for times that are read side by side."""
-
-    symbol: str
-    per_second: float
-
-
-_TIME_UNITS = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("µs", 1e6))
-
-
-def time_unit(times_s: Iterable[float]) -> TimeUnit:
-    """The largest unit in which the longest time is at least 1."""
-    longest_s = max(times_s, default=0.0)
-    return next((unit for unit in _TIME_UNITS if longest_s * unit.per_second >= 1.0), _TIME_UNITS[-1])
 
 
 def decimals_for(values: Iterable[float]) -> int:
@@ -126,37 +111,24 @@ def ranking_table(rows: Sequence[ResultRow]) -> Ranking:
     varying = tuple(column for i, column in enumerate(_SETUP) if len({setup[i] for setup in setups}) > 1)
     columns = (_POLICY, *varying, *_FIGURES)
     unit = time_unit(row.iteration_s for row in rows)
+    period = rate_period(row.throughput for row in rows)
+    scales = {"time": unit.per_second, "rate": 1 / period.per_second, "percent": 100.0}
+    symbols = {"time": unit.symbol, "rate": f"1/{period.symbol}", "percent": "%"}
     units, cells = [], []
     for column in columns:
         values = [column.value(row) for row in rows]
-        units.append({"time": unit.symbol, "rate": "1/s", "percent": "%"}.get(column.format, ""))
-        cells.append([Cell(*pair) for pair in zip(_texts(column, values, unit), values, strict=True)])
+        units.append(symbols.get(column.format, ""))
+        texts = _texts(column, values, scales.get(column.format, 1.0))
+        cells.append([Cell(*pair) for pair in zip(texts, values, strict=True)])
     return Ranking(columns, tuple(units), tuple(zip(*cells, strict=True)))
 
 
-def _texts(column: Column, values: Sequence[Value], unit: TimeUnit) -> list[str]:
+def _texts(column: Column, values: Sequence[Value], scale: float) -> list[str]:
     if column.format in ("text", "count"):
         return [str(value) for value in values]
-    scale = {"time": unit.per_second, "percent": 100.0}.get(column.format, 1.0)
     scaled = [None if value is None else float(value) * scale for value in values]
     decimals = {"percent": 1, "ratio": 3}.get(column.format)
     if decimals is not None:
         return [UNDEFINED if value is None else f"{value:z.{decimals}f}" for value in scaled]
     decimals = decimals_for(value for value in scaled if value is not None)
     return [UNDEFINED if value is None else number_text(value, decimals) for value in scaled]
-
-
-def terminal_table(rows: Iterable[ResultRow]) -> Table:
-    """The ranking of ``rows``, best first, for the terminal."""
-    order = [entry.row for entry in ranked(Entry(row) for row in rows)]
-    ranking = ranking_table(order)
-    styles = ["bold", *[""] * (len(order) - 1)]
-    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold", row_styles=styles)
-    table.add_column("#", justify="right")
-    for column, unit in zip(ranking.columns, ranking.units, strict=True):
-        heading = Text(column.short + (f"\n[{unit}]" if unit else "\n" * column.numeric))
-        table.add_column(heading, justify="right" if column.numeric else "left", overflow="fold")
-    for place, cells in enumerate(ranking.rows, start=1):
-        # Text, not markup: a policy's name may hold square brackets.
-        table.add_row(str(place), *(Text(cell.text) for cell in cells))
-    return table

@@ -83,8 +83,22 @@ def test_simulate_prints_one_document_with_the_documented_keys() -> None:
 def test_simulate_prints_a_table_for_people() -> None:
     ran = hocket("simulate", STEP, "--policy", "tac", *NETWORK)
     assert ran.status == 0
-    assert "tac" in ran.out
-    assert "Bound" in ran.out
+    answer, assumptions, headings, *rows = ran.out.splitlines()
+    assert answer == (
+        "tac: 3 s a step on 1 worker and 1 server at 1 kbit/s, as long as fifo (3 s), which no order of as "
+        "many transfers beats."
+    )
+    assert "bandwidth 1 kbit/s" in assumptions
+    assert headings.split() == ["Policy", "Step", "[s]", "Against", "fifo", "[%]", "Over", "bound", "[%]"]
+    assert [row.split()[0] for row in rows] == ["tac", "fifo", "Against", "Next:"]
+    wide = hocket("simulate", STEP, "--policy", "tac", *NETWORK, "--wide").out
+    assert "rho: N / C: communication over computation." in wide
+    assert hocket("simulate", STEP, "--policy", "tac", *NETWORK, "-q").out == f"{answer}\n"
+
+
+def test_a_document_has_no_columns_to_choose() -> None:
+    ran = hocket("simulate", STEP, "--policy", "tac", "--json", "--wide")
+    assert "--wide is for the table, and --json prints none; leave one of them out" in refused(ran)
 
 
 def test_a_written_plan_is_simulated_as_it_stands(in_tmp: Path) -> None:

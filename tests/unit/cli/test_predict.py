@@ -39,8 +39,15 @@ def test_it_prints_one_list_with_the_documented_keys() -> None:
 def test_people_get_a_table_and_the_answers() -> None:
     ran = predict("--workers", "1,2")
     assert ran.status == 0
-    assert "Bottleneck" in ran.out
-    assert "cynthia" in ran.out
+    answer, assumptions, headings, one, two, *legend = ran.out.splitlines()
+    assert answer.startswith("1 server at 1 kbit/s: throughput still grows at 2 workers, 0.152 examples/s")
+    assert answer.endswith("one worker alone, without servers, is faster: 0.286 examples/s.")
+    assert assumptions.startswith("toy, batches of 4; given: bandwidth 1 kbit/s; --servers: architecture ps")
+    assert "Busiest" in headings
+    assert (one.split()[0], two.split()[0]) == ("1", "2")
+    assert legend[-1].startswith("Next: hocket predict ")
+    assert "cynthia" in predict("--workers", "1,2", "--wide").out
+    assert predict("--workers", "1,2", "-q").out == f"{answer}\n"
     assert "lockstep" in ran.err
     assert "lockstep" in predict("--workers", "1,2", "--json").err
     assert "lockstep" not in predict("--workers", "1").err
@@ -170,7 +177,7 @@ def test_prices_give_the_cheapest() -> None:
         assert row["cost_per_example"] == pytest.approx(hourly / 3600 / row["throughput"])
     ran = predict(*priced)
     assert "Cost" in ran.out
-    assert "cheapest: " in ran.err
+    assert ran.out.splitlines()[1].startswith("Cheapest: ")
 
 
 def test_repeats_give_intervals() -> None:

@@ -78,48 +78,47 @@ def test_a_prediction_names_what_nobody_gave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lines"),
+    ("arguments", "line"),
     [
         (
             ["predict", BRANCHES, *FEW],
-            [
-                "architecture allreduce (default), mode sync (default), policy ddp (default)",
-                "bandwidth 10 Gbit/s (default), startup 0 s (default), parsing 0 s a message (default), "
-                "0 s a byte (default), pattern ring or tree by size (default)",
-            ],
+            "toy, batches of 4; by default: architecture allreduce, mode sync, policy ddp, bandwidth "
+            "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
         (
-            ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us"],
-            [
-                "architecture ps (policy tac), mode async (default), policy tac (given), window 28 MB"
-                " (default)",
-                "bandwidth 10 Gbit/s (default), startup 50 us (given), parsing 0 s a message (default), "
-                "0 s a byte (default)",
-            ],
+            ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
+            "toy, batches of 4; given: policy tac, startup 50 µs, parsing 10 µs a message; policy tac: "
+            "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte",
         ),
         (
             ["predict", BRANCHES, *FEW, "--plan", CARAMEL, "--pattern", "tree", "--bandwidth", "10 Mbps"],
-            [
-                f"architecture allreduce ({CARAMEL}), mode sync (default), policy caramel ({CARAMEL})",
-                "bandwidth 10 Mbit/s (given), startup 0 s (default), parsing 0 s a message (default), "
-                "0 s a byte (default), pattern tree (given)",
-            ],
+            f"toy, batches of 4; given: bandwidth 10 Mbit/s, pattern tree; {CARAMEL}: architecture "
+            "allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
-            [
-                "architecture ps (policy tac), mode sync (always), policy tac (given), workers 2 (given), "
-                "servers 1 (default), window off (default)"
-            ],
+            "toy, batches of 4; given: policy tac, workers 2; policy tac: architecture ps; always: mode "
+            "sync; by default: servers 1, window off, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED, "--window", "28MB"],
-            ["architecture ps (--window), mode sync (always), workers 4 (default), servers 1 "],
+            "toy, batches of 4; given: window 28 MB; --window: architecture ps; always: mode sync; by "
+            "default: workers 4, servers 1, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED],
-            ["architecture allreduce (default), mode sync (always), workers 4 (default)\nbandwidth 10 "],
+            "toy, batches of 4; always: mode sync; by default: architecture allreduce, workers 4, bandwidth "
+            "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
+    ],
+)
+def test_assumptions_are_the_line_below_the_answer(in_tmp: Path, arguments: list[str], line: str) -> None:
+    assert shown(*arguments).splitlines()[1] == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
         (
             ["bench", "plan", BRANCHES, "--policies", "tac", "--repeats", "1"],
             ["workers 8 (default), servers 1"],
@@ -130,7 +129,7 @@ def test_a_prediction_names_what_nobody_gave() -> None:
         ),
     ],
 )
-def test_every_table_stands_below_what_it_is_for(
+def test_a_benchmarks_table_stands_below_what_it_is_for(
     in_tmp: Path, arguments: list[str], lines: list[str]
 ) -> None:
     out = shown(*arguments)
@@ -139,21 +138,26 @@ def test_every_table_stands_below_what_it_is_for(
 
 def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
     ran = hocket("plan", BRANCHES, "--policy", "search", "--budget", "1ms")
-    assert ran.err.startswith("architecture allreduce (default), mode sync (always), policy search (given)")
+    answer, assumptions = ran.err.splitlines()
+    assert answer.startswith("search: 16 s a step on 1 worker at 10 Gbit/s, as long as ddp (16 s), which no")
+    assert assumptions.startswith("toy, batches of 4; given: policy search; always: mode sync; by default: ")
     assert json.loads(ran.out)["architecture"] == "allreduce"
 
 
 def test_numbers_of_a_file_are_the_files(in_tmp: Path) -> None:
     Path("mine.json").write_text('{"format": "hocket.network/1", "bandwidth_bps": 1e9, "parse_s": 1e-5}')
     out = shown("predict", BRANCHES, *FEW, "--network", "mine.json", "--latency", "1ms")
-    assert "bandwidth 1 Gbit/s (mine.json), startup 1 ms (given), parsing 10 us a message (mine.json)" in out
-    assert "0 s a byte (default)" in out
+    assert (
+        "; given: startup 1 ms; mine.json: bandwidth 1 Gbit/s, parsing 10 µs a message; by default: " in out
+    )
+    assert ", 0 s a byte," in out.splitlines()[1].partition("by default: ")[2]
     save_network(some_file(), "timed.json")
     out = shown("predict", BRANCHES, *FEW, "--network", "timed.json")
-    assert "(measured, timed.json), all-reduces as timed between 4 workers (measured, timed.json)" in out
+    assert "; measured, timed.json: bandwidth " in out
+    assert "all-reduces as timed between 4 workers; by default: " in out
     # Where an option changes the measured network, all-reduces follow from the numbers.
     out = shown("predict", BRANCHES, *FEW, "--network", "timed.json", "--latency", "1ms")
-    assert "pattern ring or tree by size (default)" in out
+    assert "pattern ring or tree by size" in out.partition("by default: ")[2]
     (row,) = told("predict", BRANCHES, *FEW, "--network", "timed.json")
     assert not row["assumed"].keys() & {"bandwidth_bps", "startup_s", "pattern"}
 
@@ -162,7 +166,7 @@ def test_rows_and_rankings_name_what_nobody_gave(in_tmp: Path) -> None:
     row = told("simulate", BRANCHES, "--policy", "tac", "--bandwidth", "1kbit/s")
     assert row["assumed"]["startup_s"] == 0.0
     assert (row["assumed"]["workers"], row["assumed"]["iterations"]) == (1, 20)
-    assert not row["assumed"].keys() & {"policy", "bandwidth_bps", "pattern"}
+    assert not row["assumed"].keys() & {"policy", "bandwidth_bps", "pattern", "json", "wide"}
     Path("row.json").write_text(json.dumps(row))
     assert hocket("report", "row.json", "-o", "page.html").status == 0
     tuned = told("tune", BRANCHES, *TUNED)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hocket.predictor import Prediction
 from hocket.predictor.answer import (
@@ -71,12 +74,12 @@ def test_saturation_is_the_fewest_workers_near_the_best(
 
 def test_the_base_of_speedups_is_said() -> None:
     assert base_note([row(2, 50)]) == (
-        "x and efficiency are against one worker alone, without a network or updates, which servers run: "
-        "50 examples/s"
+        "speed-up and efficiency are against one worker alone, without a network or updates, which servers "
+        "run: 50 examples/s"
     )
     reduced = row(2, 50, servers=0, mode="sync", architecture="allreduce")
     assert base_note([reduced]) == (
-        "x and efficiency are against one worker alone, without a network: 50 examples/s"
+        "speed-up and efficiency are against one worker alone, without a network: 50 examples/s"
     )
     assert base_note([row(2, 50, alone_throughput=None)]) is None
 
@@ -105,10 +108,35 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
             [row(1, 50), row(64, 60.5), row(128, 60.5)],
             "throughput saturates at 64 workers or fewer (none was tried between 1 and 64), 60.5",
         ),
-        ([row(1, 50), row(2, 11.5)], "2 workers are slower than 1 (0.23x); 1 worker reaches 50 examples/s"),
-        ([row(2, 50), row(4, 11.5)], "4 workers are slower than 2 (0.23x); 2 workers reach 50 examples/s"),
-        ([row(1, 50), row(2, 50.2)], "2 workers are no faster than 1 (1.00x); 1 worker reaches"),
-        ([row(1, 50), row(2, 52)], "2 workers are hardly faster than 1 (1.04x); 1 worker reaches"),
+        (
+            [row(1, 50), row(2, 11.5)],
+            "2 workers are slower than 1 (0.23x): stay with 1, 50 examples/s (1.00x one worker alone, "
+            "efficiency 100%); busiest with 2: downlink, 90% of the time",
+        ),
+        ([row(2, 50), row(4, 11.5)], "4 workers are slower than 2 (0.23x): stay with 2, 50 examples/s"),
+        ([row(1, 50), row(2, 50.2)], "2 workers are no faster than 1 (1.00x): stay with 1, 50 examples/s"),
+        ([row(1, 50), row(2, 20), row(3, 50)], "2 and 3 workers are no faster than 1 (0.40x to 1.00x)"),
+        (
+            [row(1, 50), *(row(w, 50 - w) for w in range(2, 9))],
+            "2 to 8 workers are slower than 1 (0.84x to 0.96x): stay with 1",
+        ),
+        (
+            [row(1, 50), *(row(w, 40) for w in (2, 4, 8, 12, 16))],
+            "5 numbers of workers tried from 2 to 16 are slower than 1 (0.80x): stay with 1",
+        ),
+        ([row(1, 50), row(2, 52)], "2 workers are hardly faster than 1 (1.04x), 52 examples/s"),
+        (
+            [row(1, 50), row(2, 20), row(3, 80)],
+            "throughput still grows at 3 workers, 80 examples/s (1.60x one worker alone, efficiency 53%); "
+            "2 workers are slower than 1 (0.40x)",
+        ),
+        (
+            line_of(50, 90, 80, 70),
+            "of the numbers tried, 2 workers are fastest, 90 examples/s (1.80x one worker alone, efficiency "
+            "90%); 4 workers are slower than 2 (0.78x)",
+        ),
+        ([row(1, 50), row(2, 1e-6)], "2 workers are slower than 1 (2e-08x): stay with 1"),
+        ([row(1, 0), row(2, 0)], "2 workers are no faster than 1 (0 examples/s each): stay with 1"),
     ],
 )
 def test_a_verdict_claims_no_more_than_was_tried(rows: list[Prediction], said: str) -> None:
@@ -125,6 +153,15 @@ def test_a_single_row_claims_no_growth() -> None:
     assert line.startswith(
         "all-reduce: 4 workers reach 50 examples/s (1.00x one worker alone, efficiency 25%); busiest"
     )
+
+
+def test_what_one_worker_alone_does_better_is_said() -> None:
+    (line,) = answers([row(1, 20), row(2, 40)])
+    assert line.endswith("; one worker alone, without servers, is faster: 50 examples/s")
+    reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
+    (line,) = answers([row(8, 30, **reduced), row(16, 45, **reduced)])
+    assert line.endswith("; one worker alone, without a network, is faster: 50 examples/s")
+    assert "one worker alone, without" not in answers([row(1, 50), row(2, 60)])[0]
 
 
 def test_modes_are_named_where_there_are_two() -> None:
@@ -170,3 +207,32 @@ def test_lockstep_is_said_once_and_why() -> None:
     told = ("single sampled step", "pessimistic", "--spread", "--steps", "--jitter")
     assert all(word in note for word in told)
     assert lockstep_note([row(1, 50)]) is None
+
+
+@given(rates=st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=12), gaps=st.booleans())
+def test_a_verdict_says_slower_where_it_is_and_saturates_where_more_are_no_better(
+    rates: list[float], gaps: bool
+) -> None:
+    curve = [row(2**k if gaps else k + 1, rate) for k, rate in enumerate(rates)]
+    (line,) = answers(curve)
+    best = max(rates)
+    said = re.search(r" are (slower|no faster) than 1 \(", line)
+    if "stay with 1," in line:
+        assert best <= 1.01 * rates[0]
+        assert said is not None
+        if said[1] == "slower":
+            assert max(rates[1:]) < rates[0]
+    else:
+        assert best > 1.01 * rates[0]
+    for number in re.findall(r"\b(\d+) workers are slower than 1 ", line):
+        assert rates[[r.workers for r in curve].index(int(number))] < rates[0]
+    if knee := re.search(r"saturates at (\d+) worker", line):
+        at = [r.workers for r in curve].index(int(knee[1]))
+        assert at > 0
+        assert rates[at] >= 0.95 * best
+        assert rates[-1] >= 0.95 * best
+    if grows := re.search(r"grows (?:at|up to) (\d+) worker", line):
+        assert int(grows[1]) == curve[-1].workers
+        assert rates[-1] >= 0.95 * best
+    if fastest := re.search(r"tried, (\d+) workers are fastest", line):
+        assert rates[[r.workers for r in curve].index(int(fastest[1]))] == best

@@ -17,7 +17,7 @@ from hocket.report import ClusterEntry, load_results, render_results
 from hocket.report.cluster_figure import Residence, residence_figure
 from hocket.report.cluster_page import render_cluster
 from hocket.report.cluster_table import cluster_columns
-from hocket.report.table import TimeUnit
+from hocket.words import TimeUnit
 
 SECONDS = TimeUnit("s", 1.0)
 
@@ -46,26 +46,29 @@ def test_curves_are_distributions_of_completion_times():
     data = page(row).data
     (result,) = data["results"]
     assert result["name"] == "lwf-1 / psrsf"
-    assert result["jct"] == pytest.approx(sorted(job.jct_s for job in row.jobs))
+    assert data["unit"]["symbol"] == "min"
+    assert result["jct"] == pytest.approx(sorted(job.jct_s / 60 for job in row.jobs))
     assert result["share"] == pytest.approx([100 * k / 7 for k in range(1, 8)], abs=1e-3)
     assert result["parts"] == pytest.approx(
         [
-            row.average_queueing_s,
-            row.average_computing_s,
-            row.average_gpu_wait_s,
-            row.average_transferring_s,
-            row.average_network_wait_s,
+            row.average_queueing_s / 60,
+            row.average_computing_s / 60,
+            row.average_gpu_wait_s / 60,
+            row.average_transferring_s / 60,
+            row.average_network_wait_s / 60,
         ]
     )
     assert data["parts"] == ["queueing", "computing", "gpu_wait", "transferring", "network_wait"]
-    assert result["contention"]["bin"] == 20.0
+    assert result["contention"]["bin"] == pytest.approx(20 / 60)
 
 
 def test_very_many_jobs_are_drawn_by_fewer_points_with_the_same_ends():
     row = fake_cluster(jobs=5000)
-    (result,) = page(row).data["results"]
+    data = page(row).data
+    (result,) = data["results"]
     assert len(result["jct"]) == 2000
-    assert result["jct"][-1] == pytest.approx(max(job.jct_s for job in row.jobs))
+    longest = max(job.jct_s for job in row.jobs) * data["unit"]["per_second"]
+    assert result["jct"][-1] == pytest.approx(longest)
     assert result["share"][-1] == 100
 
 

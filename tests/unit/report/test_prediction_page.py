@@ -7,7 +7,7 @@ from test_report_page import NASTY, Page
 from hocket.errors import HocketError
 from hocket.report.prediction_measured import Point, model_errors
 from hocket.report.prediction_page import render_prediction
-from hocket.report.prediction_table import prediction_columns, prediction_table, saturated_rows
+from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
 
 
 def test_it_opens_with_the_answers():
@@ -94,7 +94,23 @@ def test_rows_stay_in_the_order_asked_and_the_saturated_one_stands_out():
     page = Page(render_prediction(rows))
     assert [cells[0] for cells in page.cells[1:]] == ["16", "8", "4", "2", "1"]
     assert saturated_rows(rows) == [False, True, False, False, False]
-    assert prediction_table(rows).row_count == 5
+
+
+def test_the_terminal_gets_few_columns_and_what_is_busiest_in_one():
+    rows = fake_curve()
+    columns = narrow_columns(rows)
+    assert [column.short for column in columns] == [
+        *("Workers", "Servers", "Examples/s", "Speed-up", "Step", "Busiest"),
+    ]
+    assert columns[-1].cells[0].text == "worker processors 90%"
+    assert {len(column.cells) for column in columns} == {5}
+
+
+def test_rates_of_hours_are_read_by_the_hour():
+    rows = [fake_prediction(w, throughput=w / 3600, step_s=3600.0) for w in (1, 2)]
+    (rate,) = [column for column in narrow_columns(rows) if column.heading == "Throughput"]
+    assert (rate.short, [cell.text for cell in rate.cells]) == ("Examples/h", ["1.000", "2.000"])
+    assert [cell.value for cell in rate.cells] == pytest.approx([1.0, 2.0])
 
 
 def test_idle_rows_render():

@@ -6,20 +6,22 @@ import pytest
 from fake_runs import fake_row
 from rich.console import Console
 
-from hocket.report import terminal_table
-from hocket.report.table import decimals_for, number_text, ranking_table, time_unit
+from hocket.report.columns import fitting, in_one_line, legend, terminal_columns
+from hocket.report.step_table import step_columns, terms
+from hocket.report.table import decimals_for, number_text, ranking_table
 
 
-def printed(rows, width=80):
+def printed(rows, width=80, wide=True):
     console = Console(file=io.StringIO(), width=width)
-    console.print(terminal_table(rows))
+    columns = fitting(step_columns(rows, wide=wide), width)
+    console.print(terminal_columns(columns, [False] * len(rows)))
     return console.file.getvalue()
 
 
 def test_best_first_within_eighty_columns():
     rows = [fake_row("random", overlap=0.4), fake_row("tac", overlap=0.9), fake_row("layerwise", overlap=0.7)]
     lines = printed(rows).splitlines()
-    assert [line.split()[:2] for line in lines[2:]] == [["1", "tac"], ["2", "layerwise"], ["3", "random"]]
+    assert [line.split()[0] for line in lines[2:]] == ["tac", "layerwise", "random"]
     assert all(len(line) <= 80 for line in lines)
     assert "…" not in "".join(lines)
 
@@ -35,13 +37,6 @@ def test_the_terminal_shows_what_the_page_shows():
 
 
 @pytest.mark.parametrize(
-    ("longest_s", "symbol"), [(0.0, "µs"), (2e-5, "µs"), (1e-3, "ms"), (0.9, "ms"), (1.0, "s")]
-)
-def test_time_units(longest_s, symbol):
-    assert time_unit([0.0, longest_s]).symbol == symbol
-
-
-@pytest.mark.parametrize(
     ("largest", "decimals"), [(0.01, 3), (9.9, 3), (10, 2), (999, 1), (1e4, 0), (float("inf"), 0)]
 )
 def test_four_digits(largest, decimals):
@@ -50,7 +45,8 @@ def test_four_digits(largest, decimals):
 
 def test_a_short_step_beside_a_long_one_does_not_read_0():
     rows = [fake_row("a", compute_s=3000.0, spread=0.0), fake_row("b", spread=0.0)]
-    assert [cells[1].text for cells in ranking_table(rows).rows] == ["3000", "0.356"]
+    assert ranking_table(rows).units[1] == "min"
+    assert [cells[1].text for cells in ranking_table(rows).rows] == ["50.00", "0.00593"]
 
 
 @pytest.mark.parametrize(
@@ -71,3 +67,37 @@ def test_numbers_keep_two_digits(value, decimals, text):
 def test_rounding_never_shows_a_negative_zero():
     row = fake_row(iteration_s=0.3 - 1e-12, bound_s=0.3)
     assert ranking_table([row]).rows[0][-1].text == "0.0"
+
+
+def test_few_columns_compare_with_the_usual_policy():
+    rows = [fake_row("tac", iteration_s=0.3), fake_row("fifo", iteration_s=0.4, bound_s=0.25)]
+    columns = step_columns(rows)
+    assert [column.heading for column in columns] == ["Policy", "Step time", "Against fifo", "Over bound"]
+    assert [cell.text for cell in columns[2].cells] == ["-25.0", "0.0"]
+    assert [column.heading for column in terms(columns)] == ["Against fifo", "Over bound"]
+    assert "Against fifo" not in [column.heading for column in step_columns(rows[:1])]
+
+
+def test_longer_steps_have_a_sign():
+    rows = [fake_row("fifo", iteration_s=0.4), fake_row("random", iteration_s=0.42)]
+    (against,) = [column for column in step_columns(rows) if column.heading == "Against fifo"]
+    assert sorted(cell.text for cell in against.cells) == ["+5.0", "0.0"]
+
+
+def test_what_does_not_fit_is_left_out_whole():
+    columns = step_columns([fake_row("tac"), fake_row("fifo")], wide=True)
+    for width in range(1, 120):
+        kept = fitting(columns, width)
+        assert kept == columns[: len(kept)]
+        assert len(kept) >= 2
+        lines = printed([fake_row("tac"), fake_row("fifo")], width).splitlines()
+        if len(kept) > 2:
+            assert len(lines) == 4  # two of headings: nothing is broken in two
+            assert max(map(len, lines)) <= width
+    assert fitting(columns, 1000) == columns
+
+
+def test_a_legend_says_each_heading_once_without_its_unit():
+    columns = in_one_line(step_columns([fake_row("tac"), fake_row("fifo")]))
+    assert [column.short for column in columns][1:3] == ["Step [ms]", "Against fifo [%]"]
+    assert legend(columns[2:3]) == "Against fifo: how much longer (+) or shorter (-) a step is."

@@ -1,0 +1,92 @@
+"""The screen of a command that answers: a sentence, its assumptions, a table, and the next command."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from hocket.cli.output import is_quiet, print_table, width
+from hocket.cli.settings import is_given
+from hocket.document import check_output
+
+if TYPE_CHECKING:
+    from hocket.report.columns import Column
+
+NETWORK_OPTIONS = ("network_file", "bandwidth", "latency", "parse_alpha", "parse_beta", "pattern")
+"""Parameters that describe a network, which the next command is to have as well."""
+
+MORE = "--wide shows all columns"
+
+
+class Sheet(NamedTuple):
+    """One table: its title (or nothing), its columns, which rows stand out, and which columns need a word."""
+
+    title: str
+    columns: Sequence[Column]
+    bold: Sequence[bool]
+    terms: Sequence[Column]
+
+
+def show(
+    answers: Sequence[str],
+    *,
+    assumptions: str = "",
+    sheets: Sequence[Sheet] = (),
+    remarks: Sequence[str] = (),
+    following: str = "",
+) -> None:
+    """Print the answers and, unless ``-q`` asks for them alone, all that they rest on.
+
+    ``remarks`` stand below the tables, behind what their headings mean. A terminal gets the columns that fit.
+    """
+    from hocket.report.columns import fitting, legend, terminal_columns
+
+    check_output()
+    print("\n".join(map(as_sentence, answers)))
+    if is_quiet():
+        return
+    if assumptions:
+        print(assumptions)
+    explained: dict[str, Column] = {}
+    missing: dict[str, None] = {}
+    for sheet in sheets:
+        if sheet.title:
+            print(sheet.title)
+        kept = fitting(sheet.columns, width(sys.stdout))
+        print_table(terminal_columns(kept, sheet.bold))
+        explained.update({column.meaning: column for column in sheet.terms if column in kept})
+        missing.update(dict.fromkeys(column.short for column in sheet.columns if column not in kept))
+    lines = [legend(list(explained.values())), *map(as_sentence, remarks)]
+    if missing:
+        lines.append(f"Not shown for want of width: {', '.join(missing)}.")
+    if said := " ".join(line for line in lines if line):
+        print(said)
+    if following:
+        print(f"Next: {following}")
+
+
+def command_line(
+    context: typer.Context, *words: str, like: Iterable[str] = NETWORK_OPTIONS, **options: Any
+) -> str:
+    """A command to type: ``words``, ``options``, and those of ``like`` that stand on this command line.
+
+    An option that is None is left out, also where this command line has it.
+    """
+    given = {
+        name: context.params[name] for name in like if name in context.params and is_given(context, name)
+    }
+    found = list(words)
+    for name, value in {**given, **options}.items():
+        if value is not None:
+            flag = "network" if name == "network_file" else name.replace("_", "-")
+            found += [f"--{flag}", str(value)]
+    return shlex.join(found)
+
+
+def as_sentence(text: str) -> str:
+    """``text`` with a period; a name that it begins with stays as it is written."""
+    return text if text.endswith((".", ":")) else f"{text}."

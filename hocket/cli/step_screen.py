@@ -1,0 +1,67 @@
+"""What ``plan``, ``simulate``, ``tune`` and ``demo`` show of results of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hocket.cli.output import progress
+from hocket.cli.screen import NETWORK_OPTIONS, Sheet, command_line
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph
+    from hocket.graph.result import ResultRow
+    from hocket.network import Network
+
+STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "workers", "servers", "window")
+"""Parameters that the next command about the same step is to have as well."""
+
+
+def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "") -> Sheet:
+    """The table of ``rows``, which one of the policy ``of`` stands out from."""
+    from hocket.report.columns import in_one_line
+    from hocket.report.step_table import best_first, step_columns, terms
+
+    columns = step_columns(rows, wide=wide)
+    shown = columns if wide else in_one_line(columns)
+    return Sheet(title, shown, [row.policy == of for row in best_first(rows)], terms(shown))
+
+
+def train_command(context: typer.Context, plan: Plan, network: Network, path: str) -> str:
+    """The command that trains with the plan of a file: the user's script stands for the last word."""
+    options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
+    if plan.architecture == "ps":
+        options |= {"architecture": "ps", "servers": network.num_servers, "workers": network.num_workers}
+        if not plan.pushes:
+            options["mode"] = "inference"
+    else:
+        options["nproc-per-node"] = network.num_workers
+    return command_line(context, "hocket", "train", like=(), **options) + " train.py"
+
+
+def beside_usual(
+    context: typer.Context, graph: StepGraph, network: Network, row: ResultRow, iterations: int
+) -> list[ResultRow]:
+    """``row``, and behind it that of the policy which others are compared with, unless it is the same."""
+    from hocket.report.verdicts import USUAL
+    from hocket.sim import simulate
+    from hocket.tuner import make_plan
+
+    usual, seed = USUAL[row.architecture], context.params["seed"]
+    if row.policy == usual:
+        return [row]
+    barrier = context.params["barrier"]
+    with progress(f"simulating {usual}") as report:
+        planned = make_plan(graph, network, usual, barrier=barrier, seed=seed)
+        result = simulate(
+            graph,
+            planned.plan,
+            network,
+            iterations=iterations,
+            seed=seed,
+            random_order=planned.drawn_anew,
+            progress=report,
+        )
+    return [row, planned.judged(result.row)]

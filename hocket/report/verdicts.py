@@ -1,0 +1,115 @@
+"""Answers in a sentence: results, rankings and comparisons, each from its rows alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hocket.graph.result import ResultRow
+from hocket.report.comparison import Comparison
+from hocket.report.ranking import over_bound
+from hocket.words import counted, duration_text, listed, percent_text, time_unit
+
+USUAL = {"allreduce": "ddp", "ps": "fifo"}
+"""The policy of each architecture that others are compared with: DDP's, or parameters in file order."""
+_LEVEL = 5e-4
+"""Times that differ by no more, relatively, are told as equal."""
+_NAMED = 3  # of several policies in a row
+
+
+def usual_row(rows: Sequence[ResultRow]) -> ResultRow | None:
+    """The row among ``rows``, of one architecture, that others are compared with; None if it is missing."""
+    return next((row for row in rows if row.policy == USUAL.get(row.architecture)), None)
+
+
+def on_workers(row: ResultRow, bandwidth: str) -> str:
+    """The circumstances of ``row``: ``on 4 workers and 1 server at 1 Gbit/s``."""
+    servers = f" and {counted(row.servers, 'server')}" if row.architecture == "ps" else ""
+    return f"on {counted(row.workers, 'worker')}{servers} at {bandwidth}"
+
+
+def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
+    """A step's time under one policy, beside the usual one's and the least possible.
+
+    ``where``: as :func:`on_workers` says it.
+    """
+    name = f"{row.policy} ({row.status})" if row.status else row.policy
+    compared = [] if usual is None or usual.policy == row.policy else [_against(row, usual)]
+    return f"{name}: {_step(row, usual)} a step {where}" + _joined([*compared, _above(row)])
+
+
+def ranking_verdict(rows: Sequence[ResultRow], where: str) -> str:
+    """The fastest of ``rows``, which are of one setup, or that none beats the usual policy.
+
+    Policies whose steps take as long as the fastest one's, to 0.05%, are named with it.
+    """
+    best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
+    level = [row.policy for row in rows if is_level(row.iteration_s, best.iteration_s)]
+    if usual is not None and usual.policy in level:
+        beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
+        return f"{beats}: {_step(usual, None)} a step {where}" + _joined([_above(usual)])
+    shown = level if len(level) <= _NAMED else [level[0], f"{len(level) - 1} others"]
+    compared = [] if usual is None else [_against(best, usual)]
+    told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.policy}: "
+    return f"{told}{_step(best, usual)} a step {where}" + _joined([*compared, _above(best)])
+
+
+def gains(rows: Sequence[ResultRow]) -> bool:
+    """Tell whether the fastest of ``rows`` beats the usual policy; yes where that is not among them."""
+    usual = usual_row(rows)
+    best_s = min(row.iteration_s for row in rows)
+    return usual is None or not is_level(usual.iteration_s, best_s)
+
+
+def is_level(one_s: float, other_s: float) -> bool:
+    """Tell whether two times are told as equal."""
+    return math.isclose(one_s, other_s, rel_tol=_LEVEL)
+
+
+def comparison_verdict(comparison: Comparison) -> str:
+    """The measured step beside the predicted one: how much of the difference is computing and waiting."""
+    figures = {figure.name: figure for figure in comparison.figures}
+    step = figures["step"]
+    ours, theirs = step.predicted_s or 0.0, step.measured_s or 0.0
+    unit = time_unit([ours, theirs])
+    said = f"A measured step takes {duration_text(theirs, unit)}, "
+    if is_level(ours, theirs) or not ours:
+        return f"{said}as predicted" if ours else f"{said}where nothing was predicted"
+    more = "more" if theirs > ours else "less"
+    said += f"{percent_text(abs(theirs / ours - 1))} {more} than predicted ({duration_text(ours, unit)})"
+    parts = [
+        f"{duration_text(abs(apart_s))} {'more' if apart_s > 0 else 'less'} {name}"
+        for name in ("computing", "waiting")
+        if name in figures
+        and abs(apart_s := (figures[name].measured_s or 0.0) - (figures[name].predicted_s or 0.0))
+        > _LEVEL * ours
+    ]
+    return f"{said}: {listed(parts)}" if parts else said
+
+
+def _step(row: ResultRow, beside: ResultRow | None) -> str:
+    """The step's time, in the unit of the longer of the two that are read together."""
+    times_s = [row.iteration_s, *([] if beside is None else [beside.iteration_s])]
+    return duration_text(row.iteration_s, time_unit(times_s))
+
+
+def _against(row: ResultRow, usual: ResultRow) -> str:
+    theirs = f"{usual.policy} ({_step(usual, row)})"
+    if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
+        return f"as long as {theirs}"
+    apart = row.iteration_s / usual.iteration_s - 1
+    return f"{percent_text(abs(apart))} {'less' if apart < 0 else 'more'} than {theirs}"
+
+
+def _above(row: ResultRow) -> str:
+    """The distance from the bound; nothing where there is none."""
+    above = over_bound(row)
+    if above is None:
+        return ""
+    if above <= _LEVEL:
+        return "which no order of as many transfers beats"
+    return f"at most {percent_text(above)} over what any order of as many transfers can reach"
+
+
+def _joined(clauses: Sequence[str]) -> str:
+    return "".join(f", {clause}" for clause in clauses if clause)

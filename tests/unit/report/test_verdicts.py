@@ -1,0 +1,128 @@
+"""Answers in a sentence say what their rows say: never faster where slower, ties as ties."""
+
+import re
+
+import pytest
+from fake_runs import fake_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.report.comparison import Comparison, Figure, OneSided, Run
+from hocket.report.verdicts import (
+    comparison_verdict,
+    gains,
+    on_workers,
+    ranking_verdict,
+    result_verdict,
+    usual_row,
+)
+
+WHERE = "on 4 workers at 1 Gbit/s"
+TIMES = st.floats(1e-4, 1e4)
+
+
+def reduced(policy, iteration_s, bound_s=0.0, **changes):
+    changes = {"iteration_s": iteration_s, "bound_s": bound_s, "architecture": "allreduce", **changes}
+    return fake_row(policy, servers=0, **changes)
+
+
+def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
+    row, ddp = reduced("caramel", 0.953, 0.855), reduced("ddp", 1.224)
+    assert result_verdict(row, ddp, WHERE) == (
+        "caramel: 0.953 s a step on 4 workers at 1 Gbit/s, 22% less than ddp (1.22 s), at most 11% over what "
+        "any order of as many transfers can reach"
+    )
+    assert result_verdict(ddp, ddp, WHERE) == "ddp: 1.22 s a step on 4 workers at 1 Gbit/s"
+    assert result_verdict(row, None, WHERE).startswith("caramel: 953 ms a step on")
+    slower = reduced("wfbp", 2.0, 2.0)
+    assert result_verdict(slower, ddp, WHERE) == (
+        "wfbp: 2 s a step on 4 workers at 1 Gbit/s, 63% more than ddp (1.22 s), which no order of as many "
+        "transfers beats"
+    )
+    exact = reduced("exact", 1.2241, status="optimal")
+    assert result_verdict(exact, ddp, WHERE).startswith("exact (optimal): 1.22 s a step ")
+    assert result_verdict(exact, ddp, WHERE).endswith(", as long as ddp (1.22 s)")
+
+
+def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
+    ddp = reduced("ddp", 1.2)
+    assert ranking_verdict([reduced("search", 0.9), ddp], WHERE) == (
+        "best of 2 policies: search, 0.9 s a step on 4 workers at 1 Gbit/s, 25% less than ddp (1.2 s)"
+    )
+    level = [reduced(name, 0.9) for name in ("search", "exact", "caramel", "wfbp")]
+    assert ranking_verdict([*level[:2], ddp], WHERE).startswith("best of 3 policies: search and exact, 0.9 s")
+    assert ranking_verdict([*level, ddp], WHERE).startswith("best of 5 policies: search and 3 others, 0.9 s")
+    assert ranking_verdict([reduced("search", 1.2), ddp], WHERE) == (
+        "no other policy beats ddp: 1.2 s a step on 4 workers at 1 Gbit/s"
+    )
+    assert not gains([reduced("search", 1.2), ddp])
+    assert gains([reduced("search", 1.1), ddp])
+    assert gains(level)
+
+
+def test_servers_are_compared_with_parameters_in_file_order():
+    rows = [fake_row("tac", iteration_s=0.3), fake_row("fifo", iteration_s=0.4)]
+    assert usual_row(rows) is rows[1]
+    assert on_workers(rows[0], "1 Gbit/s") == "on 4 workers and 1 server at 1 Gbit/s"
+    assert usual_row(rows[:1]) is None
+
+
+@given(ours=TIMES, theirs=TIMES, bound=st.floats(0.0, 1.0))
+def test_a_result_says_less_where_it_is_and_its_share(ours, theirs, bound):
+    row, ddp = reduced("caramel", ours, bound * ours), reduced("ddp", theirs)
+    said = result_verdict(row, ddp, WHERE)
+    compared = re.search(r", (?:(\S+)% (less|more) than|as long as) ddp", said)
+    ratio = ours / theirs
+    if compared[2] is None:
+        assert ratio == pytest.approx(1.0, rel=1e-3)
+    else:
+        assert (compared[2] == "less") == (ours < theirs)
+        assert float(compared[1]) == pytest.approx(100 * abs(ratio - 1), rel=0.06, abs=0.51)
+    if "which no order" in said:
+        assert bound >= 1 - 6e-4
+    elif over := re.search(r"at most (\S+)% over", said):
+        assert float(over[1]) == pytest.approx(100 * (1 / bound - 1), rel=0.06, abs=0.51)
+
+
+@given(times=st.lists(TIMES, min_size=1, max_size=8), usual=TIMES)
+def test_a_ranking_claims_a_gain_only_where_there_is_one(times, usual):
+    rows = [*(reduced(f"p{k}", time_s) for k, time_s in enumerate(times)), reduced("ddp", usual)]
+    said, best_s = ranking_verdict(rows, WHERE), min(*times, usual)
+    assert gains(rows) == said.startswith("best of ")
+    if said.startswith("no other policy beats ddp"):
+        assert usual <= best_s * (1 + 6e-4)
+    else:
+        assert " less than ddp" in said
+        assert min(times) < usual
+        (named,) = re.findall(r"policies: (p\d)", said)
+        assert times[int(named[1:])] <= best_s * (1 + 6e-4)
+        assert all(times[int(name[1:])] <= best_s * (1 + 6e-4) for name in re.findall(r"p\d", said))
+
+
+def comparison(**seconds):
+    run = Run(title="t", workers=1, steps=1, anchor="a")
+    nothing = OneSided(count=0, examples=(), names=0, reasons=())
+    figures = tuple(
+        Figure(name=name, predicted_s=ours, measured_s=theirs, ratio=None)
+        for name, (ours, theirs) in seconds.items()
+    )
+    return Comparison(
+        predicted=run, measured=run, figures=figures, spans=(), only_predicted=nothing, only_measured=nothing
+    )
+
+
+def test_a_comparison_says_what_the_difference_is_made_of():
+    found = comparison(step=(1.0, 1.2), computing=(0.6, 0.55), waiting=(0.4, 0.65))
+    assert comparison_verdict(found) == (
+        "A measured step takes 1.2 s, 20% more than predicted (1 s): 50 ms less computing and "
+        "250 ms more waiting"
+    )
+    same = comparison(step=(1.0, 1.0), computing=(0.6, 0.6), waiting=(0.4, 0.4))
+    assert comparison_verdict(same) == "A measured step takes 1 s, as predicted"
+
+
+@given(ours=TIMES, theirs=TIMES)
+def test_a_comparison_says_more_where_it_is(ours, theirs):
+    said = comparison_verdict(comparison(step=(ours, theirs)))
+    if "as predicted" not in said:
+        assert ("more than predicted" in said) == (theirs > ours)
