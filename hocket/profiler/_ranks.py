@@ -84,7 +84,7 @@ def _late(request: Request) -> str:
     if not (Path(request.folder) / f"{request.rank}.joined").exists():
         return (
             f"not all {request.workers} workers met within {request.timeout_s:g} s;"
-            " start them all, let them reach each other, or raise --timeout"
+            f" start them all, let them reach each other{_interface(request)}, or raise --timeout"
         )
     return (
         f"measuring took longer than {request.timeout_s:g} s; raise --timeout or lower --largest or --repeats"
@@ -97,4 +97,14 @@ def _failure(status: int, request: Request) -> str:
     failed = Path(request.folder) / f"{request.rank}.failed"
     log = Path(request.folder) / f"{request.rank}.log"
     said = (failed if failed.exists() else log).read_text(errors="replace").strip().splitlines()
-    return f"worker {request.rank} failed while measuring: {said[-1] if said else f'status {status}'}"
+    reason = said[-1] if said else f"status {status}"
+    if "remote=[127." in reason and (
+        fix := _interface(request)
+    ):  # gloo's choice where a name is the loopback
+        reason = f"the other worker is at its own loopback{fix}: {reason}"
+    return f"worker {request.rank} failed while measuring: {reason}"
+
+
+def _interface(request: Request) -> str:
+    """The way to choose the interface, where ranks may be on several machines."""
+    return " (GLOO_SOCKET_IFNAME names the interface)" if request.init_method == "env://" else ""

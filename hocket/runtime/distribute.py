@@ -64,9 +64,9 @@ def distribute(
 ) -> None:
     """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
 
-    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its
-    plans are tried where ``on_trial``. ``network``: what to plan for, measured when it is not given. Every
-    rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
+    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its plans
+    are tried where ``on_trial``. ``network``: rank 0's is what to plan for, measured when it is not given.
+    Every rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
     without ``init_sync``, buffers also without ``init_sync_buffers``. With ``broadcast_buffers`` those of
     rank 0 hold in every forward pass.
 
@@ -123,8 +123,10 @@ def distribute(
         choice.told = rounds.barriers.told = logger.info
 
     def known_network() -> Network:
-        if network is not None:
-            return dataclasses.replace(network, num_workers=len(ranks))
+        # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
+        given = from_first([] if network is None else [network], control, list[Network])
+        if given:
+            return dataclasses.replace(given[0], num_workers=len(ranks))
         training.settle_all()
         return measure_reductions(groups.transfers, control)
 

@@ -74,8 +74,8 @@ def distribute(
         keeps the fastest; a policy's name plans by it; a :class:`hocket.Plan` or a plan file's path holds as
         it is. None: the environment's HOCKET_PLAN, a path or a name, else "auto".
     network
-        The network to plan for. None: that of the file that the environment's HOCKET_NETWORK names, else it
-        is measured.
+        The network to plan for, rank 0's for all ranks. None: that of the file that the environment's
+        HOCKET_NETWORK names, else it is measured.
     process_group
         The ranks that train together; None: all.
     compile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+import hocket
 from tests.multiprocess.setups import Plain, batch, sgd
 from tests.multiprocess.twins import Twins
 
@@ -45,3 +46,18 @@ def the_module_evaluates_and_saves(rank: int, world: int) -> list[str]:
         if rank == 0 and not (outputs[0][0].equal(outputs[1][0]) and outputs[0][1] == outputs[1][1]):
             found.append(f"step {step}")
     return found + twins.differences()
+
+
+def the_network_of_one_rank(rank: int, world: int, of: int) -> list[float]:
+    """Rank ``of`` alone is given a network; the bandwidth that each rank plans for."""
+    model = Plain()
+    optimizer = sgd(model)
+    network = hocket.Network(bandwidth_bps=123e6) if rank == of else None
+    hocket.distribute(model, optimizer, plan="caramel", network=network, timeout_s=60)
+    for step in range(12):
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.hocket.flush()
+    return [model.hocket.network.bandwidth_bps, model.hocket.network.num_workers]

@@ -23,7 +23,16 @@ from hocket.network import load_network, reduction_s
 from hocket.network.file import Point
 from hocket.network.fit import fit_line
 from hocket.profiler import measure_network
-from hocket.profiler._exchange import LEAD_BYTES, ROW_BYTES, messages_in_a_row, repeats_within, row_bytes
+from hocket.profiler._exchange import (
+    LEAD_BYTES,
+    ROW_BYTES,
+    Request,
+    Task,
+    messages_in_a_row,
+    repeats_within,
+    row_bytes,
+)
+from hocket.profiler._ranks import _failure
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 SMALL = ("--largest", "4MB", "--repeats", "5", "--concurrent", "3")
@@ -154,6 +163,7 @@ def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
     assert measuring(folder) == []
     assert ran == Ran(2, "", ran.err)
     assert ran.err.startswith("hocket: not all 2 workers met within 1 s; ")
+    assert "GLOO_SOCKET_IFNAME" in ran.err
     assert ran.err.count("\n") == 1
 
 
@@ -221,6 +231,20 @@ def test_what_a_rank_says_when_it_fails_is_passed_on(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     with pytest.raises(HocketError, match=r"worker 1 failed while measuring: ValueError: .*'door'"):
         measure_network()
+
+
+@pytest.mark.parametrize(("method", "told"), [("env://", True), ("file:///tmp/meeting", False)])
+def test_a_loopback_that_stands_for_another_machine_is_told(tmp_path: Path, method: str, told: bool) -> None:
+    task = Task(transfer_bytes=[4], reduced_bytes=[4], shared_bytes=4, concurrent=1, repeats=1)
+    request = Request(
+        rank=1, workers=2, init_method=method, timeout_s=1.0, deadline_s=0.0, folder=str(tmp_path), task=task
+    )
+    said = "RuntimeError: connectFullMesh failed: Connection refused, remote=[127.0.0.1]:48046"
+    (tmp_path / "1.failed").write_text(said)
+    line = _failure(1, request)
+    assert line.startswith("worker 1 failed while measuring: ")
+    assert line.endswith(said)
+    assert ("GLOO_SOCKET_IFNAME" in line) == told
 
 
 @pytest.mark.parametrize("burst_bytes", [0, 262_144, 524_288])

@@ -18,12 +18,17 @@ import pytest
 from typer.testing import CliRunner
 
 from hocket.cli.main import app
+from hocket.graph import load_plan
+from hocket.lab import names, remove
+from hocket.network import load_network
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"^```(python|sh)([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())]
 ALGORITHMS = [page for page in PAGES if page.parent.name == "algorithms"]
+MACHINES = ROOT / "docs" / "guides" / "machines.md"
+APART = {*ALGORITHMS, MACHINES}  # tests of their own run them
 
 
 def run_blocks(page: Path, folder: Path) -> list[str]:
@@ -106,9 +111,29 @@ def test_the_readmes_commands_and_programs_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [one for one in PAGES if one not in ALGORITHMS], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in APART], ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     run_blocks(page, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_machines_measure_train_and_keep_their_plan_as_the_guide_says(tmp_path: Path) -> None:
+    if os.geteuid() or not shutil.which("tc"):
+        pytest.skip("labs need root and tc")
+    try:
+        _, measured, trained, again, _ = run_blocks(MACHINES, tmp_path)
+    finally:
+        if "two" in names():
+            remove("two")
+    assert "bandwidth" in measured
+    network = load_network(tmp_path / "network.json")
+    assert 0.5 * 250e6 < network.bandwidth_bps < 1.1 * 250e6  # what the lab holds the link to
+    assert network.host is not None
+    assert network.host.workers == 2
+    plan = load_plan(tmp_path / "plan.json")
+    assert f"'{plan.policy}' stays: " in trained
+    assert f"'{plan.policy}' stays: it was given, and no other was tried" in again
 
 
 @pytest.mark.slow
