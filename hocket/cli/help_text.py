@@ -32,7 +32,8 @@ def help_text(usage: str, about: str, sections: list[Section], below: list[str])
     from rich.text import Text
 
     width = width_of_help()
-    text = Text(" ".join(usage.split()) + "\n")
+    usage = " ".join(usage.split())
+    text = Text(textwrap.fill(usage, width, subsequent_indent="  ", break_on_hyphens=False) + "\n")
     for paragraph in about.split("\n\n"):
         text.append("\n" + textwrap.fill(" ".join(paragraph.split()), width) + "\n")
     longest = max((len(row.name) for section in sections for row in section.rows), default=0)
