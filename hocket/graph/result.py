@@ -9,7 +9,7 @@ import msgspec
 from hocket.errors import FormatError
 from hocket.graph.plan import ARCHITECTURE_NAMES, Predicted
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text, four_digits
+from hocket.words import counted, duration_text, rate_text
 
 _NOT_NEGATIVE = (
     "iteration_s",
@@ -75,7 +75,7 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             f" {ARCHITECTURE_NAMES.get(self.architecture, self.architecture)}, {workers}",
             [
                 ("step", f"{duration_text(self.iteration_s)}; 95% take at most {p95}"),
-                ("throughput", f"{four_digits(self.throughput)} examples/s"),
+                ("throughput", rate_text(self.throughput)),
                 ("bound", f"{duration_text(self.bound_s)}{over}"),
                 ("a worker", f"computing {computing}, transfers {transfers}, overlap {self.overlap:.3f}"),
             ],

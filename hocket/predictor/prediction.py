@@ -20,7 +20,7 @@ from hocket.predictor.outcome import Outcome
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.request import Mode
 from hocket.predictor.usage import Usage
-from hocket.words import counted, duration_text, four_digits
+from hocket.words import counted, duration_text, rate_text
 
 
 class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +100,9 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         return counted(self.workers, "worker") + servers
 
     def _summary(self) -> Summary:
-        rate = f"{four_digits(self.throughput)} examples/s"
+        rate = rate_text(self.throughput)
         if self.throughput_low is not None and self.throughput_high is not None:
-            rate += f", 95% from {four_digits(self.throughput_low)} to {four_digits(self.throughput_high)}"
+            rate += f", 95% from {rate_text(self.throughput_low)} to {rate_text(self.throughput_high)}"
         lines = [("throughput", rate), ("step", duration_text(self.step_s))]
         if self.speedup is not None and self.efficiency is not None:
             lines.append(

@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.notebook import Summarized, Summary, data_frame
 from hocket.predictor.answer import answers
 from hocket.predictor.prediction import Prediction
-from hocket.words import counted, duration_text, four_digits, scaled_text
+from hocket.words import counted, duration_text, rate_text, scaled_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,10 +105,7 @@ class Predictions(Summarized, list[Prediction]):
     def _summary(self) -> Summary:
         best = max(self, key=lambda row: row.throughput)
         shown = [row for k, row in enumerate(self) if k in (0, len(self) - 1) or row is best]
-        lines = [
-            (row.machines, f"{four_digits(row.throughput)} examples/s; busiest: {row.bottleneck}")
-            for row in shown
-        ]
+        lines = [(row.machines, f"{rate_text(row.throughput)}; busiest: {row.bottleneck}") for row in shown]
         headline = f"{counted(len(self), 'prediction')}: {self.title}"
         return Summary(headline, [("of", self.setup), *lines, ("answer", answers(self)[0])])
 

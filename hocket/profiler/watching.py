@@ -100,6 +100,8 @@ def watch(
     ----------
     model, optimizer
         As the loop trains them; a model in DistributedDataParallel is measured without its exchange.
+    path
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
     steps
         Sampled steps, one duration of each operation from each.
     batch_size
@@ -115,6 +117,19 @@ def watch(
     HocketError
         For what cannot be watched: a compiled model, one of ``hocket.distribute``, a path that is no place
         for a file.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> model = torch.nn.Linear(8, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> watching = hocket.watch(model, optimizer, "watched.json", steps=2)
+    >>> for _ in range(12):
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.cross_entropy(model(torch.randn(4, 8)), torch.randint(2, (4,))).backward()
+    ...     optimizer.step()
+    >>> watching.graph.num_parameters
+    2
     """
     show_log()
     if steps < 1 or (batch_size is not None and batch_size < 1):
