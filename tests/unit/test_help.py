@@ -82,3 +82,9 @@ def test_the_example_runs(name: str) -> None:
     told: list[str] = []
     ran = doctest.DocTestRunner(verbose=False).run(examples, out=told.append)
     assert ran.failed == 0, "".join(told)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    listed = set(re.findall(r"^::: [\w.]+\.(\w+)$", page, re.MULTILINE))
+    assert set(hocket.__all__) <= listed, set(hocket.__all__) - listed
