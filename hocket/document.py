@@ -31,6 +31,14 @@ _ZSTD_BYTES = 1 << 12  # a block of 4 bytes can hold 128 KiB
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STANDARD_OUTPUT = 1
 _OPEN_FILES = {"-": _STANDARD_OUTPUT, "/dev/stdout": _STANDARD_OUTPUT, "/dev/stderr": 2}
+USES = {
+    "hocket.step/1": "hocket plan, simulate, tune and predict take it as it is",
+    "hocket.plan/1": "give it as --plan",
+    "hocket.network/1": "give it as --network",
+    "hocket.timeline/1": "hocket compare, report and export perfetto take it",
+    "hocket.jobs/1": "hocket cluster simulate and run take it",
+}
+"""Our formats, and what their files are for: to whoever has given one of them in another one's place."""
 _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 
@@ -118,7 +126,11 @@ def convert_document(document: Any, type_: type[T], source: str, expected_format
     if expected_format is not None and isinstance(document, dict):
         found = document.get("format", expected_format)
         if found != expected_format:
-            raise FormatError(source, "format", f"{found!r} is not '{expected_format}', needed here")
+            needed = f"is not '{expected_format}', needed here" if expected_format else "is ours already"
+            use = f"; {USES[found]}" if isinstance(found, str) and found in USES else ""
+            raise FormatError(source, "format", f"{found!r} {needed}{use}")
+        if expected_format and "format" not in document and "traceEvents" in document:
+            raise FormatError(source, "", "is a profiler's trace; hocket import kineto makes a step of it")
     try:
         return msgspec.convert(document, type=type_)
     except msgspec.ValidationError as error:
@@ -137,6 +149,9 @@ def _parse(data: bytes, source: str) -> Any:
     except RecursionError:
         raise FormatError(source, "", "is not JSON that we read: it is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if source.endswith(".py"):
+            made = f"hocket profile {source}:FUNCTION -o step.json"
+            raise FormatError(source, "", f"is not JSON but a script; it becomes a step by {made}") from None
         # NaN and Infinity are no JSON, but Python writes them: read them so that the field can be named.
         with contextlib.suppress(ValueError, RecursionError):
             _refuse_what_is_no_value(json.loads(data), source)

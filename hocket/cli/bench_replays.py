@@ -169,7 +169,7 @@ def orders(
             help="Durations are scaled: all workers' transfers over a worker's operations.",
         ),
     ] = "0.6,0.9,1.2",
-    workers: options.Workers = 4,
+    workers: options.Workers = options.WORKERS_ASSUMED,
     servers: options.Servers = 1,
     transport: Annotated[
         Literal["gloo", "grpc"],

@@ -41,7 +41,7 @@ def demo(
     steps: Annotated[
         int, option("--steps", panel=PROFILE, metavar="N", min=1, help="Steps to measure.")
     ] = 10,
-    workers: options.Workers = 4,
+    workers: options.Workers = options.WORKERS_ASSUMED,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: Annotated[

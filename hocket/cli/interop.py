@@ -163,7 +163,9 @@ def export_perfetto(
             raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
         servers = 1 if servers is None else servers
         options.check_servers(servers, schedule.architecture)
-        network, of_network = described_network(context, 4 if workers is None else workers, servers)
+        network, of_network = described_network(
+            context, options.WORKERS_ASSUMED if workers is None else workers, servers
+        )
         notes = [heading(applying(of_network, schedule.architecture))]
         timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
         written = timeline_document(timeline, row)

@@ -126,6 +126,13 @@ def _root(
 _WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
+# What is installed on request, and may be there in part: commands that know of it say so themselves.
+_EXTRAS = {
+    **{"torch": "torch", "ortools": "optimal", "ray": "ray", "grpc": "grpc", "google": "chakra"},
+    **{"lightning": "lightning", "accelerate": "accelerate"},
+}
+
+
 def main() -> NoReturn:
     """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
     _settle_streams()
@@ -139,6 +146,11 @@ def main() -> NoReturn:
         if output.is_verbose():
             traceback.print_exc()
         status = _refuse(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        status = _refuse(f"{package} is not installed; pip install 'hocket[{_EXTRAS[package]}]'")
     except _WrongUsage as error:
         status = _refuse(commands.usage_error(error))
     except (KeyboardInterrupt, typer.Abort):

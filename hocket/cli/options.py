@@ -13,12 +13,31 @@ from hocket.cli.output import note
 from hocket.errors import HocketError
 from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 
-ALL_REDUCE_WORKERS, SERVED_WORKERS = 4, 1
-"""Workers where none are asked for. Plans for parameter servers are one worker's: its pulls and pushes."""
+WORKERS_ASSUMED = 4
+"""Workers where none are asked for: plan and simulate agree with what tune has ranked."""
+# But for plans and simulations with servers, whose scripts rely on it: of one worker's pulls and pushes.
+_SERVED_WORKERS = 1
 
 _POLICY = {"panel": PLANNING, "metavar": "NAME", "callback": lowercase, "autocompletion": complete_policy}
 
-Step = Annotated[Path, typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).")]
+
+def _no_model(step: Path) -> Path:
+    """Refuse a model's name where its step is asked for."""
+    if len(step.parts) == 1 and not step.suffix and not step.exists():
+        from hocket import models
+
+        if step.name.lower() in models.names():
+            name = step.name.lower()
+            raise HocketError(
+                f"{step} is a model, and a step is asked for: hocket profile {name} -o {name}.step.json"
+            )
+    return step
+
+
+Step = Annotated[
+    Path,
+    typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).", callback=_no_model),
+]
 Policy = Annotated[
     str, option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY)
 ]
@@ -33,6 +52,16 @@ PlanFile = Annotated[
 Workers = Annotated[
     int,
     option("--workers", panel=WORKERS, metavar="N", help="Workers that train together."),
+]
+WorkersOrUsual = Annotated[
+    int | None,
+    option(
+        "--workers",
+        panel=WORKERS,
+        metavar="N",
+        help="Workers that train together.",
+        show_default=f"{WORKERS_ASSUMED}; with parameter servers {_SERVED_WORKERS}",
+    ),
 ]
 Servers = Annotated[
     int,
@@ -172,6 +201,13 @@ def check_printed(json: bool, wide: bool) -> None:
     """Refuse two options that say what is printed, differently."""
     if json and wide:
         raise HocketError("--wide is for the table, and --json prints none; leave one of them out")
+
+
+def num_workers(asked: int | None, architecture: str) -> int:
+    """The workers of a plan or a simulation: as many as were asked for, or as is usual."""
+    if asked is not None:
+        return asked
+    return _SERVED_WORKERS if architecture == "ps" else WORKERS_ASSUMED
 
 
 def read_network(path: Path) -> NetworkFile:

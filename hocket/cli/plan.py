@@ -40,7 +40,7 @@ def plan(
     ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
-    workers: options.Workers = 1,
+    workers: options.WorkersOrUsual = None,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
@@ -66,7 +66,8 @@ def plan(
 
     exchange = architecture_setting(context, policy)
     options.check_servers(servers, architecture_of(policy, exchange.value))
-    network, of_network = described_network(context, workers, servers)
+    num_workers = options.num_workers(workers, exchange.value)
+    network, of_network = described_network(context, num_workers, servers)
     if output is not None:
         check_writable(output, *options.inputs(step, network_file))
     graph = load_step(step)

@@ -44,7 +44,12 @@ def predict(
     context: typer.Context,
     step: options.Step,
     workers: Annotated[
-        str, option("--workers", help="A row for each number of them: 4, 1,2,4 or 1-16.", **_NUMBERS)
+        str,
+        option(
+            "--workers",
+            help="A row for each number of them, since they are the question: 4, 1,2,4 or 1-16.",
+            **_NUMBERS,
+        ),
     ] = "1-16",
     servers: Annotated[
         str,

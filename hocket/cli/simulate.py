@@ -30,7 +30,7 @@ def simulate(
     plan: options.PlanFile = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
-    workers: options.Workers = 1,
+    workers: options.WorkersOrUsual = None,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,
@@ -62,12 +62,13 @@ def simulate(
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
     fusion_bytes = options.fusion_bytes_of(fusion)
-    network, of_network = described_network(context, workers, servers)
     if timeline is not None:
         options.check_beside_result(timeline, *options.inputs(step, plan, network_file))
-    graph = load_step(step)
     schedule = None if plan is None else load_plan(plan)
     exchange = architecture_setting(context, policy, schedule)
+    num_workers = options.num_workers(workers, exchange.value)
+    network, of_network = described_network(context, num_workers, servers)
+    graph = load_step(step)
     if schedule is not None:
         check_plan(schedule, graph, str(plan))
         if architecture not in (None, schedule.architecture):

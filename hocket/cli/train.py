@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hocket.graph import Plan
     from hocket.planner import Barrier
 
+_TORCHRUN = str(Path(__file__).parents[1] / "runtime" / "torchrun.py")
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = (
     *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
@@ -251,6 +252,8 @@ def train(
     names_file = flags.isdisjoint(_NAMES_NO_FILE)
     if names_file and not Path(script[0]).is_file():
         raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
+    if names_file and script[0].endswith((".json", ".json.zst", ".json.gz")):
+        raise HocketError(f"{script[0]}: is no script; give a file that Python runs, and a plan as --plan")
     if find_spec("torch") is None:
         raise HocketError("torch is not installed; pip install 'hocket[torch]'")
     # By default torchrun's processes meet in a store that outlives them: those that are started again would
@@ -281,7 +284,7 @@ def train(
     # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
     # does, it does not import from the folder that it is started in.
     python = sys.executable
-    os.execve(python, [python, "-P", "-m", "torch.distributed.run", *command], {**os.environ, **told})
+    os.execve(python, [python, "-P", _TORCHRUN, *command], {**os.environ, **told})
 
 
 def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> NoReturn:

@@ -45,7 +45,7 @@ def tune(
     ] = None,
     architecture: options.Architecture = None,
     barrier: options.Barrier = None,
-    workers: options.Workers = 4,
+    workers: options.Workers = options.WORKERS_ASSUMED,
     servers: options.Servers = 1,
     network_file: options.NetworkPath = None,
     bandwidth: options.Bandwidth = None,

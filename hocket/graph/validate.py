@@ -200,6 +200,9 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
     """
 
     def refuse(field: str, rule: str) -> NoReturn:
+        if plan.model != graph.model:
+            fix = f"make one of this step: hocket plan STEP --policy {plan.policy}"
+            rule += f"; the plan is of model '{plan.model}', the step of '{graph.model}': {fix}"
         raise FormatError(source, field, rule)
 
     every = dict.fromkeys(graph.parameter_names)

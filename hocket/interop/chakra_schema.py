@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
+from hocket.document import USES
 from hocket.errors import FormatError, HocketError
 
 try:
@@ -18,6 +19,7 @@ try:
 except ImportError:
     raise HocketError("Chakra traces need protobuf; install it: pip install 'hocket[chakra]'") from None
 
+_BEGINNING_BYTES = 4096
 _PACKAGE = "ChakraProtoMsg"
 _Field = descriptor_pb2.FieldDescriptorProto
 
@@ -183,6 +185,9 @@ def _check_no_json(data: bytes, source: str) -> None:
     """Refuse the other traces of PyTorch, which are JSON, with the command that reads them."""
     if data[:1] != b"{":
         return
+    ours = next((name for name in USES if b'"%s"' % name.encode() in data[:_BEGINNING_BYTES]), None)
+    if ours is not None:
+        raise FormatError(source, "format", f"'{ours}' is ours already; {USES[ours]}")
     if b'"traceEvents"' in data:
         raise FormatError(source, "$", "is a Kineto trace, which hocket import kineto reads")
     if b'"nodes"' in data:

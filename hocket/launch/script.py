@@ -5,7 +5,8 @@
 An interpreter that ends tells nobody within it with which status: ``raise SystemExit(1)`` leaves no trace to
 be found when a worker says farewell to its servers, or a rank to the others. Here every exit goes through
 ``sys.exit``, however the script asked for it, and that is where :mod:`hocket.runtime.ending` listens.
-A launcher that wants signs of life gets them from the beginning.
+A launcher that wants signs of life gets them from the beginning, and the failure that ends the script is told
+as :mod:`hocket.launch.failures` has it.
 
 It is run as a file, not as a module, so that SCRIPT's folder takes the place of this one in ``sys.path``.
 """
@@ -29,6 +30,9 @@ def main() -> NoReturn:
         from hocket.launch.signs import give_signs
 
         give_signs()
+    from hocket.launch.failures import tell_failure
+
+    tell_failure(path)
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     with io.open_code(path) as file:

@@ -1,5 +1,14 @@
 """Real training on torch.distributed: a plan in force."""
 
+from hocket.errors import HocketError
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
+
 from hocket.runtime.distribute import distribute
 
 __all__ = ["distribute"]

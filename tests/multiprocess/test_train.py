@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def train(script: str, *options: str) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     with process:
         try:
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=150)
         except subprocess.TimeoutExpired:
             process.terminate()  # torchrun ends its processes
             raise
@@ -78,7 +79,85 @@ def test_the_processes_meet_and_know_what_was_asked_for(tmp_path: Path) -> None:
 def test_a_script_that_fails_gives_torchruns_status() -> None:
     status, err = ended(train(FAIL))
     assert status == 1
-    assert "exitcode  : 3" in err
+    assert re.fullmatch(r"hocket: rank [01] ended with status 3", last_line(err))
+
+
+MISTAKE = """
+import torch
+import torch.distributed as dist
+import hocket
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+hocket.distribute(model, optimizer, plan="ddp"{more})
+for step in range(4):
+    if step == 2 and dist.get_rank() == 1:
+        {mistake}
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+model.hocket.flush()
+"""
+KEY = MISTAKE.format(more="", mistake="raise KeyError('mine')")
+KILLED = MISTAKE.format(more="", mistake="import os; os.kill(os.getpid(), 9)")
+REFUSED = MISTAKE.format(more=", device_ids=[3]", mistake="pass")
+
+
+def last_line(err: str) -> str:
+    return err.splitlines()[-1]
+
+
+def test_an_error_of_the_script_is_told_once_with_the_scripts_own_lines() -> None:
+    status, err = ended(train(KEY))
+    assert status == 1
+    assert err.count("Traceback") == 1
+    assert "ChildFailedError" not in err
+    assert "script.py" not in err
+    assert err.count("raise KeyError('mine')") == 1
+    found = re.fullmatch(
+        r"hocket: rank 1, train.py line 12: KeyError: 'mine' \(tracebacks of all ranks: (\S+)\)",
+        last_line(err),
+    )
+    assert found is not None
+    (kept,) = [
+        path for path in Path(found[1]).parents[1].glob("*/error.json") if path.parent.name == "1"
+    ]  # what torch's own tools read
+    assert "KeyError: 'mine'" in json.loads(kept.read_text())["message"]["extraInfo"]["py_callstack"]
+
+
+def test_what_hocket_refuses_is_one_line_and_status_2() -> None:
+    status, err = ended(train(REFUSED))
+    assert status == 2
+    assert "Traceback" not in err
+    assert err.count("device_ids=[3]") == 1
+    assert re.match(r"hocket: rank [01], train.py line 9: device_ids=\[3\] is", last_line(err))
+
+
+def test_a_rank_that_is_killed_is_the_reason() -> None:
+    status, err = ended(train(KILLED))
+    assert status == 1
+    assert last_line(err).startswith("hocket: rank 1 was killed by SIGKILL, as the system does")
+
+
+def test_ranks_that_are_started_again_tell_of_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, err = ended(train(KEY, "--max-restarts", "1"))
+    assert status == 1
+    assert err.count("raise KeyError('mine')") == 2
+    assert last_line(err).startswith("hocket: rank 1, train.py line 12: KeyError")
+
+
+def test_a_value_that_torchrun_does_not_take_is_one_line() -> None:
+    status, err = ended(train(FAIL, "--nnodes", "two"))
+    assert status == 1
+    assert last_line(err) == "hocket: torchrun: ValueError: invalid literal for int() with base 10: 'two'"
+
+
+def test_verbose_shows_all_of_it() -> None:
+    status, err = ended(train(REFUSED, "-v"))
+    assert status == 2
+    assert "ChildFailedError" in err
+    told = re.findall(r"^\[rank([01])\]: hocket.errors.HocketError: device_ids", err, re.MULTILINE)
+    assert sorted(told) == ["0", "1"]
 
 
 LEAVE = """
@@ -109,7 +188,7 @@ except hocket.HocketError as error:
 def test_a_rank_that_leaves_with_a_status_is_gone_to_the_others() -> None:
     status, err = ended(train(LEAVE))
     assert status == 1
-    assert "exitcode  : 3" in err
+    assert last_line(err).startswith("hocket: rank 1 ended with status 3")
     assert Path("error").read_text().startswith("training stopped: rank 1 is gone")
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.cli.test_commands import BRANCHES, COMMAND, hocket, refused
+from tests.unit.cli.test_commands import BRANCHES, CARAMEL, COMMAND, STEP, hocket, refused
 
+HELP = Path(__file__).parent / "help"
 DOORS = ("Train faster", "Predict before you rent", "Share a cluster", "Study the algorithms")
 
 
@@ -58,6 +62,17 @@ def test_help_fits(names: tuple[str, ...]) -> None:
     assert lines[0].startswith(" ".join(["Usage: hocket", *names]))
     assert len(lines) <= (39 if names == () else 62)
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_is_as_it_was(names: tuple[str, ...]) -> None:
+    """HOCKET_SCREENS=write writes what is shown now."""
+    shown = "".join(f"{line.rstrip()}\n" for line in hocket(*names, "--help").out.splitlines())
+    kept = HELP / f"{'-'.join(('hocket', *names))}.txt"
+    if os.environ.get("HOCKET_SCREENS") == "write":
+        HELP.mkdir(exist_ok=True)
+        kept.write_text(shown)
+    assert shown == kept.read_text(), "HOCKET_SCREENS=write takes it as it is"
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
@@ -192,6 +207,72 @@ def test_names_are_taken_in_any_case(arguments: list[str]) -> None:
     assert row["policy"] == asked.lower()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "workers"),
+    [
+        (["simulate", BRANCHES, "--policy", "ddp"], 4),
+        (["simulate", BRANCHES, "--plan", CARAMEL], 4),
+        (["simulate", BRANCHES, "--policy", "tac"], 1),
+        (["simulate", BRANCHES, "--policy", "search", "--budget", "1ms"], 4),
+        (["simulate", BRANCHES, "--policy", "search", "--budget", "1ms", "--servers", "2"], 1),
+        (["simulate", BRANCHES, "--policy", "ddp", "--workers", "3"], 3),
+        (["tune", BRANCHES, "--budget", "1ms"], 4),
+    ],
+)
+def test_workers_that_nobody_gave_are_the_same_in_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], workers: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = hocket(*arguments, "--json")
+    assert ran.status == 0, ran.err
+    document = json.loads(ran.out)
+    rows = document.get("ranked", [document])
+    assert {row["workers"] for row in rows} == {workers}
+    assert document["assumed"].get("workers") == (None if "--workers" in arguments else workers)
+
+
+def test_what_tune_wrote_is_simulated_as_it_was_ranked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = ["--bandwidth", "1kbit/s"]
+    tuned = json.loads(hocket("tune", BRANCHES, *slow, "--budget", "1ms", "-o", "t.json", "--json").out)
+    row = json.loads(hocket("simulate", BRANCHES, "--plan", "t.json", *slow, "--json").out)
+    assert row["iteration_s"] == tuned["ranked"][0]["iteration_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["predict", "mine.py"],
+            "mine.py: is not JSON but a script; it becomes a step by hocket profile mine.py:",
+        ),
+        (["predict", "AlexNet_v2"], "is a model, and a step is asked for: hocket profile alexnet_v2 -o"),
+        (["predict", "trace.json"], "trace.json: is a profiler's trace; hocket import kineto makes a step"),
+        (["import", "kineto", BRANCHES, "-o", "o"], f"{BRANCHES}: format: 'hocket.step/1' is ours already; "),
+        (["import", "chakra", BRANCHES, "-o", "o"], f"{BRANCHES}: format: 'hocket.step/1' is ours already; "),
+        (["import", "kineto", "mine.py", "-o", "o"], "mine.py: is not JSON but a script"),
+        (["predict", CARAMEL], "'hocket.plan/1' is not 'hocket.step/1', needed here; give it as --plan"),
+        (["simulate", BRANCHES, "--plan", BRANCHES], "needed here; hocket plan, simulate, tune and predict"),
+        (
+            ["simulate", "other.json", "--plan", CARAMEL],
+            "the plan is of model 'toy', the step of 'other': make one of this step: hocket plan STEP",
+        ),
+        (["train", BRANCHES], "is no script; give a file that Python runs"),
+    ],
+)
+def test_a_file_in_another_ones_place_gets_the_line_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("import torch\n")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    step = json.loads(Path(STEP).read_text())
+    (tmp_path / "other.json").write_text(json.dumps({**step, "model": "other"}))
+    assert message in refused(hocket(*arguments))
+
+
 def test_a_device_is_taken_in_any_case(tmp_path: Path) -> None:
     step = tmp_path / "step.json"
     ran = hocket("profile", "AlexNet_v2", "--device", "H100", "--batch-size", "2", "-o", str(step))
@@ -206,3 +287,51 @@ def test_placements_and_policies_of_a_cluster_are_taken_in_any_case(tmp_path: Pa
     ran = hocket("cluster", "simulate", str(jobs), "--placement", "LWF-1", "--policy", "Ada-SRSF", "--json")
     assert ran.status == 0, ran.err
     assert json.loads(ran.out)["placement"] == "lwf-1"
+
+
+ABSENT = """
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == {package!r} or name.startswith({package!r} + "."):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+sys.argv = ["hocket", *{arguments!r}]
+from hocket.__main__ import entry
+
+entry()
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [
+        ("torch", "torch", ["profile", "alexnet_v2", "-o", "step.json"]),
+        ("torch", "torch", ["demo"]),
+        ("torch", "torch", ["models"]),
+        ("torch", "torch", ["network", "measure"]),
+        ("torch", "torch", ["train", "train.py"]),
+        ("torch", "torch", ["bench", "train"]),
+        ("ortools", "optimal", ["plan", BRANCHES, "--policy", "exact"]),
+        ("ray", "ray", ["predict", BRANCHES, "--workers", "2", "--engine", "ray"]),
+        ("ray", "ray", ["cluster", "serve", "--placement=ff", "--policy=srpt", "--state=s", "--engine=ray"]),
+        ("grpc", "grpc", ["train", "--architecture", "ps", "--transport", "grpc", "train.py"]),
+        ("google.protobuf", "chakra", ["export", "chakra", BRANCHES, "-o", "step.et"]),
+        ("google.protobuf", "chakra", ["import", "chakra", BRANCHES, "-o", "step.json"]),
+    ],
+)
+def test_a_missing_package_is_a_line_that_installs_it(
+    tmp_path: Path, package: str, extra: str, arguments: list[str]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    code = ABSENT.format(package=package, arguments=arguments)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert f"pip install 'hocket[{extra}]'" in ran.stderr

@@ -139,7 +139,7 @@ def test_a_benchmarks_table_stands_below_what_it_is_for(
 def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
     ran = hocket("plan", BRANCHES, "--policy", "search", "--budget", "1ms")
     answer, assumptions = ran.err.splitlines()
-    assert answer.startswith("search: 16 s a step on 1 worker at 10 Gbit/s, as long as ddp (16 s), which no")
+    assert answer.startswith("search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s), which no")
     assert assumptions.startswith("toy, batches of 4; given: policy search; always: mode sync; by default: ")
     assert json.loads(ran.out)["architecture"] == "allreduce"
 

@@ -48,13 +48,14 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Started:
     found: list[Started] = []
 
     def execve(program: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-        assert [program, *command[1:4]] == [sys.executable, "-P", "-m", "torch.distributed.run"]
+        assert [program, command[1]] == [sys.executable, "-P"]
+        assert Path(command[2]).name == "torchrun.py"
         assert environment.keys() >= os.environ.keys()
         assert environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == os.environ.get(
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"
         )
         told = {name: value for name, value in environment.items() if name.startswith("HOCKET_")}
-        found.append(Started(list(command[4:]), told))
+        found.append(Started(list(command[3:]), told))
         raise _Replaced
 
     monkeypatch.setattr(os, "execve", execve)
