@@ -120,6 +120,7 @@ def simulate(
     from hocket.cluster.simulate import simulate as run
     from hocket.document import write_json
     from hocket.network import parse_bytes, parse_duration
+    from hocket.origin import origin
     from hocket.report.cluster_table import cluster_table
 
     if timeline is None and timeline_from is not None:
@@ -142,11 +143,12 @@ def simulate(
             record_from_s=parse_duration(timeline_from or "0s"),
         )
     row = cluster_row(result, job_set, cluster, seed)
+    made = {"origin": msgspec.to_builtins(origin())}
     if timeline is not None:
         assert result.timeline is not None
-        write_json(recorded_document(result.timeline, row), timeline)
+        write_json(recorded_document(result.timeline, row) | made, timeline)
     if json:
-        print_json({**msgspec.to_builtins(row), "assumed": assumed_of_cluster(context, cluster)})
+        print_json({**msgspec.to_builtins(row), **made, "assumed": assumed_of_cluster(context, cluster)})
     else:
         print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))

@@ -22,14 +22,21 @@ def compare(
         int, option(panel=OUTPUT, metavar="N", min=0, help="How many names to show, those that differ most.")
     ] = 10,
     wide: options.Wide = False,
+    output: Annotated[
+        Path | None,
+        option("-o", "--output", panel=OUTPUT, help="The HTML page to write: both steps, and what differs."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Compare two timelines: step time, waiting and overlap, and which operations and transfers differ."""
     import msgspec
 
-    from hocket.interop import load_timeline
+    from hocket.document import check_writable, read_document, write_whole
+    from hocket.interop import timeline_from_document
+    from hocket.origin import origin_of
     from hocket.report.columns import in_one_line
     from hocket.report.comparison import compare as run
+    from hocket.report.comparison_page import render_comparison
     from hocket.report.comparison_table import (
         figures_columns,
         figures_legend,
@@ -40,9 +47,15 @@ def compare(
     from hocket.report.verdicts import comparison_verdict
 
     options.check_printed(json, wide)
-    expected, _ = load_timeline(predicted)
-    happened, _ = load_timeline(measured)
+    if output is not None:
+        check_writable(output, predicted, measured)
+    documents = [read_document(path) for path in (predicted, measured)]
+    sources = (str(predicted), str(measured))
+    (expected, _), (happened, _) = map(timeline_from_document, documents, sources)
     found = run(expected, happened)
+    if output is not None:
+        page = render_comparison(expected, happened, origins=list(map(origin_of, documents, sources)))
+        write_whole(page.encode(), output)
     if json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -66,3 +79,5 @@ def compare(
     for side, names in (("predicted", found.only_predicted), ("measured", found.only_measured)):
         for line in one_sided_lines(side, names):
             note(line)
+    if output is not None:
+        note(f"{output}: open it in a browser")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from hocket.cli import options
@@ -77,6 +78,7 @@ def demo(
     from hocket.graph import save_plan, save_step
     from hocket.interop import timeline_document
     from hocket.network import assign_servers, parse_duration
+    from hocket.origin import origin
     from hocket.profiler import load, profile_step
     from hocket.report import Entry, render
     from hocket.report.verdicts import on_workers, ranking_verdict
@@ -95,7 +97,7 @@ def demo(
         )
     graph = measured.graph
     save_step(graph, output / "step.json")
-    entries, answers, sheets = [], [], []
+    made, entries, answers, sheets = origin(network), [], [], []
     for architecture in ARCHITECTURES:
         with progress("tuning") as report:
             found = tune(
@@ -111,10 +113,12 @@ def demo(
         for row in found.ranked:
             save_plan(found.plans[row.policy], output / f"{architecture}.{row.policy}.plan.json")
             shown = found.timelines.get(row.policy)
-            entries.append(Entry(row, shown))
+            entries.append(Entry(row, shown, made))
             if shown is not None:
                 name = f"{architecture}.{row.policy}.timeline.json"
-                write_json(timeline_document(shown, row), output / name)
+                write_json(
+                    timeline_document(shown, row) | {"origin": msgspec.to_builtins(made)}, output / name
+                )
         where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
         answers.append(f"{_EXCHANGES[architecture]}, {ranking_verdict(found.ranked, where)}")
         sheets.append(

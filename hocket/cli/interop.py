@@ -176,15 +176,16 @@ def export_perfetto(
 
 
 def _again(document: dict[str, Any], source: str) -> tuple[Timeline, dict[str, Any]]:
-    """The timeline that was read, and its document as we write it, with the row of its run."""
+    """The timeline that was read, and its document as we write it, with the row of its run and its origin."""
     from hocket.cluster.recorded import is_recorded, recorded_document, recorded_from_document
     from hocket.interop import timeline_document, timeline_from_document
 
+    kept = {"origin": document["origin"]} if "origin" in document else {}
     if is_recorded(document):
         timeline, cluster = recorded_from_document(document, source)
-        return timeline, recorded_document(timeline, cluster)
+        return timeline, recorded_document(timeline, cluster) | kept
     timeline, row = timeline_from_document(document, source)
-    return timeline, timeline_document(timeline, row)
+    return timeline, timeline_document(timeline, row) | kept
 
 
 def _put(imported: Imported, output: Path) -> None:

@@ -15,14 +15,15 @@ def report(
     results: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RESULT...", help="What simulate or cluster simulate wrote with --json or --timeline."
+            metavar="RESULT...",
+            help="What --json or --timeline of simulate, tune, cluster simulate or train wrote.",
         ),
     ],
     output: Annotated[
         Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The HTML page to write.")
     ],
 ) -> None:
-    """Rank results on one self-contained HTML page, with the timelines of the worst and the best."""
+    """Rank results on one self-contained HTML page, or show a training run: its steps and its waits."""
     from hocket.document import check_writable, write_whole
     from hocket.report import load_results, render_results
 

@@ -53,6 +53,7 @@ def simulate(
     from hocket.graph.validate import check_plan
     from hocket.interop import timeline_document
     from hocket.network import parse_duration
+    from hocket.origin import origin
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner import Planned, make_plan
@@ -107,13 +108,15 @@ def simulate(
             progress=report,
         )
     row = planned.judged(result.row)
+    made = {"origin": msgspec.to_builtins(origin(network))}
     if timeline is not None:
         assert result.timeline is not None
-        write_json(timeline_document(result.timeline, row), timeline)
+        write_json(timeline_document(result.timeline, row) | made, timeline)
     ordered = plan_setting(context, policy, schedule)
     settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
     if json:
-        print_json({**msgspec.to_builtins(row), "assumed": assumed(context, settings, row.architecture)})
+        unsaid = assumed(context, settings, row.architecture)
+        print_json({**msgspec.to_builtins(row), **made, "assumed": unsaid})
         return
     rows = beside_usual(context, graph, network, row, iterations)
     show(

@@ -45,7 +45,7 @@ def beside_usual(
     context: typer.Context, graph: StepGraph, network: Network, row: ResultRow, iterations: int
 ) -> list[ResultRow]:
     """``row``, and behind it that of the policy which others are compared with, unless it is the same."""
-    from hocket.report.verdicts import USUAL
+    from hocket.planner.registry import USUAL
     from hocket.sim import simulate
     from hocket.tuner import make_plan
 

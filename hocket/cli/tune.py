@@ -65,6 +65,7 @@ def tune(
     from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
     from hocket.network import parse_duration
+    from hocket.origin import origin
     from hocket.report import Entry, render
     from hocket.report.verdicts import gains, on_workers, ranking_verdict
     from hocket.tuner import tune as run
@@ -94,8 +95,9 @@ def tune(
             progress=lambda what, done, total: tell(done, total, what),
         )
     save_plan(found.plan, written)
+    made = origin(network)
     if report is not None:
-        entries = [Entry(row, found.timelines.get(row.policy)) for row in found.ranked]
+        entries = [Entry(row, found.timelines.get(row.policy), made) for row in found.ranked]
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
     best = found.best
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
@@ -108,6 +110,7 @@ def tune(
                 "plan": str(written),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
+                "origin": msgspec.to_builtins(made),
                 "assumed": assumed(context, settings, exchange.value),
             }
         )

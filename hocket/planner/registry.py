@@ -56,6 +56,9 @@ POLICIES: dict[str, Policy] = {
     "bytescheduler": Policy(bytescheduler, "allreduce"),
 }
 
+USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}
+"""The policy of each architecture that others are compared with: DDP's buckets, parameters in file order."""
+
 
 def policies_of(architecture: Architecture) -> list[str]:
     """The names of the policies for ``architecture``."""

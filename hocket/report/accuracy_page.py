@@ -6,6 +6,7 @@ from hocket.bench.accuracy import Accuracy
 from hocket.bench.accuracy_figures import Row
 from hocket.bench.accuracy_table import group_name
 from hocket.report.page import Tile, rendered
+from hocket.words import counted
 
 
 def render_accuracy(accuracy: Accuracy) -> str:
@@ -15,7 +16,8 @@ def render_accuracy(accuracy: Accuracy) -> str:
     worst = max(accuracy.rows, key=lambda row: abs(row.error))
     setup = (
         f"an emulated cluster with links of {request.rate_bps / 1e9:g} Gbit/s,"
-        f" measured {accuracy.network.bandwidth_bps / 1e9:.4g} · all parameters {request.transfer_s:g} s"
+        f" measured {accuracy.network.bandwidth_bps / 1e9:.4g} Gbit/s"
+        f" · all parameters {request.transfer_s:g} s"
         f" · rho {request.rho:g} · {request.num_steps} steps, {request.skip} of them skipped"
     )
     tiles = [
@@ -28,15 +30,19 @@ def render_accuracy(accuracy: Accuracy) -> str:
         title="Predicted against measured",
         setup=setup,
         tiles=tiles,
+        text=(
+            f"{counted(every.rows, 'row')}: the mean error is {every.mean_error:.1%}, the largest"
+            f" {worst.error:+.1%} ({_named(worst)})."
+        ),
         groups=[(group_name(group), group) for group in groups],
         rows=accuracy.rows,
     )
 
 
 def _named(row: Row) -> str:
-    servers = f", {row.servers} servers" if row.servers else ""
+    servers = f", {counted(row.servers, 'server')}" if row.servers else ""
     transport = ", gRPC" if row.transport == "grpc" else ""
-    return f"{row.step}, {row.policy}, {row.mode}, {row.workers} workers{servers}{transport}"
+    return f"{row.step}, {row.policy}, {row.mode}, {counted(row.workers, 'worker')}{servers}{transport}"
 
 
 def _point(row: Row) -> dict[str, float | str | None]:

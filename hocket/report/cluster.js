@@ -16,17 +16,26 @@
     const width = plot.clientWidth;
     const left = layout.left ?? 64;
     const drawBelow = (legendHeight) => {
-      const margin = {l: left, r: 18, t: 10 + legendHeight, b: 50, autoexpand: false};
+      const margin = {l: left, r: 18, t: Math.max(26, 10 + legendHeight), b: 50, autoexpand: false};
       Plotly.react(plot, traces, {
         ...baseLayout(), width, height: innerHeight + margin.t + margin.b, margin, hovermode: "closest", hoverdistance: 24, dragmode: false,
         showlegend: traces.length > 1, ...layout,
-        legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", traceorder: "normal"},
+        legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", traceorder: "normal", maxheight: 1000},
       }, plotOptions);
     };
     drawBelow(0);
     // How many lines a legend takes shows only once it is drawn.
     const legend = plot.querySelector(".legend");
     if (legend) drawBelow(Math.ceil(legend.getBBox().height) + 6);
+  }
+
+  /** Those of `ticks` that have room beside each other on a logarithmic axis. */
+  function roomFor(ticks, lowest, highest, width) {
+    const perDecade = width / Math.log10(highest / lowest), kept = [];
+    for (const tick of ticks) {
+      if (!kept.length || Math.log10(tick / kept.at(-1)) * perDecade >= 14 + 8 * String(tick).length) kept.push(tick);
+    }
+    return kept;
   }
 
   /** Ticks at 1, 2 and 5 times the powers of ten: plotly's own write 2 for 20. */
@@ -45,7 +54,8 @@
       text: ["", ...result.jct.map((time, i) => `<b>${plain(result.name)}</b><br>${result.share[i].toFixed(1)}% of the jobs: at most ${timeText(time)}`)],
       hovertemplate: "%{text}<extra></extra>",
     }));
-    const ticks = log ? logTicks(lowest, highest) : [];
+    const width = document.getElementById("jct").clientWidth - 82;
+    const ticks = log && highest > lowest ? roomFor(logTicks(lowest, highest), lowest, highest, width) : [];
     drawInto("jct", 360, traces, {
       xaxis: {
         ...baseAxis(`completion time [${report.unit.symbol}]`), type: log ? "log" : "linear", fixedrange: true, ticks: "outside", ticklen: 4, tickcolor: colour("rule"),

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.cluster.figures import PARTS, ClusterRow, Setting
 from hocket.errors import HocketError
+from hocket.report.alternatives import (
+    BusyRow,
+    busy_table,
+    cluster_texts,
+    residence_text,
+    timeline_text,
+)
 from hocket.report.cluster_figure import Residence, cluster_figure, residence_figure
 from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.figures import Panel, timeline_figure
@@ -29,15 +36,17 @@ def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a s
     ranking = sorted(entries, key=lambda entry: entry.row.average_jct_s)
     rows = [entry.row for entry in ranking]
     unit = time_unit(row.average_jct_s for row in rows)
+    names, drawn = _names(rows), _timelines(ranking, unit)
     data = {
         "unit": unit._asdict(),
-        **cluster_figure(_names(rows), rows, unit),
+        **cluster_figure(names, rows, unit),
         "part_names": {part: PART_NAMES[part][0] for part in PARTS},
-        "timelines": _timelines(ranking, unit),
+        "timelines": drawn.figure,
     }
     return rendered(
         "cluster.html",
         data,
+        origins=[entry.origin for entry in ranking],
         title=title,
         setup=_setup(rows),
         tiles=_tiles(rows, unit),
@@ -46,8 +55,18 @@ def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a s
         has_parts=any(result["parts"] is not None for result in data["results"]),
         has_contention=any(row.contention is not None for row in rows),
         recorded=any(entry.timeline is not None for entry in ranking),
+        texts=cluster_texts(names, rows, unit) | {"timeline": drawn.text},
+        busy=drawn.busy,
         one_job_set=len({_job_set(row) for row in rows}) == 1,
     )
+
+
+class _Drawn(NamedTuple):
+    """The timelines of a page: their figure, the same in words, and its lanes in numbers."""
+
+    figure: dict[str, Any] | None
+    text: str
+    busy: list[BusyRow]
 
 
 def _job_set(row: ClusterRow) -> tuple[tuple[str, float], ...]:
@@ -103,7 +122,8 @@ def _setting_text(setting: Setting) -> str:
 
 
 def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
-    best, worst = rows[0], rows[-1]
+    best = rows[0]
+    highest = next(row for row in reversed(rows) if _job_set(row) == _job_set(best))
     tiles = [
         Tile("Lowest average", best.policy, f"placed by {best.placement}"),
         Tile(
@@ -114,31 +134,31 @@ def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
             "GPU utilization", f"{best.gpu_utilization:.1%}", f"makespan {time_text(best.makespan_s, unit)}"
         ),
     ]
-    if len(rows) > 1:
-        saved = 1 - best.average_jct_s / worst.average_jct_s if worst.average_jct_s > 0 else 0.0
-        tiles.append(
-            Tile(
-                "Below the highest", f"{saved:z.1%}", f"{worst.name}: {time_text(worst.average_jct_s, unit)}"
-            )
-        )
+    if highest is not best and highest.average_jct_s > 0:
+        saved = 1 - best.average_jct_s / highest.average_jct_s
+        note = f"{highest.name}: {time_text(highest.average_jct_s, unit)}"
+        tiles.append(Tile("Below the highest", f"{saved:z.1%}", note))
     return tiles
 
 
-def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> dict[str, Any] | None:
-    """What the highest and the lowest did that were recorded; else which GPUs jobs had in those two."""
+def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> _Drawn:
+    """What the highest and the lowest did that were recorded; else which GPUs jobs had in those two.
+
+    Both have the jobs of the lowest.
+    """
     recorded = [entry for entry in ranking if entry.timeline is not None]
     shown = recorded or list(ranking)
-    chosen = [shown[-1], shown[0]] if len(shown) > 1 else shown
+    alike = [entry for entry in shown if _job_set(entry.row) == _job_set(shown[0].row)]
+    chosen = [alike[-1], alike[0]] if len(alike) > 1 else alike
     captions = [f"{entry.row.name}, average {time_text(entry.row.average_jct_s, unit)}" for entry in chosen]
     if recorded:
-        return timeline_figure(
-            (
-                Panel(caption, entry.row.policy, entry.timeline)
-                for caption, entry in zip(captions, chosen, strict=True)
-                if entry.timeline is not None
-            ),
-            unit,
-        )
-    return residence_figure(
+        panels = [
+            Panel(caption, entry.row.policy, entry.timeline)
+            for caption, entry in zip(captions, chosen, strict=True)
+            if entry.timeline is not None
+        ]
+        return _Drawn(timeline_figure(panels, unit), timeline_text(panels, unit), busy_table(panels))
+    figure = residence_figure(
         (Residence(caption, entry.row) for caption, entry in zip(captions, chosen, strict=True)), unit
     )
+    return _Drawn(figure, residence_text(figure, unit), [])

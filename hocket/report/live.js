@@ -2,6 +2,7 @@
 {
   const everyMs = 1000;
   const mostOver = 20;
+  const mostNamed = 12;  // jobs and transfers in the texts below the figures
   const mostTransfers = 1500;
   const headings = ["Job", "Doing", "Iteration", "GPUs", "Waited [s]", "JCT [s]", "Tries", ""];
   let state = null;
@@ -63,8 +64,13 @@
       return [server * state.gpus_per_server + gpu, job.start_s, end, indexOf.get(job.id), `${job.id}: ${timeText(end - job.start_s)}`];
     }));
     drawBars("gpu-plot", gpus, residence);
+    put("gpu-plot-text", state.jobs.filter((job) => job.state === "running").slice(0, mostNamed)
+      .map((job) => `${job.id} on ${job.gpus.map(([server, gpu]) => `${state.nodes[server]} GPU ${gpu}`).join(", ")}`).join("; ") || "No job has a GPU.");
     const transfers = state.transfers.slice(-mostTransfers).flatMap(([job, servers, start, end]) =>
       servers.map((server) => [server, start, end ?? state.now_s, indexOf.get(job), `${job}: ${timeText((end ?? state.now_s) - start)}`]));
+    const open = state.transfers.filter((transfer) => transfer[3] === null);
+    put("network-plot-text", `${open.length} of the last ${Math.min(state.transfers.length, mostTransfers)} transfers are under way` +
+      (open.length ? `: ${open.slice(0, mostNamed).map(([job, servers]) => `${job} between ${servers.map((s) => state.nodes[s]).join(", ")}`).join("; ")}` : "") + ".");
     drawBars("network-plot", state.nodes.map((node) => `${node} link`), transfers);
   }
 
@@ -106,7 +112,6 @@
   document.querySelector("#jobs thead tr").append(...headings.map((heading) => {
     const cell = document.createElement("th");
     cell.scope = "col";
-    cell.style.padding = "8px 12px";
     cell.textContent = heading;
     return cell;
   }));

@@ -54,8 +54,8 @@
       placed.push({x: start, y: y + shift, width});
       return {
         x: point.rho, y: point.overlap, text: plain(name), ax: left ? -30 : 30, ay: shift, xanchor: left ? "right" : "left",
-        arrowhead: 0, arrowwidth: 0.8, arrowcolor: colour("faint"), standoff: 6,
-        bgcolor: colour("paper"), borderpad: 1, opacity: 0.95, font: {size: 13, color: colour(seriesOf(i))},
+        arrowhead: 0, arrowwidth: 0.8, arrowcolor: colour(seriesOf(i)), standoff: 6,
+        bgcolor: colour("paper"), borderpad: 1, opacity: 0.95, font: {size: 13, color: colour("ink")},
       };
     }).filter((label) => label !== null);
   }

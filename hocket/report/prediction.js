@@ -173,13 +173,13 @@
     const legends = traces.filter((trace) => trace.showlegend !== false).length > 1;
     const width = plot.clientWidth;
     const drawBelow = (legendHeight) => {
-      const margin = {l: 64, r: 18, t: 14 + legendHeight, b: 50, autoexpand: false};
+      const margin = {l: 64, r: 18, t: Math.max(26, 14 + legendHeight), b: 50, autoexpand: false};
       const innerWidth = width - margin.l - margin.r;
       const {pixels, xaxis, yaxis} = axes(title, range, innerWidth, innerHeight, log);
       Plotly.react(plot, [...traces, ...ringTraces(ring.place, ring.key)], {
         ...baseLayout(), width, height: innerHeight + margin.t + margin.b, margin, hovermode: "closest", hoverdistance: 24, dragmode: false,
         xaxis, yaxis, showlegend: legends,
-        legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)"},
+        legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 1, yanchor: "top", bgcolor: "rgba(0,0,0,0)", maxheight: 1000},
         annotations: ringLabels(ring, traces, {pixels, width: innerWidth, height: innerHeight, log}),
       }, plotOptions);
     };

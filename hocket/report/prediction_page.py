@@ -15,6 +15,7 @@ from hocket.predictor.answer import (
     name_of,
     saturation,
 )
+from hocket.report.alternatives import prediction_texts
 from hocket.report.page import Tile, rendered
 from hocket.report.prediction_figure import prediction_figure
 from hocket.report.prediction_measured import ModelError, Point, model_errors
@@ -60,6 +61,7 @@ def render_prediction(
         priced=cheapest(rows) is not None,
         has_models=any(row.lin is not None for row in rows),
         has_intervals=any(row.throughput_low is not None for row in rows),
+        texts=prediction_texts(rows),
         num_points=counted(len(points), "measured point"),
     )
 

@@ -1,6 +1,5 @@
-// The table: a click on a heading sorts by it, a second one the other way round. Undefined values stay last.
-{
-  const table = document.getElementById("ranking");
+// Tables: a click on a heading sorts by it, a second one the other way round. Undefined values stay last.
+for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.querySelectorAll("th")];
 
   function sortBy(column) {

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hocket.graph.result import ResultRow
+from hocket.planner.registry import USUAL
 from hocket.report.load import Entry
 
 
@@ -33,9 +34,11 @@ def setup_of(row: ResultRow) -> Setup:
     return Setup(row.model, row.architecture, row.workers, row.servers)
 
 
-def worst_like(best: ResultRow, ranking: Sequence[Entry]) -> ResultRow:
-    """The last of ``ranking`` on the setup of ``best``."""
-    return next(entry.row for entry in reversed(ranking) if setup_of(entry.row) == setup_of(best))
+def usual_like(row: ResultRow, ranking: Sequence[Entry]) -> ResultRow | None:
+    """The usual policy's row on the setup of ``row``: DDP's, or of servers file order; None without it."""
+    usual = USUAL.get(row.architecture)
+    like = (entry.row for entry in ranking if setup_of(entry.row) == setup_of(row))
+    return next((other for other in like if other.policy == usual), None)
 
 
 def num_level_with(best: ResultRow, ranking: Sequence[Entry]) -> int:

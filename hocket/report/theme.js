@@ -70,6 +70,7 @@ function baseAxis(title) {
 
 const plotOptions = {
   displaylogo: false,
+  displayModeBar: "hover",
   modeBarButtons: [["toImage"]],
   toImageButtonOptions: {format: "svg", filename: "hocket"},
 };

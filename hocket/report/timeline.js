@@ -1,9 +1,9 @@
-// Spans on lanes, the worst run above the best, one trace a kind and run: only what a pixel can show is drawn.
+// Spans on lanes, runs above each other, one trace a kind and run: only what a pixel can show is drawn.
 if (report.timelines) {
   const figure = report.timelines;
   const plot = document.getElementById("timeline");
   const selector = document.getElementById("lanes");
-  const tooltip = document.getElementById("tooltip");
+  const tooltip = document.getElementById("tooltip"), marker = document.getElementById("selected");
   const laneHeight = 19, processGap = 10, captionHeight = 34, axisHeight = 34;
   const bar = 14;  // pixels
   const seam = 4;  // spans wider than this many pixels are set apart from their neighbours
@@ -64,14 +64,16 @@ if (report.timelines) {
     return {x, y};
   }
 
+  const coarse = window.matchMedia("(pointer: coarse)").matches;  // a drag scrolls the page there
+  let cursor = null;  // the span that the keyboard is at: its panel, lane and index
   let state = null;  // what was drawn last, for the pointer and for zooming
 
   function traces(range) {
     const perPixel = (range[1] - range[0]) / state.innerWidth;
     return figure.panels.flatMap((panel, p) => usedKinds.map((kind) => ({
       ...outlines(panel, state.placed[p], kind, range, perPixel),
-      type: "scatter", mode: "none", fill: "toself", hoverinfo: "skip", name: figure.kinds[kind], legendgroup: figure.kinds[kind], showlegend: p === 0,
-      xaxis: p ? "x" + (p + 1) : "x", yaxis: p ? "y" + (p + 1) : "y", visible: hidden.has(kind) ? "legendonly" : true,
+      type: "scatter", mode: "none", fill: "toself", hoverinfo: "skip", name: figure.kinds[kind], 
+      xaxis: p ? "x" + (p + 1) : "x", yaxis: p ? "y" + (p + 1) : "y", visible: !hidden.has(kind),
       fillcolor: colour("kind-" + figure.kinds[kind]), line: {simplify: false},
     })));
   }
@@ -83,15 +85,14 @@ if (report.timelines) {
     const labels = placed.flatMap((rows) => rows.lanes.map(({lane, first}) => laneLabel(lane, first, narrow)));
     const longest = Math.max(0, ...labels.map((label) => label.length));
     const left = Math.min(20 + longest * (narrow ? 5.8 : 6.8), width * 0.4);
-    const legendRows = Math.ceil(usedKinds.length / Math.max(1, Math.floor((width - left - 14) / 125)));
-    const legendHeight = 20 * legendRows + 16;
+    const above = 22;  // the button that saves the picture is there
     const blocks = placed.map((rows) => captionHeight + rows.height + axisHeight);
-    const height = legendHeight + blocks.reduce((a, b) => a + b, 0) + 18;
-    const inner = height - legendHeight - 18;
+    const height = above + blocks.reduce((a, b) => a + b, 0) + 18;
+    const inner = height - above - 18;
     state = {placed, innerWidth: width - left - 14, left, tops: []};
     const layout = {
-      ...baseLayout(), width, height, margin: {l: left, r: 14, t: legendHeight, b: 18}, dragmode: "zoom", hovermode: false,
-      legend: {orientation: "h", x: 0, xanchor: "left", xref: "container", y: 1, yanchor: "top", yref: "container", entrywidth: 70, itemsizing: "constant", itemdoubleclick: false, font: {size: 13}},
+      ...baseLayout(), width, height, margin: {l: left, r: 14, t: above, b: 18}, dragmode: coarse ? false : "zoom", hovermode: false,
+      showlegend: false,
       annotations: [], shapes: [],
     };
     let offset = 0;
@@ -99,7 +100,7 @@ if (report.timelines) {
       const rows = placed[p], suffix = p ? String(p + 1) : "", last = p === figure.panels.length - 1;
       const top = offset + captionHeight, bottom = top + rows.height;
       offset += blocks[p];
-      state.tops.push(legendHeight + top);
+      state.tops.push(above + top);
       layout["xaxis" + suffix] = {
         ...baseAxis(last ? `time [${report.unit.symbol}]` : ""), range: [...range], autorange: false, anchor: "y" + suffix,
         ticks: "outside", ticklen: 4, tickcolor: colour("rule"), ...(p ? {matches: "x"} : {}),
@@ -122,6 +123,7 @@ if (report.timelines) {
       });
     });
     Plotly.react(plot, traces(range), layout, {...plotOptions, doubleClick: false, showTips: false});
+    placeMarker();
   }
 
   /** Which run it is, and its own title as far as there is room. */
@@ -163,33 +165,128 @@ if (report.timelines) {
     return null;
   }
 
-  function showSpan(event) {
-    const found = event.buttons ? null : spanAt(event);
-    tooltip.hidden = found === null;
-    if (found === null) return;
-    const {panel, lane, i} = found;
-    tooltip.textContent = `${figure.names[panel.name[i]]}\n${figure.kinds[panel.kind[i]]} · ${lane.process}, ${lane.name}\n` +
-      `start ${timeText(panel.start[i])} · duration ${timeText(panel.stop[i] - panel.start[i])}`;
-    const box = tooltip.getBoundingClientRect();
-    tooltip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - box.width - 8)) + "px";
-    tooltip.style.top = (event.clientY + 18 + box.height > window.innerHeight ? event.clientY - box.height - 10 : event.clientY + 18) + "px";
+  function spanText({panel, lane, i}) {
+    return `${figure.names[panel.name[i]]}\n${figure.kinds[panel.kind[i]]} · ${lane.process}, ${lane.name}\n` +
+      `start ${timeText(panel.start[i])} · duration ${timeText(panel.length[i])}`;
   }
 
+  function tell(text, x, y) {
+    tooltip.hidden = false;
+    tooltip.textContent = text;
+    const box = tooltip.getBoundingClientRect();
+    tooltip.style.left = Math.max(4, Math.min(x + 14, window.innerWidth - box.width - 8)) + "px";
+    tooltip.style.top = (y + 18 + box.height > window.innerHeight ? y - box.height - 10 : y + 18) + "px";
+  }
+
+  function showSpan(event) {
+    const found = event.buttons ? null : spanAt(event);
+    if (found) tell(spanText(found), event.clientX, event.clientY);
+    else if (!cursor) tooltip.hidden = true;
+  }
+
+  /** The lanes that are shown, of all panels from top to bottom, with the spans of each that are drawn. */
+  function shownLanes() {
+    return figure.panels.flatMap((panel, p) => state.placed[p].lanes.map((row) => ({
+      panel, p, row, spans: panel.spansOf[row.index].filter((_, kind) => !hidden.has(kind)).flat().sort((a, b) => panel.start[a] - panel.start[b]),
+    }))).filter(({spans}) => spans.length);
+  }
+
+  /** Outline the span that the keyboard is at, as far as it is in view. */
+  function placeMarker() {
+    marker.hidden = true;
+    if (!cursor) return;
+    const {panel, p, row, i} = cursor, range = plot.layout.xaxis.range, perPixel = (range[1] - range[0]) / state.innerWidth;
+    const from = Math.max(0, (panel.start[i] - range[0]) / perPixel), to = Math.min(state.innerWidth, (panel.stop[i] - range[0]) / perPixel);
+    if (to < 0 || from > state.innerWidth) return;
+    marker.hidden = false;
+    marker.style.left = plot.offsetLeft + state.left + from - 2 + "px";
+    marker.style.width = Math.max(5, to - from + 4) + "px";
+    marker.style.top = plot.offsetTop + state.tops[p] + row.y - bar / 2 - 2 + "px";
+    marker.style.height = bar + 4 + "px";
+  }
+
+  function goTo({panel, p, row}, i) {
+    cursor = {panel, p, row, lane: row.lane, i};
+    const range = plot.layout.xaxis.range, width = range[1] - range[0];
+    if (panel.start[i] < range[0] || panel.start[i] > range[1]) zoomTo(panel.start[i] - width / 2, width);
+    placeMarker();
+    const box = (marker.hidden ? plot : marker).getBoundingClientRect();
+    tell(spanText(cursor), box.left, box.bottom - 10);
+  }
+
+  /** One span or lane on from where the keyboard is; from nowhere, to the first span in view. */
+  function step(across, down) {
+    const lanes = shownLanes(), range = plot.layout.xaxis.range;
+    if (!lanes.length) return;
+    const at = cursor ? lanes.findIndex(({panel, row}) => panel === cursor.panel && row.index === cursor.row.index) : -1;
+    if (at < 0) {
+      goTo(lanes[0], lanes[0].spans.find((i) => lanes[0].panel.stop[i] >= range[0]) ?? lanes[0].spans[0]);
+      return;
+    }
+    const lane = lanes[Math.max(0, Math.min(lanes.length - 1, at + down))];
+    if (down) {
+      const time = cursor.panel.start[cursor.i], away = (i) => Math.abs(lane.panel.start[i] - time);
+      goTo(lane, lane.spans.reduce((best, i) => away(i) < away(best) ? i : best));
+    } else {
+      const place = lane.spans.indexOf(cursor.i) + across;
+      goTo(lane, lane.spans[Math.max(0, Math.min(lane.spans.length - 1, place))]);
+    }
+  }
+
+  function zoomTo(from, width) {
+    const kept = Math.min(width, end), begin = Math.max(0, Math.min(from, end - kept));
+    Plotly.relayout(plot, {"xaxis.range": [begin, begin + kept]});
+  }
+
+  function zoom(factor) {
+    const range = plot.layout.xaxis.range, width = (range[1] - range[0]) * factor;
+    const middle = cursor ? (cursor.panel.start[cursor.i] + cursor.panel.stop[cursor.i]) / 2 : (range[0] + range[1]) / 2;
+    zoomTo(middle - width / 2, width);
+  }
+
+  const keys = {
+    ArrowRight: () => step(1, 0), ArrowLeft: () => step(-1, 0), ArrowDown: () => step(0, 1), ArrowUp: () => step(0, -1),
+    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), Home: () => zoomTo(0, end),
+    Escape: () => { cursor = null; tooltip.hidden = true; placeMarker(); },
+  };
+
+  /** A box for each kind that hides it and shows it again. */
+  function offerKinds() {
+    document.getElementById("kinds").append(...usedKinds.map((kind) => {
+      const label = document.createElement("label"), box = document.createElement("input"), swatch = document.createElement("span");
+      box.type = "checkbox";
+      box.checked = true;
+      swatch.className = "swatch";
+      swatch.style.background = `var(--kind-${figure.kinds[kind]})`;
+      label.append(box, swatch, figure.kinds[kind]);
+      box.addEventListener("change", () => {
+        if (box.checked) hidden.delete(kind);
+        else hidden.add(kind);
+        draw();
+      });
+      return label;
+    }));
+  }
+
+  offerKinds();
   keepDrawn(draw);
-  const reset = () => Plotly.relayout(plot, {"xaxis.range": [0, end]});
   plot.on("plotly_relayout", () => {
     const fresh = traces(plot.layout.xaxis.range);
     Plotly.restyle(plot, {x: fresh.map((trace) => trace.x), y: fresh.map((trace) => trace.y)});
+    placeMarker();
   });
-  plot.on("plotly_legendclick", (click) => {
-    const kind = figure.kinds.indexOf(click.data[click.curveNumber].name);
-    if (!hidden.delete(kind)) hidden.add(kind);
-    draw();
-    return false;
+  plot.on("plotly_doubleclick", () => zoomTo(0, end));
+  for (const [id, change] of [["reset", () => zoomTo(0, end)], ["zoom-in", () => zoom(0.5)], ["zoom-out", () => zoom(2)]]) {
+    document.getElementById(id).addEventListener("click", change);
+  }
+  selector.addEventListener("change", () => { cursor = null; draw(); });
+  plot.addEventListener("keydown", (event) => {
+    const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
   });
-  plot.on("plotly_doubleclick", reset);
-  document.getElementById("reset").addEventListener("click", reset);
-  selector.addEventListener("change", draw);
   plot.addEventListener("mousemove", showSpan);
   plot.addEventListener("mouseleave", () => { tooltip.hidden = true; });
+  plot.addEventListener("blur", () => { cursor = null; tooltip.hidden = true; placeMarker(); });
 }

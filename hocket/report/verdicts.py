@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 from hocket.graph.result import ResultRow
+from hocket.planner.registry import USUAL
 from hocket.report.comparison import Comparison
 from hocket.report.ranking import over_bound
 from hocket.words import counted, duration_text, listed, percent_text, time_unit
 
-USUAL = {"allreduce": "ddp", "ps": "fifo"}
-"""The policy of each architecture that others are compared with: DDP's, or parameters in file order."""
 _LEVEL = 5e-4
 """Times that differ by no more, relatively, are told as equal."""
 _NAMED = 3  # of several policies in a row

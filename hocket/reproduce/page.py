@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hocket import __version__
+from hocket.origin import Origin
 from hocket.report.page import Tile, rendered
 from hocket.reproduce.claims import VERDICTS
 from hocket.reproduce.result import Circumstances, Reproduction
@@ -16,7 +18,7 @@ from hocket.words import four_digits
 def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
     """The page of ``made``."""
     counts = Counter(row.verdict for reproduction in made for row in reproduction.claims)
-    setup = [hardware_text(circumstances), circumstances.versions, circumstances.date]
+    setup = [hardware_text(circumstances), circumstances.versions, f"seed {circumstances.seed}"]
     figures = [
         {"paper": reproduction.paper, **msgspec.to_builtins(figure)}
         for reproduction in made
@@ -25,10 +27,9 @@ def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
     return rendered(
         "reproduction.html",
         {"figures": figures},
+        made=Origin(command=circumstances.command, date=circumstances.date, version=__version__),
         title="The papers again",
         setup=" · ".join(setup),
-        command=circumstances.command,
-        seed=circumstances.seed,
         tiles=[Tile(verdict.capitalize(), str(counts[verdict]), "claims") for verdict in VERDICTS],
         papers=made,
         cell=cell_text,

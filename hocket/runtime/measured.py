@@ -14,6 +14,7 @@ from hocket.graph.plan import transfers_text
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
 from hocket.network import Network, reduction_s
+from hocket.origin import origin
 from hocket.runtime.barriers import Barriers
 from hocket.runtime.group import Group, from_first
 from hocket.runtime.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
@@ -58,13 +59,13 @@ class MeasuredTimeline(Timeline, frozen=True, kw_only=True):
 
     def save(self, path: str | Path) -> None:
         """Write it as ``hocket.timeline/1``, which Perfetto opens and ``hocket compare`` reads."""
-        write_json(timeline_document(self), path)
+        write_json(timeline_document(self) | {"origin": msgspec.to_builtins(origin())}, path)
 
 
 def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
     """The timeline of the ranks that answered: a processor each, and lanes for transfers that overlap."""
     records = [msgspec.msgpack.decode(answer, type=RankRecord) for answer in answers]
-    origin = min((span[2] for record in records for span in record.spans), default=0.0)
+    first_s = min((span[2] for record in records for span in record.spans), default=0.0)
     lanes: list[Lane] = []
     spans: list[Span] = []
     for record in records:
@@ -83,7 +84,7 @@ def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
                     lanes.append(Lane(process=process, name=f"{_TRAVELLING[kind]} {k + 1}"))
                 lane = lanes_of[k][1]
                 lanes_of[k] = end, lane
-            spans.append(Span(lane, name, kind, start - origin, end - origin))
+            spans.append(Span(lane, name, kind, start - first_s, end - first_s))
     spans.sort(key=lambda span: span.start_s)
     return MeasuredTimeline(title=title, lanes=tuple(lanes), spans=tuple(spans))
 

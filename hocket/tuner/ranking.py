@@ -15,6 +15,7 @@ from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.network import Network
 from hocket.notebook import Summarized, Summary, data_frame
 from hocket.planner import Architecture, Barrier
+from hocket.planner.registry import USUAL
 from hocket.sim import simulate
 from hocket.tuner.choose import (
     Planned,
@@ -41,7 +42,7 @@ class Tuning(Summarized):
     plans
         The plan behind each row, by policy, with what is predicted of it.
     timelines
-        Of the best and the worst row, by policy, if they were asked for.
+        Of the best row and the usual policy's, or of the two best, by policy, if they were asked for.
     evaluations
         The number of plans that the search simulated.
     wall_s
@@ -205,7 +206,8 @@ def tune(
         ranked.sort(key=lambda row: row.iteration_s)
     shown = {}
     if timelines:
-        for row in (ranked[0], ranked[-1]):
+        usual = next((row for row in ranked[1:] if row.policy == USUAL[architecture]), ranked[1])
+        for row in (ranked[0], usual):
             made = planned[row.policy]
             result = simulate(
                 graph,

@@ -47,7 +47,7 @@ def test_every_result_has_a_curve(three):
     assert (
         three.execute_script("return document.querySelectorAll('#jct .cartesianlayer .js-line').length") == 3
     )
-    assert set(texts(three, "#jct .xtitle, #jct .ytitle")) == {"completion time [s]", "jobs [%]"}
+    assert set(texts(three, "#jct .xtitle, #jct .ytitle")) == {"completion time [min]", "jobs [%]"}
 
 
 def test_time_can_be_linear(three):

@@ -171,12 +171,39 @@ def test_pointing_at_a_span_names_it(report):
     assert "duration" in text
 
 
-def test_a_click_in_the_legend_hides_a_kind(report):
-    click(report, "#timeline .legendtoggle", 3)
+def test_a_box_hides_a_kind(report):
+    click(report, "#kinds input", 3)
     wait_until(report, lambda driver: not all(visible for _, visible, _ in drawn(driver)))
     assert {name for name, visible, _ in drawn(report) if not visible} == {"pull"}
-    click(report, "#timeline .legendtoggle", 3)
+    click(report, "#kinds input", 3)
     wait_until(report, lambda driver: all(visible for _, visible, _ in drawn(driver)))
+
+
+def test_keys_go_from_span_to_span_and_zoom(report):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    plot = report.find_element(By.ID, "timeline")
+    report.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", plot)
+
+    def told(*keys):
+        plot.send_keys(*keys)
+        return report.find_element(By.ID, "tooltip").text.splitlines()
+
+    first = told(Keys.ARROW_RIGHT)
+    assert first[1] == "forward · worker 0, processor"
+    second = told(Keys.ARROW_RIGHT)
+    assert second[0] != first[0]
+    assert told(Keys.ARROW_LEFT) == first
+    assert told(Keys.ARROW_DOWN)[1] == "pull · worker 0, downlink"
+    assert report.find_element(By.ID, "selected").is_displayed()
+    (full, _) = ranges(report)
+    plot.send_keys("+")
+    wait_until(report, lambda driver: ranges(driver)[0][1] - ranges(driver)[0][0] < 0.6 * (full[1] - full[0]))
+    plot.send_keys(Keys.HOME)
+    wait_until(report, lambda driver: ranges(driver)[0] == full)
+    plot.send_keys(Keys.ESCAPE)
+    assert not report.find_element(By.ID, "selected").is_displayed()
 
 
 def test_the_selector_leaves_one_worker(report):

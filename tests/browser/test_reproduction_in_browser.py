@@ -21,6 +21,6 @@ def test_it_fetches_nothing_and_draws_every_panel(browser, page):
     drawn = "return document.querySelectorAll('.panel.js-plotly-plot').length"
     wait_until(browser, lambda driver: driver.execute_script(drawn) == 3)
     assert errors(browser) == []
-    bars = "return document.querySelectorAll('.panel:nth-child(2) .bars .point').length"
+    bars = "return document.querySelectorAll('.panels figure:nth-of-type(2) .bars .point').length"
     assert browser.execute_script(bars) == 2
     assert browser.execute_script("return document.querySelectorAll('.claims tbody tr').length") == 3

@@ -11,6 +11,7 @@ import torch
 import hocket
 from hocket.graph import Plan, StepGraph, Timeline, save_plan
 from hocket.interop import load_timeline
+from hocket.report import load_results, render_results
 from hocket.report.comparison import compare
 from tests.multiprocess.compare_cases import batch, network
 from tests.multiprocess.launch import run
@@ -62,3 +63,10 @@ def test_operations_match_by_parameter(runs: tuple[Timeline, Path]) -> None:
         for reason in found.only_measured.reasons
         for kind, name in reason.examples
     )
+
+
+def test_a_training_runs_timeline_has_a_page_of_its_own(runs: tuple[Timeline, Path]) -> None:
+    page = render_results(load_results([runs[1]]))
+    assert "Waits by parameter" in page
+    assert "2 workers" in page
+    assert "Where the results come from" in page

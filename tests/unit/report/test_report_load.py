@@ -58,7 +58,7 @@ MALFORMED = [
     ({}, "object missing required field `policy`"),
     ([{"workers": 4, "throughput": 9.0}], "[0]: object missing required field `policy`"),
     ({"format": "hocket.step/1"}, "format: 'hocket.step/1' is not 'hocket.timeline/1'"),
-    (timeline_document(fake_timeline(workers=1, num_ops=9, num_parameters=3)), "result: is missing"),
+    (ROW | {"origin": {"command": 5}}, "origin: command: expected `str`"),
     ("text", "expected `object`"),
     (5, "expected `object`"),
 ]

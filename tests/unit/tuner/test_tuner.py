@@ -53,9 +53,10 @@ def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
     assert seconds[0] < seconds[1]
 
 
-def test_timelines_of_the_best_and_the_worst() -> None:
+def test_timelines_of_the_best_and_of_ddp() -> None:
     found = tune(branches(), BRANCHES_NETWORK, architecture="allreduce", budget_s=0.2, timelines=True)
-    assert set(found.timelines) == {found.ranked[0].policy, found.ranked[-1].policy}
+    best = found.ranked[0].policy
+    assert set(found.timelines) == {best, found.ranked[1].policy if best == "ddp" else "ddp"}
     assert hocket.tune is tune
 
 

@@ -1,0 +1,212 @@
+"""What every kind of page keeps to: any width, both colour schemes, a text for each figure, the keyboard."""
+
+import msgspec
+import pytest
+from fake_clusters import fake_cluster
+from fake_predictions import fake_curve
+from fake_runs import fake_entries, fake_timeline
+from fake_trainings import fake_simulation, fake_training
+from test_live_in_browser import job, state_of
+from test_report_in_browser import errors, open_page, requested, wait_for_figures, wait_until
+
+from hocket.bench.accuracy import Accuracy
+from hocket.bench.accuracy_figures import groups_of, row_of
+from hocket.bench.accuracy_request import Configuration, Request
+from hocket.cluster.live.page import PageServer
+from hocket.network.file import NetworkFile
+from hocket.report import ClusterEntry, render
+from hocket.report.accuracy_page import render_accuracy
+from hocket.report.cluster_page import render_cluster
+from hocket.report.comparison_page import render_comparison
+from hocket.report.live_page import render_live
+from hocket.report.load import TrainingEntry
+from hocket.report.prediction_page import render_prediction
+from hocket.report.training_page import render_training
+from hocket.reproduce.page import render as render_reproduction
+from tests.unit.reproduce.test_output import ABOUT, made
+
+LONG = "transformer.encoder.layers.11.attention.output_projection.weight"
+
+
+def a_step():
+    entries = fake_entries(num_ops=60)
+    long = msgspec.structs.replace(entries[0].row, policy="bytescheduler-with-a-long-name")
+    return render([*entries, entries[0]._replace(row=long)])
+
+
+def a_cluster():
+    return render_cluster([ClusterEntry(fake_cluster(p, slower=s)) for p, s in (("psrsf", 1), ("srsf-1", 2))])
+
+
+def a_recorded_cluster():
+    return render_cluster([ClusterEntry(fake_cluster(), fake_timeline(workers=2, num_ops=40))])
+
+
+def a_prediction():
+    rows = [*fake_curve(), *fake_curve(2)]
+    return render_prediction([msgspec.structs.replace(row, cost_per_example=1e-6) for row in rows])
+
+
+def an_accuracy():
+    rows = [
+        row_of(
+            Configuration(
+                step=step, policy="fifo", architecture="ps", mode="async", workers=row.workers, servers=1
+            ),
+            row,
+            (0.9 * row.throughput, 1.1 * row.throughput),
+            out_of_order=0.0,
+            stolen=0.01,
+        )
+        for step in ("chain", "inception_v1")
+        for row in fake_curve()
+    ]
+    network = NetworkFile(bandwidth_bps=0.957e9)
+    return render_accuracy(
+        Accuracy(request=Request(), network=network, rows=rows, groups=groups_of(rows), wall_s=1.0)
+    )
+
+
+def a_reproduction():
+    return render_reproduction([made()], ABOUT)
+
+
+def a_training_run():
+    def named(name):
+        return name.replace("a.weight", LONG)
+
+    return render_training(TrainingEntry(fake_training(names=named)))
+
+
+def a_comparison():
+    return render_comparison(fake_simulation(), fake_training())
+
+
+PAGES = {
+    page.__name__: page
+    for page in (
+        *(a_step, a_cluster, a_recorded_cluster, a_prediction, an_accuracy, a_reproduction),
+        *(a_training_run, a_comparison),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def live():
+    server = PageServer("127.0.0.1", 0, render_live().encode(), print)
+    waiting = job("b", "queued", "queued", gpus=(), start_s=None, why=LONG)
+    server.state = state_of(job("a"), waiting)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=[*PAGES, "live"])
+def page(request, browser, live, tmp_path):
+    """Opens the page at a width and in a colour scheme; its address."""
+
+    def opened(width, scheme="light"):
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+        )
+        scheme = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+        if request.param == "live":
+            browser.get_log("browser"), browser.get_log("performance")
+            browser.get(live.url)
+            wait_for_figures(browser)
+            wait_until(browser, lambda driver: "3/10" in driver.page_source)
+            return live.url
+        path = tmp_path / "page.html"
+        path.write_text(PAGES[request.param](), encoding="utf-8")
+        open_page(browser, path)
+        return path.as_uri()
+
+    yield opened
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+SEEN = "document.querySelectorAll('.plot').forEach((plot) => plot.scrollIntoView());"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window_and_every_figure_has_a_text(browser, page, width):
+    address = page(width)
+    browser.execute_script(SEEN)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert errors(browser) == []
+    assert set(requested(browser)) - {"data:,", address, address + "state"} == set()
+    figures = browser.execute_script(
+        """return [...document.querySelectorAll(".plot")].map((plot) => [plot.getAttribute("aria-label"),
+             document.getElementById(plot.getAttribute("aria-describedby")).textContent.trim()]);"""
+    )
+    assert figures
+    assert all(label and text for label, text in figures)
+
+
+# Every text against what is behind it, as WCAG has it for text of any size.
+CONTRASTS = """
+const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+const luminance = (rgb) => {
+  const linear = (c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const [r, g, b] = rgb.slice(0, 3).map((c) => linear(c / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const found = channels(getComputedStyle(at).backgroundColor);
+    if (found.length < 4 || found[3] > 0) return found;
+  }
+};
+const low = [];
+for (const element of document.querySelectorAll("body *:not(script):not(option)")) {
+  if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+  const style = getComputedStyle(element);
+  if (style.visibility === "hidden" || !element.getClientRects().length) continue;
+  const ink = luminance(channels(element.closest("svg") ? style.fill : style.color));
+  const paper = luminance(behind(element));
+  const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  if (ratio < 4.5) low.push([element.textContent.trim().slice(0, 40), ratio]);
+}
+return low;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_stand_out_from_what_is_behind_them(browser, page, scheme):
+    page(1280, scheme)
+    assert browser.execute_script(CONTRASTS) == []
+
+
+def test_what_scrolls_and_what_is_pressed_can_have_the_focus(browser, page):
+    page(390)
+    browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    unreached = browser.execute_script(
+        """return [...document.querySelectorAll(".scroll, button, select, input, summary, a")]
+             .filter((element) => element.getClientRects().length)
+             .filter((element) => { element.focus(); return document.activeElement !== element; })
+             .map((element) => element.outerHTML.slice(0, 80));"""
+    )
+    assert unreached == []
+
+
+def test_the_step_time_is_in_view_on_a_phone(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(a_step(), encoding="utf-8")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False},
+    )
+    try:
+        open_page(browser, path)
+        edges = browser.execute_script(
+            """const scroll = document.querySelector("#ranking").closest(".scroll");
+               const names = [...document.querySelectorAll("#ranking th")].map((th) => th.textContent);
+               const k = names.findIndex((name) => name.startsWith("Step time"));
+               return [...document.querySelectorAll("#ranking tr")].map((row) =>
+                 row.cells[k].getBoundingClientRect().right - scroll.getBoundingClientRect().right);"""
+        )
+        assert max(edges) <= 0
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
