@@ -54,6 +54,21 @@ _BETWEEN = (_Where.OUTSIDE, _Where.UPDATE)
 """Where another pass may begin: only the first step shows how many there are before the update."""
 
 
+MOST_UNSEEN = 3
+"""Steps in a row without a call of the model, as an optimizer may have a few of for other reasons."""
+
+
+def unseen(optimizer: str) -> str:
+    """The line for steps within which the model's calls are not seen."""
+    return (
+        f"the {optimizer} steps and no call of the model is seen: it is another model's, or the model is"
+        f" compiled; {UNCOMPILED}"
+    )
+
+
+UNCOMPILED = "measure it uncompiled, as with TORCH_COMPILE_DISABLE=1 in the environment"
+
+
 class Measurement(Protocol):
     """What a loop's steps are followed for."""
 
@@ -84,6 +99,7 @@ class Loop:
         self._passes_in_update: int | None = None
         self._is_exchange_followed = self._is_exchanging = self._is_exchange_awaited = False
         self._depth = 0
+        self._unseen = 0
         self._ended_s = time.perf_counter()
         self._thread = 0
         self._is_over = False
@@ -133,6 +149,8 @@ class Loop:
             raise
 
     def _called(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            return  # what is compiled has no hooks in it; its steps are steps without a pass
         if self._is_over:
             # Torch goes on with the hooks that it began with; it does not where an optimizer's are removed.
             self.close()
@@ -174,6 +192,8 @@ class Loop:
 
     def _model_called(self, _module: nn.Module, args: Any, kwargs: Any = None) -> None:
         # Without kwargs in the call that found it removed by the hook before.
+        if torch.compiler.is_dynamo_compiling():
+            return
         if self._where is _Where.FORWARD and not self._is_named and self._sizes:
             self._is_named = True
             self._sizes[-1] = first_extent((args, kwargs))
@@ -268,7 +288,11 @@ class Loop:
     def _end_step(self) -> None:
         self._passes_in_update = None
         if not self._sizes:
-            return  # a step without a pass of the model
+            self._unseen += 1
+            if self._unseen == MOST_UNSEEN:
+                raise HocketError(unseen(type(self._optimizer).__name__))
+            return
+        self._unseen = 0
         if threading.get_ident() != self._thread:
             raise HocketError(
                 "the optimizer steps in another thread than the model's; only one thread is watched"

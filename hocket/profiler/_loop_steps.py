@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -11,7 +13,7 @@ from torch.optim import Optimizer
 
 from hocket.errors import HocketError
 from hocket.profiler._build import build_graph, state_of
-from hocket.profiler._loop import Meter, Shape
+from hocket.profiler._loop import UNCOMPILED, Meter, Shape
 from hocket.profiler._loop_record import LoopRecorder
 from hocket.profiler._step import parameters_of
 from hocket.profiler._timer import PlainClock, Timer, make_timer
@@ -118,10 +120,9 @@ class LoopSteps:
         if recorder.failure is not None:
             raise recorder.failure
         kind = type(self._model).__name__
-        if not any(operation.reads for operation in recorder.operations):
+        if _num_compiled() or not any(operation.reads for operation in recorder.operations):
             raise HocketError(
-                f"no operation of the step was seen to read a parameter of {kind}, as where it is compiled;"
-                " watch it uncompiled"
+                f"operations of {kind} or its loss are compiled, and such are not seen; {UNCOMPILED}"
             )
         if not any(operation.produces for operation in recorder.operations):
             raise HocketError(
@@ -143,6 +144,12 @@ class LoopSteps:
         )
         profile, outside_s = self._samples.profile(graph), float(np.median(self._outside_s))
         self._done(LoopProfile(profile=profile, outside_s=outside_s))
+
+
+def _num_compiled() -> int:
+    """How many graphs torch.compile has made in this process."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 
 
 def _batch_size(shape: Shape) -> int:

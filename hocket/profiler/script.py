@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -23,6 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hocket.errors import HocketError
+from hocket.profiler._loop import MOST_UNSEEN, unseen
 from hocket.profiler._loop_steps import LoopProfile, needed_steps
 from hocket.profiler.watching import Watching
 from hocket.stops import Stop
@@ -77,6 +79,7 @@ class _FirstOptimizer:
         self._steps, self._batch_size, self._found = steps, batch_size, found
         self._optimizer: Optimizer | None = None
         self._watching: Watching | None = None
+        self._unseen = 0
 
     def __enter__(self) -> None:
         self._handles = [
@@ -107,8 +110,14 @@ class _FirstOptimizer:
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._optimizer is None:
             self._optimizer = optimizer
+        if self._watching is None and optimizer is self._optimizer:
+            self._unseen += 1
+            if self._unseen > MOST_UNSEEN:
+                self._fail(HocketError(unseen(type(optimizer).__name__)))
 
     def _called(self, _module: nn.Module, _args: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            return
         # Not where the optimizer steps: torch would not bear more hooks on optimizers there.
         if self._optimizer is None or self._watching is not None or self.error is not None:
             return

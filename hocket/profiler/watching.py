@@ -17,7 +17,7 @@ from hocket.document import check_writable
 from hocket.errors import HocketError
 from hocket.graph import StepGraph, save_step
 from hocket.logs import logger, show_log
-from hocket.profiler._loop import Loop
+from hocket.profiler._loop import UNCOMPILED, Loop
 from hocket.profiler._loop_steps import LoopProfile, LoopSteps
 from hocket.profiler._step import first_lazy
 
@@ -175,8 +175,9 @@ def watchable(model: Any, optimizer: Any) -> tuple[nn.Module, Optimizer]:
         raise HocketError(f"optimizer is a {type(optimizer).__name__}; pass one torch.optim.Optimizer")
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):  # Accelerate's and Fabric's
         optimizer = inner
-    if isinstance(model, DistributedDataParallel):
-        model = model.module
+    is_eager = os.environ.get("TORCH_COMPILE_DISABLE") == "1"  # what is compiled runs as it is
+    while isinstance(model, DistributedDataParallel) or (is_eager and hasattr(model, "_orig_mod")):
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
     if hasattr(model, "hocket"):
         raise HocketError(
             "the model is one of hocket.distribute, which measures it by itself; save model.hocket.profile"
@@ -184,8 +185,9 @@ def watchable(model: Any, optimizer: Any) -> tuple[nn.Module, Optimizer]:
         )
     for module in model.modules():
         kind = type(module).__name__
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            raise HocketError("a compiled model hides its operations; watch the model before it is compiled")
+        is_compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        if is_compiled and not is_eager:
+            raise HocketError(f"a compiled model hides its operations; {UNCOMPILED}")
         if isinstance(module, DataParallel) or kind == "FullyShardedDataParallel":
             raise HocketError(f"a model in {kind} is computed elsewhere in part; watch it without {kind}")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):

@@ -258,6 +258,90 @@ def test_the_model_is_the_outermost_with_the_fewest_other_parameters():
     assert model_of(torch.optim.SGD(everything.parameters(), 0.1)) is everything
 
 
+WATCHED = """
+import torch
+import torch.distributed as dist
+import hocket
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, foreach=False)
+handle = WATCH
+torch.manual_seed(dist.get_rank())
+for _ in range(12):
+    images, labels = torch.randn(2, 4), torch.randint(3, (2,))
+    optimizer.zero_grad()
+    cross_entropy(model(images), labels).backward()
+    optimizer.step()
+total = float(sum(p.double().sum() for p in model.parameters()))
+print(f"rank {dist.get_rank()}: {total!r} {handle and handle.error}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_rank_0_of_several_writes_and_all_train_as_ever(script, tmp_path):
+    printed = []
+    for watch in ("hocket.watch(model, optimizer, steps=2)", "None"):
+        run = subprocess.run(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+                *("--no-python", sys.executable, script(WATCHED.replace("WATCH", watch))),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), "GLOO_SOCKET_IFNAME": "lo"},
+        )
+        assert run.returncode == 0, run.stderr
+        printed.append(sorted(run.stdout.splitlines()))
+    assert printed[0] == printed[1]  # the same weights, and no error
+    assert len(printed[0]) == 2
+    graph = load_step(tmp_path / "step.json")
+    assert (graph.num_operations, graph.batch_size, graph.num_samples) == (26, 2, 2)
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+import hocket
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = DataLoader(TensorDataset(torch.randn(160, 4), torch.randint(3, (160,))), 4)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+handle = hocket.watch(model, optimizer, steps=2)
+for features, labels in data:
+    with accelerator.accumulate(model):
+        accelerator.backward(cross_entropy(model(features), labels))
+        optimizer.step()
+        optimizer.zero_grad()
+print(handle.is_over, handle.error)
+"""
+
+
+def test_a_loop_of_accelerate(script, tmp_path):
+    pytest.importorskip("accelerate")
+    run = subprocess.run(
+        [sys.executable, script(ACCELERATE)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
+    assert (run.returncode, run.stdout) == (0, "True None\n"), run.stderr
+    assert load_step(tmp_path / "step.json").batch_size == 8
+
+
 LIGHTNING = """
 import torch
 from lightning.pytorch import LightningModule, Trainer

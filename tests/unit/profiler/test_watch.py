@@ -422,7 +422,10 @@ def distributed():
     ("make", "said"),
     [
         (lambda: len, "model is a builtin_function_or_method; pass a torch.nn.Module"),
-        (compiled, "a compiled model hides its operations; watch the model before it is compiled"),
+        (
+            compiled,
+            "a compiled model hides its operations; measure it uncompiled, as with TORCH_COMPILE_DISABLE=1",
+        ),
         (distributed, "the model is one of hocket.distribute, which measures it by itself; save"),
         (lambda: DataParallel(perceptron()), "a model in DataParallel is computed elsewhere in part"),
         (Sharded, "the model's parameters are sharded"),
@@ -460,6 +463,26 @@ def test_wrong_arguments_are_refused(path, changes, said):
     assert not watching._watched
 
 
+@pytest.mark.parametrize("wrap", [False, True])
+def test_where_nothing_is_compiled_a_model_to_compile_is_watched(path, monkeypatch, wrap):
+    class Optimized(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, *args):
+            return self._orig_mod(*args)
+
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    model = Optimized(perceptron()) if wrap else perceptron()
+    if not wrap:
+        model[0]._compiled_call_impl = model[0]._call_impl
+    optimizer = sgd(model)
+    hocket.watch(model, optimizer, path, steps=STEPS)
+    train(model, optimizer)
+    assert load_step(path).parameter_names[0] == "0.weight"
+
+
 def test_one_loop_at_a_time(path):
     model = perceptron()
     hocket.watch(model, sgd(model), path)
@@ -467,8 +490,46 @@ def test_one_loop_at_a_time(path):
         hocket.watch(model, sgd(model), path)
 
 
-@pytest.mark.slow  # importing the compiler takes seconds
-def test_a_compiled_model_is_refused(path):
+def test_steps_of_another_model_are_said(path):
+    model, trained = perceptron(), perceptron()
+    optimizer = sgd(model)
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    train(trained, optimizer, 4)
+    assert str(handle.error).startswith(
+        "the SGD steps and no call of the model is seen: it is another model's"
+    )
+
+
+@pytest.mark.slow  # the compiler takes seconds
+@pytest.mark.parametrize(
+    ("compiled", "said"),
+    [
+        (lambda model, loss: (torch.compile(model, backend="aot_eager"), loss), None),
+        (
+            lambda model, loss: (torch.compile(lambda x: model(x), backend="aot_eager"), loss),
+            "the SGD steps and no call of the model is seen",
+        ),
+        (
+            lambda model, loss: (model, torch.compile(loss, backend="aot_eager")),
+            "operations of Sequential or its loss are compiled, and such are not seen; measure it uncompiled",
+        ),
+    ],
+)
+def test_what_is_compiled_is_refused_and_trains_on(path, compiled, said):
     model = perceptron()
-    with pytest.raises(HocketError, match="a compiled model hides its operations"):
-        hocket.watch(torch.compile(model), sgd(model), path)
+    optimizer = sgd(model)
+    called, loss = compiled(model, cross_entropy)
+    if said is None:
+        with pytest.raises(HocketError, match="a compiled model hides its operations"):
+            hocket.watch(called, optimizer, path)
+        return
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED + 1):
+        features, labels = classified()
+        loss(called(features), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # else tests behind this one would be refused
+    assert str(handle.error).startswith(said)
+    assert not path.exists()
