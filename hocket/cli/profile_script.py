@@ -18,10 +18,11 @@ def measure_script(
     script: Path, arguments: list[str], output: Path, steps: int, batch_size: int | None
 ) -> None:
     """Run ``script`` until its steps are measured, and write them, unless this is a rank other than 0."""
+    from hocket.document import is_standard_output
     from hocket.graph import save_step
     from hocket.profiler import described, profile_script
 
-    output = output.absolute()  # the script may go to another folder
+    place = output if is_standard_output(output) else output.absolute()  # the script may leave the folder
     rank = os.environ.get("RANK", "0")
     measured = profile_script(
         script,
@@ -31,7 +32,7 @@ def measure_script(
         found=lambda what: note(f"{script}: measuring {what}"),
     )
     if rank == "0":
-        save_step(measured.profile.graph, output)
+        save_step(measured.profile.graph, place)
         note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")
     _leave_behind()
 

@@ -21,6 +21,10 @@ from hocket.profiler.torch_step import Profile, Samples, device_type, difference
 
 _WARMUP = 3
 _MOST_AGAIN = 5
+DISTRIBUTED = (
+    "the model is one of hocket.distribute, which measures it by itself; save model.hocket.profile with"
+    " hocket.save_step, or watch a run without it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,8 @@ class LoopSteps:
 
     def ended(self, meter: Meter, shape: Shape, loop_s: float) -> bool:
         """Take what was measured; returns whether more steps are needed."""
+        if hasattr(self._model, "hocket"):
+            raise HocketError(DISTRIBUTED)
         self.num_seen += 1
         if self._warmup > 0:
             # Until two steps in a row are alike: a GradScaler skips its first updates.

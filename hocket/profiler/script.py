@@ -204,6 +204,8 @@ def _as_rank() -> Iterator[None]:
 @contextmanager
 def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[Callable[[], None]]:
     """What runs ``path`` as the main module, as Python would."""
+    if not path.is_file():
+        raise HocketError(f"{path} is not a file; give the path of a Python file")
     absolute = os.path.abspath(path)
     try:
         with io.open_code(absolute) as file:

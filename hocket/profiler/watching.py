@@ -13,12 +13,12 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
-from hocket.document import check_writable
+from hocket.document import check_writable, is_standard_output
 from hocket.errors import HocketError
 from hocket.graph import StepGraph, save_step
 from hocket.logs import logger, show_log
 from hocket.profiler._loop import UNCOMPILED, Loop
-from hocket.profiler._loop_steps import LoopProfile, LoopSteps
+from hocket.profiler._loop_steps import DISTRIBUTED, LoopProfile, LoopSteps
 from hocket.profiler._step import first_lazy
 
 _watched: list[Watching] = []
@@ -40,7 +40,9 @@ class Watching:
     ) -> None:
         model, optimizer = watchable(model, optimizer)
         if _watched:
-            raise HocketError("another loop is being watched; watch one after the other")
+            raise HocketError(
+                "another loop is being watched; let it end, or stop() what hocket.watch returned for it"
+            )
         self.graph: StepGraph | None = None
         self.error: HocketError | None = None
         self._done, self._failed = done, failed
@@ -138,7 +140,8 @@ def watch(
     if _rank() != 0:
         return None
     check_writable(path)
-    place = Path(path).absolute()  # a script may go to another folder
+    # A script may go to another folder.
+    place = path if is_standard_output(path) else Path(path).absolute()
 
     def done(measured: LoopProfile) -> None:
         save_step(measured.profile.graph, place)
@@ -179,10 +182,7 @@ def watchable(model: Any, optimizer: Any) -> tuple[nn.Module, Optimizer]:
     while isinstance(model, DistributedDataParallel) or (is_eager and hasattr(model, "_orig_mod")):
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
     if hasattr(model, "hocket"):
-        raise HocketError(
-            "the model is one of hocket.distribute, which measures it by itself; save model.hocket.profile"
-            " with hocket.save_step, or watch a run without it"
-        )
+        raise HocketError(DISTRIBUTED)
     for module in model.modules():
         kind = type(module).__name__
         is_compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None

@@ -106,9 +106,7 @@ def test_a_script_is_measured_and_ended(script, tmp_path, ddp):
     first, ended, written = run.stderr.splitlines()
     assert first == f"{path}: measuring the SGD of a Net"
     assert ended == f"{path} was ended after its steps were measured"
-    assert written.startswith(
-        f"{tmp_path}/here.json: 26 operations, 4 parameters, batch size 2; they sum to "
-    )
+    assert written.startswith("here.json: 26 operations, 4 parameters, batch size 2; they sum to ")
     graph = load_step(tmp_path / "here.json")
     assert (graph.model, graph.num_samples) == ("Net", 2)
     assert rows_of(graph).keys() == expected_rows().keys()
@@ -221,6 +219,18 @@ def test_what_goes_wrong_is_said_in_one_line(script, text, said):
     assert f"/{said}" in refusal(script(text))
     assert (sys.argv, sys.modules["__main__"], sys.path) == (arguments, main, path)
     assert "RANK" not in os.environ
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    path = tmp_path / "none.py"
+    assert refusal(path) == f"{path} is not a file; give the path of a Python file"
+
+
+def test_a_script_may_leave_its_folder(script, tmp_path):
+    text = TRAIN.replace("    done = 0\n", "    done = 0\n    os.chdir('/')\n")
+    run = hocket("profile", script(text), "--steps", 1, "-o", "step.json", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert load_step(tmp_path / "step.json").num_samples == 1
 
 
 def test_a_script_that_does_not_end_when_asked_is_measured_all_the_same(script):

@@ -370,6 +370,15 @@ def test_a_place_that_goes_away_does_not_end_training(tmp_path, caplog):
     assert "does not exist; create it first" in str(handle.error)
 
 
+def test_a_model_that_is_distributed_later_is_said(path):
+    model = perceptron()
+    optimizer = sgd(model)
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    model.hocket = object()
+    train(model, optimizer, 1)
+    assert str(handle.error).startswith("the model is one of hocket.distribute")
+
+
 def test_it_can_be_stopped(path):
     model = perceptron()
     optimizer = sgd(model)
