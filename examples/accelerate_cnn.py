@@ -13,7 +13,7 @@ import time
 
 import torch
 from accelerate import Accelerator
-from cnn import cnn, synthetic_images
+from cnn import cnn, plan_in_force, synthetic_images
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -23,7 +23,7 @@ from hocket.integrations.accelerate import use_hocket
 def main() -> None:
     """Train for the steps that are asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32, help="of each process, each time")
     parser.add_argument("--accumulate", type=int, default=2, help="batches whose gradients make one step")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
@@ -51,7 +51,10 @@ def main() -> None:
         if step % steps_per_line == 0:
             now = time.perf_counter()
             count = steps_per_line * args.accumulate * args.batch_size * accelerator.num_processes
-            accelerator.print(f"step {step}  loss {loss.item():.6f}  {count / (now - begun):.1f} examples/s")
+            rate = count / (now - begun)
+            accelerator.print(
+                f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s{plan_in_force(model)}"
+            )
             begun = now
 
     if hasattr(model, "hocket"):

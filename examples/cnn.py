@@ -53,10 +53,17 @@ def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]
         yield from loader
 
 
+def plan_in_force(model: nn.Module) -> str:
+    """The plan that trains, and whether it stays: the first 150 steps or so try several beside DDP's."""
+    if not hasattr(model, "hocket"):
+        return ""
+    return f"  plan {model.hocket.plan.policy} {'stays' if model.hocket.settled else 'is being tried'}"
+
+
 def main() -> None:
     """Train for the steps that are asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32, help="of each process")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     args = parser.parse_args()
@@ -87,7 +94,10 @@ def main() -> None:
         if dist.get_rank() == 0 and step % steps_per_line == 0:
             now = time.perf_counter()
             rate = steps_per_line * args.batch_size * dist.get_world_size() / (now - begun)
-            print(f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s", flush=True)
+            print(
+                f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s{plan_in_force(model)}",
+                flush=True,
+            )
             begun = now
 
     if not args.ddp:

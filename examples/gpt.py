@@ -69,10 +69,17 @@ def synthetic_text(batch_size: int, generator: torch.Generator) -> Tensor:
     return torch.stack(tokens, dim=1)
 
 
+def plan_in_force(model: nn.Module) -> str:
+    """The plan that trains, and whether it stays: the first 150 steps or so try several beside DDP's."""
+    if not hasattr(model, "hocket"):
+        return ""
+    return f"  plan {model.hocket.plan.policy} {'stays' if model.hocket.settled else 'is being tried'}"
+
+
 def main() -> None:
     """Train for the steps that are asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=8, help="of each process, each time")
     parser.add_argument("--accumulate", type=int, default=2, help="batches whose gradients make one step")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
@@ -107,7 +114,11 @@ def main() -> None:
         if dist.get_rank() == 0 and step % steps_per_line == 0:
             now = time.perf_counter()
             count = steps_per_line * args.accumulate * args.batch_size * dist.get_world_size()
-            print(f"step {step}  loss {loss.item():.6f}  {count / (now - begun):.1f} examples/s", flush=True)
+            rate = count / (now - begun)
+            print(
+                f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s{plan_in_force(model)}",
+                flush=True,
+            )
             begun = now
 
     if not args.ddp:

@@ -12,7 +12,7 @@ import os
 import time
 
 import torch
-from cnn import batches, cnn, synthetic_images
+from cnn import batches, cnn, plan_in_force, synthetic_images
 from lightning.fabric import Fabric
 from torch.nn.functional import cross_entropy
 
@@ -22,7 +22,7 @@ from hocket.integrations.lightning import HocketFabricStrategy
 def main() -> None:
     """Train for the steps that are asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32, help="of each process")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     args = parser.parse_args()
@@ -51,7 +51,9 @@ def main() -> None:
         if fabric.global_rank == 0 and step % steps_per_line == 0:
             now = time.perf_counter()
             rate = steps_per_line * args.batch_size * fabric.world_size / (now - begun)
-            print(f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s", flush=True)
+            print(
+                f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s{plan_in_force(net)}", flush=True
+            )
             begun = now
 
     if not args.ddp:

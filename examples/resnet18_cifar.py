@@ -64,10 +64,17 @@ def batch_of(step: int, batch_size: int) -> tuple[Tensor, Tensor]:
     return patterns[labels] + torch.randn(batch_size, 3, 32, 32, generator=mine), labels
 
 
+def plan_in_force(model: nn.Module) -> str:
+    """The plan that trains, and whether it stays: the first 150 steps or so try several beside DDP's."""
+    if not hasattr(model, "hocket"):
+        return ""
+    return f"  plan {model.hocket.plan.policy} {'stays' if model.hocket.settled else 'is being tried'}"
+
+
 def main() -> None:
     """Train up to the last step, from the checkpoint on if there is one."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=16, help="of each process")
     parser.add_argument("--ddp", action="store_true", help="DistributedDataParallel, to compare with")
     parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="resume from here")
@@ -109,7 +116,9 @@ def main() -> None:
         scheduler.step()
         if rank == 0 and step % max(1, args.steps // 10) == 0:
             rate = (step - done) * args.batch_size * dist.get_world_size() / (time.perf_counter() - begun)
-            print(f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s", flush=True)
+            print(
+                f"step {step}  loss {loss.item():.6f}  {rate:.1f} examples/s{plan_in_force(net)}", flush=True
+            )
         if rank == 0 and args.checkpoint and step % args.checkpoint_every == 0:
             state = {name: part.state_dict() for name, part in trained.items()}
             unfinished = args.checkpoint.with_suffix(".tmp")
