@@ -8,10 +8,11 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.bench_replays import orders, predict
-from hocket.cli.commands import BENCHMARK, NETWORK, PLANNING, WORKERS, App, option
+from hocket.cli.commands import App
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import print_json, print_table, progress
+from hocket.cli.panels import BENCHMARK, NETWORK, PLANNING, WORKERS, option
 from hocket.cli.settings import (
     assumed,
     defaults,

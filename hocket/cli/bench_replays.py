@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import BENCHMARK, NETWORK, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.lists import counts, parts, ratios
 from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import note, print_json, print_table
+from hocket.cli.panels import BENCHMARK, NETWORK, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.settings import defaults, heading, option_settings
 from hocket.errors import UnknownNameError
 

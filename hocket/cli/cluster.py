@@ -11,9 +11,10 @@ import typer
 from hocket.cli import cluster_asking, cluster_jobs, cluster_live, options
 from hocket.cli.cluster_jobs import drawn_jobs
 from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
-from hocket.cli.commands import GENERAL, JOBS, MACHINES, NETWORK, OUTPUT, SCHEDULING, App, option
+from hocket.cli.commands import App
 from hocket.cli.names import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.panels import GENERAL, JOBS, MACHINES, NETWORK, OUTPUT, SCHEDULING, option
 from hocket.cli.settings import heading
 from hocket.errors import HocketError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import GENERAL, option
 from hocket.cli.output import note, print_json, print_table
+from hocket.cli.panels import GENERAL, option
 
 if TYPE_CHECKING:
     from hocket.cluster.live.messages import Answer, FromClient

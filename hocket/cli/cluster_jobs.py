@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import JOBS, OUTPUT, option
 from hocket.cli.names import lowercase
 from hocket.cli.output import note, print_json
+from hocket.cli.panels import JOBS, OUTPUT, option
 from hocket.errors import HocketError, UnknownNameError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from hocket.cli.cluster_manager import (
     state_folder,
 )
 from hocket.cli.cluster_settings import assumed_of_cluster, cluster_settings
-from hocket.cli.commands import MACHINES, MANAGER, SCHEDULING, option
 from hocket.cli.names import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.panels import MACHINES, MANAGER, SCHEDULING, option
 from hocket.cli.settings import heading
 from hocket.errors import HocketError
 

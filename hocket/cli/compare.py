@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json
+from hocket.cli.panels import OUTPUT, option
 from hocket.cli.screen import MORE, Sheet, show
 
 

@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.names import complete_model, lowercase
 from hocket.cli.output import note, progress
+from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.profile import measured_step
 from hocket.cli.screen import MORE, show
 from hocket.cli.settings import assumptions, described_network, step_settings

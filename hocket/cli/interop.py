@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import GENERAL, OUTPUT, PLANNING, WORKERS, App, option
+from hocket.cli.commands import App
 from hocket.cli.output import note, progress
+from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.settings import applying, described_network, heading
 from hocket.errors import HocketError
 

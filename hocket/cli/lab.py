@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import GENERAL, App, option
+from hocket.cli.commands import App
 from hocket.cli.output import note, print_json, print_table
+from hocket.cli.panels import GENERAL, option
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:

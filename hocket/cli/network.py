@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hocket.cli import options
-from hocket.cli.commands import OUTPUT, PROFILE, App, option
+from hocket.cli.commands import App
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.panels import OUTPUT, PROFILE, option
 
 if TYPE_CHECKING:
     from hocket.network import NetworkFile

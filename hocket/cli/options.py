@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from hocket.cli.commands import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.cli.names import complete_pattern, complete_policy, lowercase
 from hocket.cli.output import note
+from hocket.cli.panels import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.errors import HocketError
 from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note, print_json, progress
+from hocket.cli.panels import OUTPUT, option
 from hocket.cli.screen import MORE, as_sentence, show
 from hocket.cli.settings import (
     SYNCHRONOUS,

@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.cli.lists import bandwidths, counts, speeds
 from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import note, print_json, progress
+from hocket.cli.panels import NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.cli.settings import (
     Setting,

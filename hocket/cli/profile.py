@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import OUTPUT, PROFILE, option
 from hocket.cli.names import complete_device, complete_model, lowercase, lowercase_unless_file
 from hocket.cli.output import note, note_table, progress
+from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.profile_script import measure_script
 from hocket.errors import HocketError
 

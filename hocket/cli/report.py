@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hocket.cli.commands import OUTPUT, option
 from hocket.cli.output import note
+from hocket.cli.panels import OUTPUT, option
 
 
 def report(

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from hocket.cli import options
-from hocket.cli.commands import GENERAL, OUTPUT, option
 from hocket.cli.names import completion, lowercase
 from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.panels import GENERAL, OUTPUT, option
 
 
 def _papers() -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple
 
-from hocket.cli.commands import PROCESSES, option
+from hocket.cli.panels import PROCESSES, option
 from hocket.errors import HocketError
 
 _ASK_S = 120.0

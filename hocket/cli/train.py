@@ -8,13 +8,12 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from hocket.cli import options, torchrun
-from hocket.cli.commands import GENERAL, OUTPUT, PLANNING, SERVERS, Command, option
-from hocket.cli.names import complete_policy, complete_training_policy, lowercase, lowercase_unless_file
+from hocket.cli import options, torchrun, train_options
+from hocket.cli.commands import Command
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -34,15 +33,6 @@ _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
 
 
-def _print_token(asked: bool) -> None:
-    if asked:
-        from hocket.document import write_output
-        from hocket.launch.credentials import new_credentials
-
-        write_output(f"{new_credentials().text}\n".encode())
-        raise typer.Exit
-
-
 class Train(Command):
     """Leaves to torchrun what is torchrun's, wherever our own options stand among it."""
 
@@ -50,7 +40,12 @@ class Train(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse our options alone; the rest, SCRIPT and its arguments included, stays as it was given."""
-        named, script = _split(args)
+        try:
+            named, script = _split(args)
+        except HocketError:
+            if not ctx.resilient_parsing:  # a shell completes a line that is not whole
+                raise
+            named, script = [], []
         ours = [part for option in named if option[0].partition("=")[0] in _OURS for part in option]
         theirs = [part for option in named if option[0].partition("=")[0] not in _OURS for part in option]
         # Without SCRIPT, the last of our options may lack its value: nothing stands behind it then.
@@ -62,169 +57,24 @@ def train(
         list[str],
         typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments behind it."),
     ],
-    plan: Annotated[
-        str | None,
-        option(
-            "--plan",
-            panel=PLANNING,
-            metavar="FILE|NAME",
-            help="A hocket.plan/1 file, or a policy: ddp, caramel.",
-            show_default="auto, the fastest of those that are tried",
-            callback=lowercase_unless_file,
-            autocompletion=complete_training_policy,
-        ),
-    ] = None,
-    network_file: Annotated[
-        Path | None,
-        option(
-            "--network",
-            panel=PLANNING,
-            metavar="FILE",
-            help="A hocket.network/1 file.",
-            show_default="measured in the first steps",
-        ),
-    ] = None,
-    timeline: Annotated[
-        Path | None,
-        option(
-            "--timeline",
-            panel=OUTPUT,
-            metavar="FILE",
-            help="Write the last 8 steps, for Perfetto and compare.",
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool,
-        option(
-            *("--verbose", "-v"),
-            panel=GENERAL,
-            help="Say what the first steps are for, why a plan stays, and where errors come from.",
-        ),
-    ] = False,
-    architecture: Annotated[
-        Literal["allreduce", "ps"],
-        option("--architecture", panel=PLANNING, help="How gradients are exchanged."),
-    ] = "allreduce",
-    servers: Annotated[
-        int | None,
-        option("--servers", panel=SERVERS, metavar="N", help="Server processes, here.", show_default="1"),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        option(
-            "--workers",
-            panel=SERVERS,
-            metavar="N",
-            help="Worker processes, here: real ones, so as many as you ask for.",
-            show_default="1",
-        ),
-    ] = None,
-    mode: Annotated[
-        Literal["sync", "async", "inference"] | None,
-        option("--mode", panel=SERVERS, help="inference: workers only pull.", show_default="sync"),
-    ] = None,
-    barrier: Annotated[
-        Literal["step", "parameter"] | None,
-        option(
-            "--barrier",
-            panel=SERVERS,
-            rare=True,
-            help="What a pull waits for.",
-            show_default="the policy's",
-        ),
-    ] = None,
-    staleness: Annotated[
-        int | None,
-        option(
-            "--staleness",
-            panel=SERVERS,
-            rare=True,
-            metavar="N",
-            help="async: how many steps a worker may be ahead of another one.",
-        ),
-    ] = None,
-    backup: Annotated[
-        int | None,
-        option(
-            "--backup",
-            panel=SERVERS,
-            rare=True,
-            metavar="N",
-            help="sync: how many of the workers a step does not wait for.",
-            show_default="0",
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        option(
-            "--policy",
-            panel=SERVERS,
-            metavar="NAME",
-            help="As --plan NAME: tac after some profiled steps, random in each anew.",
-            callback=lowercase,
-            autocompletion=complete_policy,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        option(
-            "--seed",
-            panel=SERVERS,
-            rare=True,
-            metavar="N",
-            min=0,
-            max=2**63 - 1,
-            help="Decides orders that are drawn.",
-            show_default="0",
-        ),
-    ] = None,
-    transport: Annotated[
-        Literal["gloo", "grpc"] | None,
-        option("--transport", panel=SERVERS, rare=True, help="What tensors travel by.", show_default="gloo"),
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        option(
-            "--timeout",
-            panel=SERVERS,
-            rare=True,
-            metavar="TIME",
-            help="No wait takes longer.",
-            show_default="1800s",
-        ),
-    ] = None,
-    restarts: Annotated[
-        int | None,
-        option(
-            "--restarts",
-            panel=SERVERS,
-            rare=True,
-            metavar="N",
-            min=0,
-            help="async: how often a worker that fails is started again.",
-            show_default="0",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        option(
-            "--checkpoint",
-            panel=SERVERS,
-            rare=True,
-            metavar="FOLDER",
-            help="Servers keep what they apply there, and go on from it.",
-        ),
-    ] = None,
-    new_token: Annotated[
-        bool,
-        option(
-            "--new-token",
-            panel=SERVERS,
-            is_eager=True,
-            callback=_print_token,
-            help="Print a token for HOCKET_TOKEN, which ranks started elsewhere share, and end.",
-        ),
-    ] = False,
+    plan: train_options.PlanOrPolicy = None,
+    network_file: train_options.NetworkPath = None,
+    timeline: train_options.Timeline = None,
+    verbose: train_options.Verbose = False,
+    architecture: train_options.Architecture = "allreduce",
+    servers: train_options.Servers = None,
+    workers: train_options.Workers = None,
+    mode: train_options.Mode = None,
+    barrier: train_options.Barrier = None,
+    staleness: train_options.Staleness = None,
+    backup: train_options.Backup = None,
+    policy: train_options.Policy = None,
+    seed: train_options.Seed = None,
+    transport: train_options.Transport = None,
+    timeout: train_options.Timeout = None,
+    restarts: train_options.Restarts = None,
+    checkpoint: train_options.Checkpoint = None,
+    new_token: train_options.NewToken = False,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
 

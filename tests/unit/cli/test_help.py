@@ -167,6 +167,7 @@ def test_a_table_is_as_wide_as_columns_asks_for(monkeypatch: pytest.MonkeyPatch)
         ("hocket train --plan bytes", {"bytescheduler"}),
         ("hocket train --nproc", {"--nproc-per-node"}),
         ("hocket train --max-restarts 1 --timel", {"--timeline"}),
+        ("hocket train --nonsense 1 --timel", {"--timeline"}),
         ("hocket reproduce tict", {"tictac"}),
     ],
 )
