@@ -36,7 +36,9 @@ def rendered(
         loader=jinja2.PackageLoader("hocket.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
     made = made or origin()
-    sources = [source for source in dict.fromkeys(origins) if source is not None and source != made]
+    sources = [
+        source for source in dict.fromkeys(origins) if source is not None and source.command != made.command
+    ]
     return environment.get_template(template).render(
         **variables, made=made, sources=sources, data=packed_json(data), plotly=packed_plotly()
     )

@@ -134,7 +134,8 @@ def _columns(ranking: Sequence[Entry]) -> list[Column]:
     names = sorted({other.policy for other in usual if other is not None})
     if names:
         meaning = f"How much longer a step is than under {' or '.join(names)} on the same setup."
-        first.append(number_column(f"Over {' or '.join(names)}", "Over usual", "%", meaning, longer, 1))
+        heading = f"Over {names[0]}" if len(names) == 1 else "Over usual"
+        first.append(number_column(heading, heading, "%", meaning, longer, 1))
     places = number_column("#", "#", "", "Place, the fastest first.", list(range(1, len(rows) + 1)), 0)
     return [places, *first, *(column for column in found if column.heading not in _FIRST)]
 
