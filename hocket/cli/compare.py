@@ -24,7 +24,13 @@ def compare(
     wide: options.Wide = False,
     output: Annotated[
         Path | None,
-        option("-o", "--output", panel=OUTPUT, help="The HTML page to write: both steps, and what differs."),
+        option(
+            "-o",
+            "--output",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="An HTML page to write: both steps on one axis.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
