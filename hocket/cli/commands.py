@@ -20,6 +20,10 @@ from hocket.cli.panels import GENERAL, option
 _NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
 
 
+class ReaderGoneError(Exception):
+    """The reader of the output (head, less) has left."""
+
+
 def _show_all(context: typer.Context, asked: bool) -> None:
     if asked and not context.resilient_parsing:
         print(help_text(*described(context, everything=True)))
@@ -97,6 +101,13 @@ class Command(TyperCommand):
     """
 
     more_options: ClassVar[Mapping[str, Any]] = {}
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGoneError from None  # typer would make a failure of it
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""

@@ -155,7 +155,7 @@ def main() -> NoReturn:
         status = _refuse(commands.usage_error(error))
     except (KeyboardInterrupt, typer.Abort):
         status = 130
-    except BrokenPipeError:
+    except (BrokenPipeError, commands.ReaderGoneError):
         # The reader (head, less) has left; what is still buffered must not fail again on the way out.
         _discard_output()
     except OSError as error:

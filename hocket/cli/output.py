@@ -63,7 +63,10 @@ def print_table(table: Any) -> None:
     from rich.console import Console
 
     check_output()
-    Console(width=width(sys.stdout)).print(table)
+    console = Console(width=width(sys.stdout))
+    with console.capture() as captured:  # of a reader that has left, rich itself would make a failure
+        console.print(table)
+    print(captured.get(), end="")
 
 
 def note_table(table: Any) -> None:
