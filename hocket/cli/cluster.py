@@ -311,7 +311,11 @@ def make_cluster(
         )
     measured: dict[str, Any] = {}
     if network_file is not None:
-        reduction = options.read_network(network_file).allreduce
+        from hocket.network.fit_quality import OF_ALL_REDUCE
+
+        file = options.read_network(network_file)
+        options.check_fits(network_file, file, OF_ALL_REDUCE)
+        reduction = file.allreduce
         if reduction is None:
             raise HocketError(
                 f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"

@@ -120,7 +120,8 @@ def demo(
                     timeline_document(shown, row) | {"origin": msgspec.to_builtins(made)}, output / name
                 )
         where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
-        answers.append(f"{_EXCHANGES[architecture]}, {ranking_verdict(found.ranked, where)}")
+        told = ranking_verdict(found.ranked, where)
+        answers.append(f"{model} by {_EXCHANGES[architecture].lower()}, {told}")
         sheets.append(
             step_sheet(found.ranked, of=found.best.policy, wide=wide, title=_EXCHANGES[architecture])
         )

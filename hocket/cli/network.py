@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from hocket.cli import options
 from hocket.cli.commands import App
-from hocket.cli.output import note, print_json, print_table, progress
+from hocket.cli.output import note, print_json, progress
 from hocket.cli.panels import OUTPUT, PROFILE, option
+from hocket.cli.screen import Sheet, show
+from hocket.network.fit_quality import is_usable, measured_verdict
+from hocket.words import duration_text, scaled_text
 
 if TYPE_CHECKING:
     from hocket.network import NetworkFile
+    from hocket.report.columns import Column
 
 app = App(help="Measure the network that steps are planned for.")
 
@@ -88,8 +93,9 @@ def measure(
         save_network(measured, output)
     if json:
         print_json(network_document(measured))
+        note(measured_verdict(measured))
     else:
-        print_table(measured_table(measured))
+        _show(measured, output)
     if measured.host is not None and measured.host.repeats is not None and measured.host.repeats < repeats:
         fewer = f"each size was timed {measured.host.repeats} times, not {repeats}"
         note(f"{fewer}: on this link more would take over half of --timeout {timeout}; raise it for more")
@@ -97,38 +103,75 @@ def measure(
     for name in measured.fits.__struct_fields__:
         if held := getattr(measured.fits, name).note:
             note(f"{name}: {held}")
-    if output is not None:
-        note(f"{output}: give it to predict, plan, simulate and tune with --network")
 
 
-def measured_table(measured: NetworkFile) -> Any:
-    """A rich table of what was fitted, and how far the points are from the fits."""
-    from rich.table import Table
+def _show(measured: NetworkFile, output: Path | None) -> None:
+    """Print whether to plan by what was measured, then the fits, then a command that uses the file."""
+    host = measured.host
+    assert host is not None
+    columns = measured_columns(measured)
+    path = "network.json" if output is None else str(output)
+    if output is None or not is_usable(measured):
+        following = [
+            "hocket",
+            "network",
+            "measure",
+            "-o",
+            path,
+            *([] if output is None else ["--repeats", "50"]),
+        ]
+    else:
+        following = ["hocket", "predict", "step.json", "--network", path]
+    show(
+        [measured_verdict(measured)],
+        assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
+        sheets=[Sheet("", columns, [False] * len(columns[0].cells), columns[-2:])],
+        following=shlex.join(following),
+    )
+
+
+def measured_columns(measured: NetworkFile) -> list[Column]:
+    """What was fitted, and how far the points are from the fits."""
+    from hocket.report.columns import text_column
 
     assert measured.allreduce is not None
-    assert measured.host is not None
     assert measured.fits is not None
-    host, fits, reduced = measured.host, measured.fits, measured.allreduce
-    table = Table(
-        title=f"{host.workers} workers on {host.where}, {host.backend}, torch {host.torch}", box=None
-    )
-    for heading in ("fit", "of", "value", "unit", "points", "rms error", "largest"):
-        table.add_column(heading, justify="left" if heading in ("fit", "of", "unit") else "right")
-    bandwidth = ("bandwidth", measured.bandwidth_bps / 1e9, "Gbit/s")
-    startup = ("startup", measured.startup_s * 1e6, "us")
-    message = ("a message", measured.parse_s * 1e6, "us")
-    byte = ("a byte", measured.parse_s_per_byte * 1e9, "ns")
-    a, b = ("a", reduced.a_s * 1e6, "us"), ("b, a byte", reduced.b_s_per_byte * 1e9, "ns")
-    eta = ("eta, a byte", reduced.eta_s_per_byte * 1e9, "ns")
+    fits, reduced = measured.fits, measured.allreduce
+    rows = []
     for name, fit, figures in (
-        ("transfer", fits.transfer, (bandwidth, startup)),
-        ("parse", fits.parse, (byte, message)),
-        ("allreduce", fits.allreduce, (a, b)),
-        ("contention", fits.contention, (eta,)),
+        (
+            "transfer",
+            fits.transfer,
+            {
+                "bandwidth": scaled_text(measured.bandwidth_bps, "bit/s"),
+                "startup": duration_text(measured.startup_s),
+            },
+        ),
+        (
+            "parse",
+            fits.parse,
+            {
+                "a byte": duration_text(measured.parse_s_per_byte),
+                "a message": duration_text(measured.parse_s),
+            },
+        ),
+        (
+            "allreduce",
+            fits.allreduce,
+            {"a": duration_text(reduced.a_s), "b, a byte": duration_text(reduced.b_s_per_byte)},
+        ),
+        ("contention", fits.contention, {"eta, a byte": duration_text(reduced.eta_s_per_byte)}),
     ):
-        first = [name, str(len(fit.points)), f"{fit.rms_error:.1%}", f"{fit.max_error:.1%}"]
-        for of, value, unit in figures:
-            fit_name, *errors = first
-            table.add_row(fit_name, of, f"{value:.4g}", unit, *errors)
-            first = [""] * 4
-    return table
+        errors = (str(len(fit.points)), f"{fit.rms_error:.1%}", f"{fit.max_error:.1%}")
+        for k, (of, value) in enumerate(figures.items()):
+            rows.append((name, of, value, *errors) if k == 0 else ("", of, value, "", "", ""))
+    headings = {
+        "Fit": "",
+        "Of": "",
+        "Value": "",
+        "Points": "",
+        "Rms error": "Root of the mean square of errors, each relative to its time.",
+        "Largest": "The largest of those errors.",
+    }
+    cells = zip(headings.items(), zip(*rows, strict=True), strict=True)
+    return [text_column(heading, heading, meaning, texts) for (heading, meaning), texts in cells]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from hocket.cli.names import complete_pattern, complete_policy, lowercase
-from hocket.cli.output import note
+from hocket.cli.output import note, warn
 from hocket.cli.panels import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
 from hocket.errors import HocketError
 from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
@@ -213,6 +214,15 @@ def num_workers(asked: int | None, architecture: str) -> int:
 def read_network(path: Path) -> NetworkFile:
     """The network of a file; keys that it has by mistake are named."""
     return load_network(path, note)
+
+
+def check_fits(path: Path, file: NetworkFile, used: Collection[str]) -> None:
+    """Warn where what was measured is far from those fits of a network's file that an answer uses."""
+    from hocket.network.fit_quality import fit_warning
+
+    warning = fit_warning(file, used)
+    if warning is not None:
+        warn(f"{path}: {warning}")
 
 
 def window_bytes(window: str | None) -> float | None:

@@ -90,6 +90,11 @@ def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def warn(text: str) -> None:
+    """Tell the user why the result may be wrong, also where ``-q`` asks for silence."""
+    print(text, file=sys.stderr)
+
+
 @contextmanager
 def progress(description: str) -> Iterator[Callable[..., None]]:
     """Say on standard error how far what takes long is: a bar on a terminal, else a line now and then.

@@ -5,13 +5,13 @@ They stand above every table, and ``--json`` names as ``assumed`` those that nob
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from hocket.cli.options import read_network, window_bytes
+from hocket.cli.options import check_fits, read_network, window_bytes
 from hocket.network import (
     MeasuredReduction,
     Network,
@@ -132,7 +132,18 @@ def described_network(
         reduction=None if changed else base.reduction,
         window_bytes=window_bytes(given.get("window")),
     )
+    if path is not None and file is not None:
+        check_fits(path, file, _used_fits(given, network))
     return network, [*settings, _reduction_setting(network, origin)]
+
+
+def _used_fits(given: Mapping[str, Any], network: Network) -> list[str]:
+    """The fits of a network's file that stand behind ``network``, options having replaced the others."""
+    used = ["allreduce"] if network.reduction is not None and network.pattern is None else []
+    for fit, names in (("transfer", ("bandwidth", "latency")), ("parse", ("parse_alpha", "parse_beta"))):
+        if any(given.get(name) is None for name in names):
+            used.append(fit)
+    return used
 
 
 def _bandwidth_shown(bits_per_second: float) -> str:

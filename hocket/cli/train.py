@@ -84,6 +84,7 @@ def train(
     """
     from hocket.document import check_writable
     from hocket.launch.processes import SCRIPT
+    from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS
 
     named, script = _split(command)
     flags = {option[0] for option in named}
@@ -119,7 +120,8 @@ def train(
         loaded, by_policy = _resolved(wanted, architecture)
         told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
     if network_file is not None:
-        options.read_network(network_file)
+        used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS
+        options.check_fits(network_file, options.read_network(network_file), used)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if timeline is not None:
         inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.file import Fit, Point
+from hocket.network.fit_quality import POOR_FIT
 from hocket.network.units import LEAST_S
 
 Floats = npt.NDArray[np.float64]
-
-_POOR = 0.25  # a fit worse than this says so
 
 
 def fit_line(points: Sequence[Point], *, power: float = 1.0) -> Fit:
@@ -96,7 +95,7 @@ def _judged(
     )
     errors = np.array([fit.seconds(p.size_bytes, p.concurrent) / p.seconds - 1 for p in points])
     rms_error = float(np.sqrt(np.mean(errors**2)))
-    if rms_error > _POOR:
+    if rms_error > POOR_FIT:
         poor = f"points are {rms_error:.0%} (rms) from the line; more --repeats or a --largest may help"
         note = f"{note}; {poor}" if note else poor
     return msgspec.structs.replace(fit, rms_error=rms_error, max_error=float(np.abs(errors).max()), note=note)

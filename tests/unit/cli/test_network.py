@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from hocket.cli.network import measured_table
-from hocket.cli.output import print_table
-from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, in_tmp, refused
+from hocket.network import NetworkFile, save_network
+from tests.unit.cli.test_commands import BRANCHES, STEP, Ran, hocket, in_tmp, refused
 from tests.unit.network.test_measured import some_file
 
 __all__ = ["in_tmp"]
@@ -131,16 +131,82 @@ def test_no_output_goes_over_the_file() -> None:
     assert Path("servers.json").read_bytes() == before
 
 
-def test_what_was_measured_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def with_error(rms_error: float, fit: str = "allreduce") -> NetworkFile:
+    """A measured network, one of whose fits is off by so much."""
     file = some_file()
-    print_table(measured_table(file))
-    printed = capsys.readouterr().out
-    assert "4 workers on loopback, gloo, torch 2.13.0" in printed
-    rows = [line.split() for line in printed.splitlines()]
-    assert ["transfer", "bandwidth", "9.379", "Gbit/s", "10", "0.0%", "0.0%"] in rows
-    assert ["startup", "100", "us"] in rows
-    assert ["allreduce", "a", "669", "us", "10", "0.0%", "0.0%"] in rows
-    assert ["contention", "eta,", "a", "byte", "0.234", "ns", "8", "0.0%", "0.0%"] in rows
+    assert file.fits is not None
+    changed = msgspec.structs.replace(getattr(file.fits, fit), rms_error=rms_error, max_error=2 * rms_error)
+    return msgspec.structs.replace(file, fits=msgspec.structs.replace(file.fits, **{fit: changed}))
+
+
+def measure(monkeypatch: pytest.MonkeyPatch, file: NetworkFile, *arguments: str) -> Ran:
+    monkeypatch.setattr("hocket.profiler.measure_network", lambda **_: file)
+    ran = hocket("network", "measure", *arguments)
+    assert ran.status == 0, ran.err
+    return ran
+
+
+def test_what_was_measured_is_a_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = measure(monkeypatch, some_file(), "-o", "net.json")
+    answer, setup, headings, *rows = ran.out.splitlines()
+    assert answer == (
+        "9.38 Gbit/s and 100 µs a transfer between 4 workers on loopback; fits are within 0.1% (rms) of what "
+        "was timed: plan by them."
+    )
+    assert setup.startswith("loopback, gloo, torch 2.13.0")
+    assert headings.split() == ["Fit", "Of", "Value", "Points", "Rms", "error", "Largest"]
+    words = [row.split() for row in rows]
+    assert ["transfer", "bandwidth", "9.38", "Gbit/s", "10", "0.0%", "0.0%"] in words
+    assert ["startup", "100", "µs"] in words
+    assert ["allreduce", "a", "669", "µs", "10", "0.0%", "0.0%"] in words
+    assert ["contention", "eta,", "a", "byte", "0.234", "ns", "8", "0.0%", "0.0%"] in words
+    assert rows[-1] == "Next: hocket predict step.json --network net.json"
+    assert measure(monkeypatch, some_file(), "-q").out == f"{answer}\n"
+
+
+@pytest.mark.parametrize(
+    ("rms_error", "said"), [(0.26, "plan by it with care"), (0.822, "do not plan by it")]
+)
+def test_a_measurement_that_lies_on_no_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, rms_error: float, said: str
+) -> None:
+    ran = measure(monkeypatch, with_error(rms_error), "-o", "net.json")
+    off = f"all-reduces is off by up to {rms_error:.0%} (rms; one time by {2 * rms_error:.0%}): {said}"
+    assert off in ran.out.splitlines()[0]
+    assert ran.out.splitlines()[-1] == "Next: hocket network measure -o net.json --repeats 50"
+    assert off in measure(monkeypatch, with_error(rms_error), "--json").err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["simulate", BRANCHES, "--policy", "ddp"],
+        ["plan", BRANCHES, "--policy", "ddp"],
+        ["predict", BRANCHES, "--steps", "4", "--workers", "2"],
+        ["tune", BRANCHES, "--budget", "1ms"],
+        ["simulate", BRANCHES, "--policy", "ddp", "-q"],
+    ],
+)
+def test_a_file_that_nothing_can_be_planned_by_says_so_wherever_it_is_given(command: list[str]) -> None:
+    save_network(with_error(0.822), "net.json")
+    save_network(with_error(0.25), "good.json")
+    ran = hocket(*command, "--network", "net.json")
+    assert ran.status == 0
+    warning = "net.json: unusable for all-reduces: times are off the fit by 82% (rms, at most 164%)"
+    assert ran.err.count(warning) == 1
+    assert "rms" not in hocket(*command, "--network", "good.json").err
+
+
+def test_fits_that_options_replace_are_not_warned_of() -> None:
+    save_network(with_error(0.3), "reductions.json")
+    save_network(with_error(0.3, "transfer"), "transfers.json")
+    command = ("simulate", BRANCHES, "--policy", "ddp")
+    assert "rough for all-reduces" in hocket(*command, "--network", "reductions.json").err
+    assert "rough for transfers" in hocket(*command, "--network", "transfers.json").err
+    for option in (("--latency", "1ms"), ("--pattern", "ring")):
+        assert "rms" not in hocket(*command, "--network", "reductions.json", *option).err
+    both = ("--bandwidth", "1Gbit/s", "--latency", "1ms")
+    assert "rms" not in hocket(*command, "--network", "transfers.json", *both).err
 
 
 @pytest.mark.parametrize("command", ["plan", "simulate"])

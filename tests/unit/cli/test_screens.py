@@ -12,9 +12,13 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
+from hocket.graph import load_step
+from hocket.profiler.torch_step import Profile
 from tests.unit.cli.test_commands import GOLDEN, hocket, in_tmp
+from tests.unit.network.test_measured import some_file
 
 __all__ = ["in_tmp"]
 
@@ -48,8 +52,20 @@ SCREENS = (
             "simulate branches.step.json --policy ddp --workers 2 --bandwidth 1kbit/s --timeline slow.json",
         ),
     ),
+    Screen("demo", f"demo --iterations 20 --budget 2s {SLOW}"),
+    Screen("network-measure", "network measure -o network.json"),
 )
 SETUPS = {"profile v100": "profile alexnet_v2 --device v100 --batch-size 64 --jitter 0.05 -o v100.json"}
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is the same each time."""
+    graph = load_step(GOLDEN / "branches.step.json")
+    seconds = np.array([graph.durations_s.sum()])
+    profile = Profile(graph=graph, plain_step_s=seconds, own_sum_s=0.9 * seconds)
+    monkeypatch.setattr("hocket.profiler.profile_step", lambda *_, **__: profile)
+    monkeypatch.setattr("hocket.profiler.measure_network", lambda **_: some_file())
 
 
 def run(command: str) -> str:

@@ -15,8 +15,10 @@ from hocket.cli import torchrun
 from hocket.launch import Job
 from hocket.launch.credentials import credentials_of
 from hocket.launch.processes import SCRIPT
+from hocket.network import save_network
 from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cli.test_commands import CARAMEL, STEP, hocket, in_tmp, refused
+from tests.unit.cli.test_network import with_error
 
 __all__ = ["in_tmp"]
 
@@ -202,6 +204,17 @@ def test_what_cannot_be_started_gets_one_line(
 ) -> None:
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("torchrun was started"))
     assert message in refused(hocket("train", *arguments))
+
+
+def test_a_network_that_lies_on_no_line_is_told_before_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_network(with_error(0.9), "poor.json")
+    started(monkeypatch, "--network", "poor.json", "train.py")
+    assert "poor.json: unusable for all-reduces: times are off the fit by 90%" in capsys.readouterr().err
+    save_network(with_error(0.9, "transfer"), "poor.json")
+    started(monkeypatch, "--network", "poor.json", "train.py")
+    assert capsys.readouterr().err == ""
 
 
 def test_help_is_ours_before_the_script(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""How far a measured network's fits are from what was timed, in a sentence, and whether to plan by them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from hocket.network.file import Fit, NetworkFile
+from hocket.words import counted, duration_text, listed, scaled_text
+
+POOR_FIT = 0.25
+"""The rms error above which a fit is rough: costs that are off by a quarter decide more than a plan does."""
+UNUSABLE_FIT = 0.5
+"""The rms error above which a fit is of no use: costs are wrong by half, or by as much again."""
+
+OF_SERVERS, OF_ALL_REDUCE = ("transfer", "parse"), ("allreduce", "contention")
+_NAMES = {
+    "transfer": "transfers",
+    "parse": "unpacking",
+    "allreduce": "all-reduces",
+    "contention": "all-reduces at once",
+}
+_BETTER = "measure again with more --repeats while nothing else runs"
+
+
+class _Named(NamedTuple):
+    name: str
+    fit: Fit
+
+
+def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
+    """A line about the worst of the ``used`` fits where it is rough or of no use; None where all are good.
+
+    ``used``: of :data:`OF_SERVERS` and :data:`OF_ALL_REDUCE`.
+    """
+    poor = _poor(file, used)
+    if not poor:
+        return None
+    worst = poor[0].fit
+    grade = "unusable" if worst.rms_error > UNUSABLE_FIT else "rough"
+    return (
+        f"{grade} for {listed([_NAMES[each.name] for each in poor])}: times are off the fit by"
+        f" {worst.rms_error:.0%} (rms, at most {worst.max_error:.0%}), and answers may be as far off;"
+        f" {_BETTER}, or give --bandwidth and --latency"
+    )
+
+
+def measured_verdict(file: NetworkFile) -> str:
+    """What was measured, and whether plans can go by it."""
+    found = f"{scaled_text(file.bandwidth_bps, 'bit/s')} and {duration_text(file.startup_s)} a transfer"
+    if file.host is not None:
+        found += f" between {counted(file.host.workers, 'worker')} on {file.host.where}"
+    poor = _poor(file, _NAMES)
+    if not poor:
+        rms = max((each.fit.rms_error for each in _fits(file, _NAMES)), default=0.0)
+        return f"{found}; fits are within {max(rms, 0.001):.1%} (rms) of what was timed: plan by them"
+    worst, names = poor[0].fit, listed([_NAMES[each.name] for each in poor])
+    off = f"the fit of {names} is off by up to {worst.rms_error:.0%} (rms; one time by {worst.max_error:.0%})"
+    verdict = "do not plan by it" if worst.rms_error > UNUSABLE_FIT else "plan by it with care"
+    return f"{found}; {off}: {verdict}, {_BETTER}"
+
+
+def is_usable(file: NetworkFile) -> bool:
+    """Tell whether no fit is rough."""
+    return not _poor(file, _NAMES)
+
+
+def _fits(file: NetworkFile, used: Collection[str]) -> list[_Named]:
+    return [] if file.fits is None else [_Named(name, getattr(file.fits, name)) for name in used]
+
+
+def _poor(file: NetworkFile, used: Collection[str]) -> list[_Named]:
+    """The fits that are rough, the worst first."""
+    found = [each for each in _fits(file, used) if each.fit.rms_error > POOR_FIT]
+    return sorted(found, key=lambda each: -each.fit.rms_error)
