@@ -43,7 +43,7 @@ def test_a_dash_is_standard_input_and_output(in_tmp: Path) -> None:
         ran = hocket("plan", "-", "--policy", "tac", "-o", "-")
     assert ran.status == 0, ran.err
     assert json.loads(ran.out) == json.loads(printed.out)
-    assert ran.err.startswith("-: 2 pulls")
+    assert ran.err.startswith("tac: 2 s a step")
     assert list(in_tmp.iterdir()) == []
 
 

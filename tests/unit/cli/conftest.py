@@ -1,0 +1,11 @@
+"""Commands in tests print as into a pipe, whatever the terminal of the tests is."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the width out that a shell, or what divides the tests among processes, has exported."""
+    monkeypatch.delenv("COLUMNS", raising=False)
