@@ -158,9 +158,10 @@ def model_of(optimizer: Optimizer) -> nn.Module:
         # Not isinstance: proxies answer that they are what they stand for.
         if not issubclass(type(candidate), nn.Module) or "_modules" not in vars(candidate):
             continue
-        held = {id(parameter) for parameter in candidate.parameters()}
+        # Every module of the process comes by, with methods of its own that may do more than tell.
+        held = {id(parameter) for _, parameter in nn.Module.named_parameters(candidate)}
         if wanted <= held and not _is_wrapper(candidate):
-            holding.append((len(held), -sum(1 for _ in candidate.modules()), candidate))
+            holding.append((len(held), -sum(1 for _ in nn.Module.modules(candidate)), candidate))
     if not holding:
         raise HocketError(
             f"no module holds all {len(wanted)} parameters of the first optimizer that steps, a"

@@ -254,6 +254,15 @@ def test_options_for_what_is_no_script_are_refused(script, tmp_path):
     assert "--lr: arguments are for a script, and vgg11 is none" in run.stderr
 
 
+def test_methods_of_other_models_are_not_called():
+    def refuse(*_, **__):
+        raise RuntimeError("asked")
+
+    other, model = perceptron(), perceptron()
+    other.named_parameters = other.parameters = other.modules = refuse
+    assert model_of(torch.optim.SGD(model.parameters(), 0.1)) is model
+
+
 def test_the_model_is_the_outermost_with_the_fewest_other_parameters():
     class Trainer(nn.Module):
         def __init__(self, model):
