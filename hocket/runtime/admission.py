@@ -56,10 +56,7 @@ def trained_parameters(
     """
     if not isinstance(model, torch.nn.Module):
         raise HocketError(f"the model is of type {type(model).__name__}; give a torch.nn.Module")
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise HocketError(
-            "the model is wrapped by DistributedDataParallel; give distribute the module itself"
-        )
+    _refuse_parallel(model)
     if any("hocket" in vars(module) for module in model.modules()):
         raise HocketError("the model or a part of it is already distributed; call its hocket.detach() first")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
@@ -87,6 +84,31 @@ def trained_parameters(
     refuse_claimed(parameters)
     _check_optimizers(optimizers, parameters, set(model.parameters()))
     return parameters
+
+
+def _refuse_parallel(model: torch.nn.Module) -> None:
+    """Refuse models that are parallel already: wrapped, or sharded over devices."""
+    for name, module in model.named_modules():
+        wrapper = _wrapper(module)
+        if wrapper is not None:
+            part = f"'{name}' in the model" if name else "the model"
+            raise HocketError(f"{part} is wrapped by {wrapper}; give distribute the module itself")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if hasattr(tensor, "device_mesh"):  # of a DTensor, whose class takes half a second to import
+            raise HocketError(
+                f"'{name}' is a DTensor, sharded by FSDP2 (fully_shard) or tensor parallelism; distribute"
+                " trains whole models on every rank so far: give it the model as it was before"
+            )
+
+
+def _wrapper(module: torch.nn.Module) -> str | None:
+    """The name of the wrapper that ``module`` is, if it is one that exchanges gradients by itself."""
+    for kind in (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel):
+        if isinstance(module, kind):
+            return kind.__name__
+    if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
+        return "FullyShardedDataParallel (FSDP), which is not supported"
+    return None
 
 
 def _check_optimizers(

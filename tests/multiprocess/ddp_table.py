@@ -58,6 +58,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             _refused("give the module itself, after a first pass"),
         ),
         Row(
+            "a model that is sharded: FSDP, FSDP2 (`fully_shard`), tensor parallelism",
+            scripts.what_is_parallel_already,
+            _refused("give the whole model, as it was before"),
+        ),
+        Row(
             "two models that share trained parameters",
             members.shared_by_two_models,
             _refused("distribute one module of both"),

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn import functional
 
 import hocket
@@ -234,11 +238,31 @@ def what_cannot_be_distributed(rank: int) -> list[str]:
     return found + again + differing("", inner.hocket.plan.policy, "ddp")
 
 
+def what_is_parallel_already(rank: int) -> list[str]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    cpu = torch.device("cpu")
+    column = parallelize_module(nn.Sequential(nn.Linear(4, 4)), mesh, {"0": ColwiseParallel()})
+    found = []
+    for model, text in (
+        (nn.parallel.DistributedDataParallel(Layers()), "the model is wrapped by DistributedDataParallel"),
+        (
+            nn.Sequential(nn.parallel.DistributedDataParallel(nn.Linear(2, 2))),
+            "'0' in the model is wrapped by DistributedDataParallel",
+        ),
+        (FullyShardedDataParallel(nn.Linear(2, 2), device_id=cpu), "(FSDP), which is not supported"),
+        (fully_shard(nn.Linear(2, 2), mesh=mesh), "'weight' is a DTensor, sharded by FSDP2"),
+        (column, "'0.weight' is a DTensor"),
+    ):
+        found += refused(text, lambda model=model: hocket.distribute(model, adam(model)))
+    return found
+
+
 CASES = (
     optimizer_state_read_and_reset, optimizers_keep_their_class, parameters_of_a_class_of_their_own,
     weights_of_compiled_parts_clamped, parameters_among_the_outputs, buffers_of_many_types,
     transforms_of_functions, clipped_as_torch_compiled_it, frozen_and_trained_again,
     what_was_frozen_is_not_trained_unseen, gradients_dropped_in_a_hook, what_cannot_be_distributed,
+    what_is_parallel_already,
 )  # fmt: skip
 
 
