@@ -170,7 +170,7 @@ def measured_step(measured: Profile) -> str:
     return (
         f"operations took {own_s:.4f} s of {plain_s:.4f} s that the step takes without the profiler"
         f" ({measured.own_to_plain:.1%}); with the time between them shared out they sum to"
-        f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%})"
+        f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%}){measured.doubt}"
     )
 
 

@@ -35,6 +35,10 @@ Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
 
+_APART = 0.15
+"""The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """A measured step beside the same step without a profiler; arrays have one entry a sampled step."""
@@ -60,6 +64,16 @@ class Profile:
     def own_to_plain(self) -> float:
         """Median sum of own times over median plain step: measured without the plain steps."""
         return float(np.median(self.own_sum_s) / np.median(self.plain_step_s))
+
+    @property
+    def doubt(self) -> str:
+        """A clause about a sum that is not the plain step's; empty where they agree."""
+        if abs(self.sum_to_plain - 1) <= _APART:
+            return ""
+        return (
+            f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be as"
+            " far off, measure again"
+        )
 
 
 def profile(

@@ -160,7 +160,7 @@ def described(measured: LoopProfile) -> str:
         f"{graph.num_operations} operations, {graph.num_parameters} parameters, batch size"
         f" {graph.batch_size}; they sum to {np.median(profile.operations_sum_s):.4f} s of"
         f" {np.median(profile.plain_step_s):.4f} s that a step takes unwatched ({profile.sum_to_plain:.1%}),"
-        f" and the loop takes {measured.outside_s:.4f} s more (data, logging)"
+        f" and the loop takes {measured.outside_s:.4f} s more (data, logging){profile.doubt}"
     )
 
 

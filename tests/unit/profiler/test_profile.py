@@ -1,6 +1,7 @@
 """Measuring: what is counted, what is refused, and that nothing of the caller's changes."""
 
 import copy
+import dataclasses
 import random
 
 import numpy as np
@@ -250,3 +251,13 @@ def test_gradients_of_parameters_outside_the_optimizer_do_not_pile_up():
         "0.weight",
         "0.bias",
     ]
+
+
+@pytest.mark.parametrize(("factor", "doubted"), [(1.0, False), (1.14, False), (1.2, True), (0.8, True)])
+def test_a_sum_that_is_not_the_steps_is_doubted(factor, doubted):
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    sums = measured.operations_sum_s
+    off = dataclasses.replace(measured, plain_step_s=sums / factor)
+    assert ("measure again" in off.doubt) == doubted
