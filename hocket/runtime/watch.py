@@ -20,12 +20,11 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import DistNetworkError
 
 from hocket.logs import logger
+from hocket.runtime.signs import PATIENCE_S, Signs, see_off
 from hocket.runtime.uneven import FIX, Collective, IdleTimes, Sign, collective_of, lost_for_good, named, over
 
 _EVERY_S = 1.0
 _SILENT_S = 3.0
-_PATIENCE_S = 5.0
-_GLANCE_S = 0.02
 _WARN_S = 10.0
 
 
@@ -52,8 +51,7 @@ class Watch:
         self._waits: tuple[int, float] | None = None
         self._idle = IdleTimes()
         self._patience_s = _WARN_S
-        # Who made the store may serve it to all: it stays for as long as we do.
-        self._served = store
+        # Who made the store may serve it to all.
         self._serves = ranks[rank] == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer
@@ -61,6 +59,7 @@ class Watch:
         self._rank, self._ranks = rank, ranks
         # Waiting for others holds a connection: signs have one of their own.
         self._asking: Any = PrefixStore(prefix, store.clone())
+        self._signs = Signs(self._asking, len(ranks), store)
         self._count = 0
         self._finished = self._finishing = False
         self._stopped = threading.Event()
@@ -70,17 +69,14 @@ class Watch:
         self._thread.start()
 
     def stop(self, finished: bool) -> None:
-        """Leave a last sign; ``finished``: that this rank's training is over and that all is well.
-
-        Who serves the store waits some seconds for those who have not finished.
-        """
+        """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
         self._finishing = finished
         self._stopped.set()
         # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well. One
         # that answers late is waited for: a thread that is in torch when the interpreter ends aborts it.
-        self._thread.join(timeout=_PATIENCE_S)
+        self._thread.join(timeout=PATIENCE_S)
         if self._finished and self._serves:
-            self._see_off()
+            see_off(self._signs)
 
     @contextlib.contextmanager
     def waiting(self, *, for_next: bool) -> Iterator[None]:
@@ -96,11 +92,11 @@ class Watch:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""
         if self.lost:
             return self.lost
-        before = self._read()
+        before = self._signs.read()
         if before is None:
             return f"the rank that holds the job's store is gone ({failure})"
         time.sleep(_SILENT_S)
-        after = self._read()
+        after = self._signs.read()
         if after is None:
             return f"the rank that holds the job's store is gone ({failure})"
         others = [r for r in range(len(self._ranks)) if r != self._rank]
@@ -138,13 +134,13 @@ class Watch:
         for rank in range(len(self._ranks)):
             key = f"answer/{number}/{rank}"
             with contextlib.suppress(Exception):
-                self._asking.wait([key], timedelta(seconds=_PATIENCE_S))
+                self._asking.wait([key], timedelta(seconds=PATIENCE_S))
                 answers.append(self._asking.get(key))
         return answers
 
     def reply_at_end(self) -> None:
         """Leave an answer for a rank that asks when this one has ended."""
-        if self._thread.is_alive() and self._lock.acquire(timeout=_PATIENCE_S):
+        if self._thread.is_alive() and self._lock.acquire(timeout=PATIENCE_S):
             try:
                 with contextlib.suppress(Exception):
                     self._reply(0)
@@ -167,15 +163,6 @@ class Watch:
                 self._take_turn()
                 self._finished = True
                 self._sign()  # the very last call: who serves the store goes when it has seen this
-
-    def _see_off(self) -> None:
-        """Torch prints a trace in each process that calls a store which is gone."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
-            signs = self._read()
-            if signs is None or all(sign.finished for sign in signs):
-                return
-            time.sleep(_GLANCE_S)
 
     def _take_turn(self) -> None:
         """Sign and answer; what else fails is worth no more than this turn: silence would look like death."""
@@ -212,7 +199,7 @@ class Watch:
             self._idle.forget()
             return
         (needed, since_s), now_s = waits, time.monotonic()
-        if now_s - since_s < _SILENT_S or (signs := self._read()) is None:
+        if now_s - since_s < _SILENT_S or (signs := self._signs.read()) is None:
             return
         others = {rank: sign for rank, sign in enumerate(signs) if rank != self._rank}
         gone = lost_for_good(others, needed)
@@ -241,14 +228,6 @@ class Watch:
             named(names, *[f"that {verb} trained {signs[idle[0]].steps} steps" for verb in ("has", "have")]),
             FIX,
         )
-
-    def _read(self) -> list[Sign] | None:
-        try:
-            keys = [f"sign/{r}" for r in range(len(self._ranks))]
-            self._asking.wait(keys, timedelta(seconds=_PATIENCE_S))
-            return [msgspec.json.decode(value, type=Sign) for value in self._asking.multi_get(keys)]
-        except Exception:
-            return None
 
     def _are(self, ranks: Sequence[int]) -> str:
         """Ranks of the group by their numbers in the job."""

@@ -7,10 +7,12 @@ import os
 import signal
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import hocket
@@ -155,3 +157,25 @@ def ending_apart(rank: int, world: int) -> None:
     optimizer.step()
     if rank == 1:
         time.sleep(2.5)
+
+
+def collected_on_one_rank(rank: int, world: int) -> str:
+    """The first rank lets go of models that the other one keeps, and then is waited for some seconds only."""
+    meeting = dist.new_group(timeout=timedelta(seconds=12))
+    kept = []
+    for _ in range(4):
+        model = Plain()
+        optimizer = sgd(model)
+        hocket.distribute(model, optimizer, plan="ddp")
+        for step in range(3):
+            model(batch(rank, step)[0]).sum().backward()
+            optimizer.step()
+        model.hocket.flush()
+        kept.append((model, optimizer))
+    dist.barrier(meeting)
+    if rank == 0:
+        del model, optimizer
+        kept.clear()
+        gc.collect()
+    dist.barrier(meeting)
+    return "met"

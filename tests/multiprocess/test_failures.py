@@ -69,6 +69,10 @@ def test_ranks_that_end_one_after_the_other_say_nothing(tmp_path: Path) -> None:
     assert (ranks.output(0), ranks.output(1)) == ("", "")
 
 
+def test_a_model_that_is_collected_on_one_rank_keeps_nobody_waiting() -> None:
+    assert run(f"{CASES}:collected_on_one_rank", timeout_s=60) == ["met", "met"]
+
+
 @pytest.mark.slow
 def test_a_long_training_keeps_its_size() -> None:
     for moments in run(f"{CASES}:many_steps", steps=1000):

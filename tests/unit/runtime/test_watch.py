@@ -62,7 +62,7 @@ def test_an_answer_that_fails_costs_one_answer_and_no_sign(monkeypatch: pytest.M
     other.add("asked", 1)
     until(lambda: other.check(["answer/2/0"]))
     assert other.get("answer/2/0") == b"spans"
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)  # rank 1, which was never there, is not seen off
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)  # rank 1, which was never there, is not seen off
     watch.stop(finished=True)
     assert sign_of(server).finished
 
@@ -113,7 +113,7 @@ def test_a_call_that_fails_once_is_forgotten(moody: Moody) -> None:
 def test_a_store_that_does_not_answer_holds_up_nobody_who_stops(
     moody: Moody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     watch = Watch(moody, "job", 0, [0], lambda: b"")
     moody.free.clear()
     assert moody.stuck.wait(LONG_S)
