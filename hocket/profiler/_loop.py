@@ -75,6 +75,9 @@ class Measurement(Protocol):
     def next_meter(self) -> Meter:
         """The meter for the next step."""
 
+    def backward_begins(self, roots: Any) -> None:
+        """A backward pass from ``roots``, a tensor or several, begins."""
+
     def ended(self, meter: Meter, shape: Shape, loop_s: float) -> bool:
         """A step has ended, ``loop_s`` after the one before it; returns whether more are needed."""
 
@@ -209,7 +212,7 @@ class Loop:
             self._depth += 1
             try:
                 if self._depth == 1:
-                    self._guarded(self._backward_begins)
+                    self._guarded(lambda: self._backward_begins(args[0] if args else kwargs.get("tensors")))
                 self._backward(*args, **kwargs)
             finally:
                 self._depth -= 1
@@ -218,9 +221,10 @@ class Loop:
 
         return backward
 
-    def _backward_begins(self) -> None:
+    def _backward_begins(self, roots: Any) -> None:
         if not self._sizes or self._where is _Where.OUTSIDE:
             return  # of something else
+        self._measurement.backward_begins(roots)
         self._backwards += 1
         self._enter(_Where.BACKWARD)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hocket.errors import HocketError
@@ -69,6 +69,15 @@ class LoopSteps:
         self._recorder: LoopRecorder | None = None
         self._samples, self._outside_s = Samples(), list[float]()
         self._odd, self._recorded = 0, 0
+        self._graphs_made = 0
+
+    def backward_begins(self, roots: Any) -> None:
+        """A backward pass from ``roots`` begins."""
+        # Recorded and sampled steps run what is compiled as it is written, so only plain ones show it.
+        if self._warmup > 0:
+            self._graphs_made = _num_compiled()
+            if _reach_compiled(roots):
+                raise HocketError(self._hidden())
 
     def next_meter(self) -> Meter:
         """The meter for the next step."""
@@ -88,6 +97,8 @@ class LoopSteps:
             raise HocketError(DISTRIBUTED)
         self.num_seen += 1
         if self._warmup > 0:
+            if _num_compiled() > self._graphs_made:  # the optimizer's step
+                raise HocketError(self._hidden())
             # Until two steps in a row are alike: a GradScaler skips its first updates.
             is_odd = self._warmup == 1 and shape != self._shape
             self._warmup -= not is_odd
@@ -125,17 +136,19 @@ class LoopSteps:
     def _take_structure(self, recorder: LoopRecorder) -> None:
         if recorder.failure is not None:
             raise recorder.failure
-        kind = type(self._model).__name__
-        if _num_compiled() or not any(operation.reads for operation in recorder.operations):
-            raise HocketError(
-                f"operations of {kind} or its loss are compiled, and such are not seen; {UNCOMPILED}"
-            )
+        if not any(operation.reads for operation in recorder.operations):
+            raise HocketError(self._hidden())
         if not any(operation.produces for operation in recorder.operations):
             raise HocketError(
-                f"the step makes no gradient of a parameter of {kind}; watch the model that is trained"
+                f"the step makes no gradient of a parameter of {type(self._model).__name__}; watch the model"
+                " that is trained"
             )
         self._recorder = recorder
         self._recorded += 1
+
+    def _hidden(self) -> str:
+        kind = type(self._model).__name__
+        return f"operations of {kind} or its loss are compiled, and such are not seen; {UNCOMPILED}"
 
     def _finish(self) -> None:
         assert self._recorder is not None
@@ -156,6 +169,21 @@ def _num_compiled() -> int:
     """How many graphs torch.compile has made in this process."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+def _reach_compiled(roots: Any) -> bool:
+    """Tell whether autograd's graph behind ``roots``, a tensor or several, has a node of torch.compile's."""
+    tensors = roots if isinstance(roots, list | tuple) else [roots]  # an iterator is not to be used up
+    todo: list[Any] = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor)]
+    seen: set[Any] = {None}
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            if type(node).__name__ == "CompiledFunctionBackward":
+                return True
+            todo += [each for each, _ in node.next_functions]
+    return False
 
 
 def _batch_size(shape: Shape) -> int:

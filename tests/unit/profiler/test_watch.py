@@ -524,21 +524,51 @@ def test_steps_of_another_model_are_said(path):
         ),
     ],
 )
-def test_what_is_compiled_is_refused_and_trains_on(path, compiled, said):
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_is_compiled_is_refused_and_trains_on(path, compiled, said, warm):
     model = perceptron()
     optimizer = sgd(model)
     called, loss = compiled(model, cross_entropy)
-    if said is None:
-        with pytest.raises(HocketError, match="a compiled model hides its operations"):
-            hocket.watch(called, optimizer, path)
-        return
-    handle = hocket.watch(model, optimizer, path, steps=STEPS)
-    for _ in range(NEEDED + 1):
+
+    def step():
         features, labels = classified()
         loss(called(features), labels).backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    if said is None:
+        with pytest.raises(HocketError, match="a compiled model hides its operations"):
+            hocket.watch(called, optimizer, path)
+        return
+    if warm:
+        step()
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED + 1):
+        step()
     torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()  # else tests behind this one would be refused
     assert str(handle.error).startswith(said)
     assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_compiled_update_is_refused_and_another_compiled_function_is_not(path):
+    model = perceptron()
+    optimizer = sgd(model)
+    scaled = torch.compile(lambda x: (2 * x).sin(), backend="aot_eager")
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED + 1):
+        features, labels = classified()
+        cross_entropy(model(scaled(features)), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert handle.error is None
+    assert path.exists()
+    update = torch.compile(optimizer.step, backend="aot_eager")
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED + 1):
+        features, labels = classified()
+        cross_entropy(model(features), labels).backward()
+        update()
+        optimizer.zero_grad()
+    torch._dynamo.reset()
+    assert str(handle.error).startswith("operations of Sequential or its loss are compiled")
