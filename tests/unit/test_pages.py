@@ -115,6 +115,25 @@ def test_the_readme_is_read_in_a_sitting() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 80
 
 
+def test_the_readme_and_the_questions_tell_the_same_ranges() -> None:
+    told = [
+        set(re.findall(r"\b[0-9.]+x to [0-9.]+x", (ROOT / page).read_text()))
+        for page in ("README.md", "docs/faq.md")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) == 5
+
+
+def test_pages_link_to_files_that_a_clone_has() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+        for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [one for one in PAGES if one not in APART], ids=lambda page: page.stem)
