@@ -11,7 +11,7 @@ def models(json: options.Json = False) -> None:
     from hocket import models as zoo
 
     tables = {}
-    with progress("building without memory") as report:
+    with progress("counting parameters") as report:
         for done, name in enumerate(zoo.names()):
             report(done, len(zoo.names()))
             tables[name] = zoo.parameter_table(name)

@@ -93,18 +93,31 @@ def on_device(setup: Setup, device: str) -> Setup:
 
 def _function(path: Path, name: str) -> Callable[..., Any]:
     module = _import(path)
-    functions = [
-        key
-        for key, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__
-    ]
     function = getattr(module, name, None)
     if not callable(function):
-        if not functions:
-            raise HocketError(f"{path} defines no functions; define {name or 'a factory'} in it")
-        raise UnknownNameError(f"{path}: function", name, functions)
+        own = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and _can_be_called(value)
+        ]
+        if not own:
+            raise HocketError(
+                f"{path} defines no function that takes nothing, or batch_size alone; define"
+                f" {name or 'a factory'} in it"
+            )
+        raise UnknownNameError(f"{path}: function", name, own)
     found: Callable[..., Any] = function
     return found
+
+
+def _can_be_called(function: Callable[..., Any]) -> bool:
+    """Whether a call with ``batch_size``, if it has such a parameter, gives all that it needs."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**{name: 0 for name in ("batch_size",) if name in signature.parameters})
+    except TypeError:
+        return False
+    return True
 
 
 def _import(path: Path) -> ModuleType:

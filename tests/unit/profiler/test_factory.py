@@ -115,7 +115,23 @@ def test_an_unknown_model_lists_the_valid_ones():
             "raised ModuleNotFoundError: No module named 'no_such_thing'",
         ),
         ("raise SystemExit(3)", "build", "raised SystemExit: 3"),
-        ("x = 1", "build", "mine.py defines no functions; define build in it"),
+        (
+            "x = 1",
+            "build",
+            "mine.py defines no function that takes nothing, or batch_size alone; define build in",
+        ),
+        (
+            "from glob import glob\ndef train(epochs): pass",
+            "build",
+            "mine.py defines no function that takes nothing, or batch_size alone; define build in it",
+        ),
+        (
+            "from glob import glob\nfrom os import getcwd\nclass Net: pass\ndef train(epochs): pass\n"
+            "def build(batch_size, *, width=3): pass\ndef plain(width=3, *rest, **more): pass\n"
+            "def evaluate(batch_size, model): pass",
+            "job",
+            "function 'job' is unknown; choose one of: build, plain",
+        ),
         (GOOD, "built", "function 'built' is unknown; did you mean 'build'? choose one of: build, plain"),
         (GOOD, "", "function '' is unknown; choose one of: build, plain"),
         ("def build():\n    return 1 / 0", "build", "build raised ZeroDivisionError: division by zero"),
