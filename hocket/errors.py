@@ -11,6 +11,16 @@ def one_line(message: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} ... {line[-95:]}"
 
 
+def reason(error: BaseException) -> str:
+    """The line of an exception's text that says why: its first, with the next where that only announces it.
+
+    Lines behind it are hints, as those of torch.compile. "" for an exception without text.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    announces = len(lines) > 1 and lines[0].endswith(":")
+    return " ".join(lines[: 2 if announces else 1])
+
+
 class HocketError(Exception):
     """A request that cannot be served as it stands: one line with the value, the rule and the fix.
 

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import msgspec
 
-from hocket.errors import HocketError, one_line
+from hocket.errors import HocketError, one_line, reason
 
 VARIABLE = "HOCKET_FAILURES"
 _FIRST = "first.json"
@@ -138,7 +138,14 @@ def _is_last_attempt() -> bool:
 
 
 def _described(error: Exception) -> str:
-    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    kind = type(error)
+    name = (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    why = reason(error)
+    return f"{name}: {why}" if why else name
 
 
 def _within(trace: TracebackType | None, error: BaseException, script: str) -> TracebackType | None:

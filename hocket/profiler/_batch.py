@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, reason
 from hocket.stops import Stop
 
 BATCHES = (
@@ -53,7 +53,7 @@ def first_batch(batch: Any) -> Any:
     except (HocketError, Stop):
         raise
     except Exception as error:
-        line = next(iter(str(error).splitlines()), "")
+        line = reason(error)
         raise HocketError(f"the first batch of the {kind} raised {type(error).__name__}: {line}") from error
     raise HocketError(f"the {kind} gives no batch; give it data, and drop_last=False where they are few")
 

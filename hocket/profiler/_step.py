@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, reason
 from hocket.graph import Phase
 from hocket.profiler._batch import (
     Arguments,
@@ -161,8 +161,7 @@ def _require_scalar(loss: Any) -> None:
 
 
 def _refuse(part: str, error: Exception) -> NoReturn:
-    first_line = next(iter(str(error).splitlines()), "")
-    raise HocketError(f"the step's {part} raised {type(error).__name__}: {first_line}") from error
+    raise HocketError(f"the step's {part} raised {type(error).__name__}: {reason(error)}") from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
 from hocket import models
-from hocket.errors import HocketError, UnknownNameError
+from hocket.errors import HocketError, UnknownNameError, reason
 from hocket.profiler._batch import check_targets, first_batch
 from hocket.profiler._lightning import configured_optimizer, trains_itself
 from hocket.profiler._step import Step, first_lazy
@@ -202,5 +202,5 @@ def _give_shapes(setup: Setup) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    first_line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    why = reason(error)
+    return f"{type(error).__name__}: {why}" if why else type(error).__name__

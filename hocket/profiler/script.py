@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, reason
 from hocket.profiler._loop import MOST_UNSEEN, unseen
 from hocket.profiler._loop_steps import LoopProfile, needed_steps
 from hocket.profiler.watching import Watching
@@ -238,6 +238,6 @@ def _raised(path: Path, error: Exception) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == absolute
     ]
-    first_line = next(iter(str(error).splitlines()), "")
+    why = reason(error)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
-    return f"{where}, raised {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    return f"{where}, raised {type(error).__name__}{': ' if why else ''}{why}"
