@@ -66,6 +66,10 @@ def unseen(optimizer: str) -> str:
     )
 
 
+SHARDED = (
+    "the model's parameters are sharded (DTensor, by fully_shard or tensor parallelism), and such steps are"
+    " not measured; measure an unsharded copy, or a function that makes one: hocket profile FILE.py:FUNCTION"
+)
 UNCOMPILED = "measure it uncompiled, as with TORCH_COMPILE_DISABLE=1 in the environment"
 
 
@@ -102,6 +106,7 @@ class Loop:
         self._passes_in_update: int | None = None
         self._is_exchange_followed = self._is_exchanging = self._is_exchange_awaited = False
         self._depth = 0
+        self._has_begun = False
         self._unseen = 0
         self._ended_s = time.perf_counter()
         self._thread = 0
@@ -182,9 +187,12 @@ class Loop:
             if self._where is _Where.OUTSIDE:
                 self._meter.resume()
         else:
+            if not self._has_begun:
+                self._has_begun = True
+                self._refuse_other_parameters()
             if modes := _get_current_dispatch_mode_stack():
                 raise HocketError(
-                    f"operations are seen by a {type(modes[-1]).__name__}; leave it while watching"
+                    f"operations are seen by a {type(modes[-1]).__name__}; leave it while steps are measured"
                 )
             self._thread = threading.get_ident()
             self._backwards = 0
@@ -192,6 +200,21 @@ class Loop:
         self._sizes.append(first_extent(args))
         self._is_named = False
         self._enter(_Where.FORWARD)
+
+    def _refuse_other_parameters(self) -> None:
+        """Refuse a model whose parameters are others than those that it was given with."""
+        new = [
+            (name, parameter)
+            for name, parameter in self._model.named_parameters()
+            if isinstance(parameter, nn.Parameter) and id(parameter) not in self._parameters
+        ]
+        if any(hasattr(parameter, "device_mesh") for _, parameter in new):
+            raise HocketError(SHARDED)
+        if new:
+            raise HocketError(
+                f"'{new[0][0]}' has come to the {type(self._model).__name__} since hocket.watch was called;"
+                " call it once the model and its optimizer are as they train"
+            )
 
     def _model_called(self, _module: nn.Module, args: Any, kwargs: Any = None) -> None:
         # Without kwargs in the call that found it removed by the hook before.

@@ -23,7 +23,7 @@ _WARMUP = 3
 _MOST_AGAIN = 5
 DISTRIBUTED = (
     "the model is one of hocket.distribute, which measures it by itself; save model.hocket.profile with"
-    " hocket.save_step, or watch a run without it"
+    " hocket.save_step, or measure a run without it"
 )
 
 
@@ -140,7 +140,7 @@ class LoopSteps:
             raise HocketError(self._hidden())
         if not any(operation.produces for operation in recorder.operations):
             raise HocketError(
-                f"the step makes no gradient of a parameter of {type(self._model).__name__}; watch the model"
+                f"the step makes no gradient of a parameter of {type(self._model).__name__}; give the model"
                 " that is trained"
             )
         self._recorder = recorder

@@ -17,7 +17,7 @@ from hocket.document import check_writable, is_standard_output
 from hocket.errors import HocketError
 from hocket.graph import StepGraph, save_step
 from hocket.logs import logger, show_log
-from hocket.profiler._loop import UNCOMPILED, Loop
+from hocket.profiler._loop import SHARDED, UNCOMPILED, Loop
 from hocket.profiler._loop_steps import DISTRIBUTED, LoopProfile, LoopSteps
 from hocket.profiler._step import first_lazy
 
@@ -189,9 +189,9 @@ def watchable(model: Any, optimizer: Any) -> tuple[nn.Module, Optimizer]:
         if is_compiled and not is_eager:
             raise HocketError(f"a compiled model hides its operations; {UNCOMPILED}")
         if isinstance(module, DataParallel) or kind == "FullyShardedDataParallel":
-            raise HocketError(f"a model in {kind} is computed elsewhere in part; watch it without {kind}")
+            raise HocketError(f"a model in {kind} is computed elsewhere in part; measure it without {kind}")
     if any(hasattr(parameter, "device_mesh") for parameter in model.parameters()):
-        raise HocketError("the model's parameters are sharded (DTensor); watch it before it is sharded")
+        raise HocketError(SHARDED)
     if lazy := first_lazy(model):
         raise HocketError(f"'{lazy}' is lazy and has no shape yet; run a forward pass that reaches it first")
     own = {id(parameter) for parameter in model.parameters()}

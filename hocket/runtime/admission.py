@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.runtime.ignored import kept_alike
-from hocket.runtime.members import refuse_claimed
+from hocket.runtime.members import WHOLE_ONLY, refuse_claimed
 from hocket.runtime.rows import parameter_rows
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
@@ -92,12 +92,16 @@ def _refuse_parallel(model: torch.nn.Module) -> None:
         wrapper = _wrapper(module)
         if wrapper is not None:
             part = f"'{name}' in the model" if name else "the model"
+            if wrapper == "FullyShardedDataParallel":
+                raise HocketError(
+                    f"{part} is sharded by {wrapper}, and was given to hocket.distribute, {WHOLE_ONLY}"
+                )
             raise HocketError(f"{part} is wrapped by {wrapper}; give distribute the module itself")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if hasattr(tensor, "device_mesh"):  # of a DTensor, whose class takes half a second to import
             raise HocketError(
-                f"'{name}' is a DTensor, sharded by FSDP2 (fully_shard) or tensor parallelism; distribute"
-                " trains whole models on every rank so far: give it the model as it was before"
+                f"'{name}' is a DTensor, sharded by FSDP2 (fully_shard) or tensor parallelism, and was"
+                f" given to hocket.distribute, {WHOLE_ONLY}, or give it the whole model, as it was before"
             )
 
 
@@ -107,7 +111,7 @@ def _wrapper(module: torch.nn.Module) -> str | None:
         if isinstance(module, kind):
             return kind.__name__
     if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
-        return "FullyShardedDataParallel (FSDP), which is not supported"
+        return "FullyShardedDataParallel"
     return None
 
 

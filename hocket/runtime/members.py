@@ -23,6 +23,10 @@ Parameter = torch.nn.Parameter
 # Of each parameter that is trained: the model that is distributed, and its name there.
 _TRAINED: Any = WeakIdKeyDictionary()
 
+WHOLE_ONLY = (
+    "which trains whole models, on CPUs over gloo only, and does not support FSDP: keep FSDP and train"
+    " without hocket.distribute"
+)
 _AGAIN = "detach the model (model.hocket.detach()) and call hocket.distribute again"
 
 
@@ -97,6 +101,11 @@ class Members:
         for name, p in found.items():
             known = p in self._names or p in self._others or not isinstance(p, Parameter)
             if p.requires_grad and not known and not _owner(p):
+                if hasattr(p, "device_mesh") or _is_fully_sharded(self._model):
+                    raise HocketError(
+                        f"'{name}' is another tensor: the model was sharded (fully_shard, tensor parallelism)"
+                        f" after hocket.distribute, {WHOLE_ONLY}"
+                    )
                 raise HocketError(
                     f"'{name}' has come to the model after hocket.distribute was called: nobody sums up its"
                     f" gradients; {_AGAIN}"
@@ -149,6 +158,11 @@ class Members:
         modules = list(self._model.modules())
         self._tables = [table for m in modules for table in (m._parameters, m._modules) if table]
         self._held = list(chain.from_iterable(table.values() for table in self._tables))
+
+
+def _is_fully_sharded(model: torch.nn.Module) -> bool:
+    """Whether ``fully_shard`` was called on a part of it: during a pass its parameters are no DTensors."""
+    return any(kind.__name__ == "FSDPModule" for module in model.modules() for kind in type(module).__mro__)
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Parameter]:

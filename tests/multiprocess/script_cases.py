@@ -249,12 +249,22 @@ def what_is_parallel_already(rank: int) -> list[str]:
             nn.Sequential(nn.parallel.DistributedDataParallel(nn.Linear(2, 2))),
             "'0' in the model is wrapped by DistributedDataParallel",
         ),
-        (FullyShardedDataParallel(nn.Linear(2, 2), device_id=cpu), "(FSDP), which is not supported"),
+        (FullyShardedDataParallel(nn.Linear(2, 2), device_id=cpu), "is sharded by FullyShardedDataParallel"),
         (fully_shard(nn.Linear(2, 2), mesh=mesh), "'weight' is a DTensor, sharded by FSDP2"),
         (column, "'0.weight' is a DTensor"),
     ):
         found += refused(text, lambda model=model: hocket.distribute(model, adam(model)))
-    return found
+    later = nn.Sequential(nn.Linear(4, 4))
+    hocket.distribute(later, adam(later), plan="ddp")
+    fully_shard(later, mesh=mesh)
+    advice = (
+        "on CPUs over gloo only, and does not support FSDP: keep FSDP and train without hocket.distribute"
+    )
+    found += refused(
+        f"tensor parallelism) after hocket.distribute, which trains whole models, {advice}",
+        lambda: later(torch.ones(2, 4)),
+    )
+    return found + refused(advice, lambda: hocket.distribute(column, adam(column)))
 
 
 CASES = (

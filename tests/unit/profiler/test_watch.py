@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.autograd import backward as torchs_backward
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -344,7 +346,7 @@ def test_a_mode_of_the_scripts_own_is_said(path):
     handle = hocket.watch(model, optimizer, path, steps=STEPS)
     with Own():
         train(model, optimizer, 2)
-    assert str(handle.error) == "operations are seen by a Own; leave it while watching"
+    assert str(handle.error) == "operations are seen by a Own; leave it while steps are measured"
 
 
 def test_a_step_in_another_thread_is_said(path):
@@ -399,6 +401,27 @@ def test_one_line_is_logged(path, caplog):
     train(model, optimizer)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{path}: 26 operations, 4 parameters, batch size 2; they sum to ")
+
+
+def test_a_model_that_is_sharded_later_is_said(alone, path):
+    model = perceptron()
+    handle = hocket.watch(model, sgd(model), path)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    train(model, sgd(model), 2)
+    assert str(handle.error).startswith("the model's parameters are sharded (DTensor")
+    assert "hocket profile FILE.py:FUNCTION" in str(handle.error)
+    assert not path.exists()
+
+
+def test_parameters_that_come_later_are_said(path):
+    model = perceptron()
+    handle = hocket.watch(model, sgd(model), path)
+    model[0] = nn.Linear(4, 5)
+    train(model, sgd(model), 2)
+    assert str(handle.error) == (
+        "'0.weight' has come to the Sequential since hocket.watch was called; call it once the model and its"
+        " optimizer are as they train"
+    )
 
 
 def test_ranks_other_than_0_do_not_watch(path, monkeypatch):
