@@ -133,6 +133,6 @@ def demo(
         assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",
         sheets=sheets,
         remarks=[f"Why, in pictures: {page}", *([] if wide else [MORE])],
-        following="hocket profile mine.py:job -o step.json",
+        following="hocket profile train.py -o step.json",
     )
     note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")

@@ -11,7 +11,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.output import note, print_json, progress
 from hocket.cli.panels import OUTPUT, option
-from hocket.cli.screen import MORE, as_sentence, show
+from hocket.cli.screen import as_sentence, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
@@ -21,7 +21,7 @@ from hocket.cli.settings import (
     option_setting,
     step_settings,
 )
-from hocket.cli.step_screen import beside_usual, step_sheet, train_command
+from hocket.cli.step_screen import beside_usual, remarks_on, step_sheet, train_command
 from hocket.words import counted, scaled_text
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def plan(
         [answer],
         assumptions=asked,
         sheets=[step_sheet(rows, of=row.policy, wide=wide)],
-        remarks=[] if wide else [MORE],
-        following=train_command(context, made, network, str(output)),
+        remarks=remarks_on(graph, wide=wide),
+        following=train_command(context, graph, made, network, str(output)),
     )
     note(f"{output}: {_transfers(made)}")
 

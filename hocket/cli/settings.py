@@ -211,7 +211,7 @@ def assumptions(graph: StepGraph, settings: Sequence[Setting]) -> str:
         by_source[DEFAULT] = [*unsaid, "parsing 0 s"]
     by_source["by default"] = by_source.pop(DEFAULT, [])
     said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
-    return "; ".join([f"{graph.model}, batches of {graph.batch_size}", *said])
+    return "; ".join([f"{graph.model}, batches of {graph.batch_size} a worker", *said])
 
 
 def assumed(

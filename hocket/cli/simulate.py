@@ -7,7 +7,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.output import print_json, progress
-from hocket.cli.screen import MORE, command_line, show
+from hocket.cli.screen import command_line, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
@@ -18,7 +18,7 @@ from hocket.cli.settings import (
     plan_setting,
     step_settings,
 )
-from hocket.cli.step_screen import STEP, beside_usual, step_sheet, train_command
+from hocket.cli.step_screen import STEP, beside_usual, remarks_on, step_sheet, train_command
 from hocket.errors import HocketError
 from hocket.words import scaled_text
 
@@ -123,8 +123,8 @@ def simulate(
         [result_verdict(row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s")))],
         assumptions=assumptions(graph, applying(settings, row.architecture)),
         sheets=[step_sheet(rows, of=row.policy, wide=wide)],
-        remarks=[] if wide else [MORE],
+        remarks=remarks_on(graph, wide=wide),
         following=command_line(context, "hocket", "tune", str(step), like=STEP)
         if plan is None
-        else train_command(context, planned.plan, network, str(plan)),
+        else train_command(context, graph, planned.plan, network, str(plan)),
     )

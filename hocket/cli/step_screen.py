@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hocket.cli.output import progress
-from hocket.cli.screen import NETWORK_OPTIONS, Sheet, command_line
+from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
     from hocket.graph.result import ResultRow
     from hocket.network import Network
 
+_GPUS = ("cuda", "nvidia", "amd", "tesla")
+"""First words of the names that GPUs have in traces."""
 STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "workers", "servers", "window")
 """Parameters that the next command about the same step is to have as well."""
 
@@ -29,16 +31,42 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
     return Sheet(title, shown, [row.policy == of for row in best_first(rows)], terms(shown))
 
 
-def train_command(context: typer.Context, plan: Plan, network: Network, path: str) -> str:
-    """The command that trains with the plan of a file: the user's script stands for the last word."""
+def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
+    """The command that trains with the plan of a file, on machine K: the user's script is the last word.
+
+    None, "", for a step of a device that nothing trains on.
+    """
+    if not _trains_on(graph):
+        return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
     if plan.architecture == "ps":
         options |= {"architecture": "ps", "servers": network.num_servers, "workers": network.num_workers}
         if not plan.pushes:
             options["mode"] = "inference"
     else:
-        options["nproc-per-node"] = network.num_workers
+        options |= {"nnodes": network.num_workers, "nproc-per-node": 1}
+        if network.num_workers > 1:
+            options |= {"node-rank": "K", "master-addr": "HOST"}
     return command_line(context, "hocket", "train", like=(), **options) + " train.py"
+
+
+def remarks_on(graph: StepGraph, *, wide: bool) -> list[str]:
+    """Remarks below a table of plans for ``graph``: what else there is to see, and what its plans are for."""
+    remarks = [] if wide else [MORE]
+    if not _trains_on(graph):
+        remarks.append(
+            f"The step is of {graph.device}: Hocket trains on CPUs over gloo, so plans for it are to compare,"
+            " not to train by"
+        )
+    return remarks
+
+
+def _trains_on(graph: StepGraph) -> bool:
+    """Tell whether nothing says that the graph is of a GPU, on which hocket.distribute does not train."""
+    from hocket.profiler.device import DEVICES
+
+    device = graph.device.lower()
+    return device not in DEVICES and device.split()[0].split(":")[0] not in _GPUS
 
 
 def beside_usual(

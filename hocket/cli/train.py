@@ -133,6 +133,11 @@ def train(
     if names_file and flags.isdisjoint(_SHARES_INTERPRETER):
         # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
         command = [*(part for option in named for part in option), *SCRIPT, *script]
+        told["HOCKET_AWAITED"] = " ".join(
+            name
+            for name, value in (("--plan", wanted), ("--network", network_file), ("--timeline", timeline))
+            if value is not None
+        )
     # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
     # does, it does not import from the folder that it is started in.
     python = sys.executable

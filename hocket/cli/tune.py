@@ -11,7 +11,7 @@ import typer
 from hocket.cli import options
 from hocket.cli.output import note, print_json, progress
 from hocket.cli.panels import OUTPUT, option
-from hocket.cli.screen import MORE, command_line, show
+from hocket.cli.screen import command_line, show
 from hocket.cli.settings import (
     SYNCHRONOUS,
     applying,
@@ -21,7 +21,7 @@ from hocket.cli.settings import (
     described_network,
     step_settings,
 )
-from hocket.cli.step_screen import step_sheet, train_command
+from hocket.cli.step_screen import remarks_on, step_sheet, train_command
 from hocket.words import capitalized, counted, scaled_text
 
 
@@ -120,8 +120,8 @@ def tune(
             [capitalized(ranking_verdict(found.ranked, where))],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=wide)],
-            remarks=[] if wide else [MORE],
-            following=train_command(context, found.plan, network, str(written))
+            remarks=remarks_on(graph, wide=wide),
+            following=train_command(context, graph, found.plan, network, str(written))
             if gains(found.ranked)
             else _more_workers(context, best.architecture),
         )

@@ -33,6 +33,7 @@ def main() -> NoReturn:
     from hocket.launch.failures import tell_failure
 
     tell_failure(path)
+    awaited = os.environ.pop("HOCKET_AWAITED", None)
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     with io.open_code(path) as file:
@@ -45,9 +46,28 @@ def main() -> NoReturn:
     try:
         exec(code, module.__dict__)
     except SystemExit as asked:
+        if not asked.code:
+            _tell_if_apart(path, awaited)
         # Within this block what the script left on its way out is still there: models end after this is said.
         sys.exit(asked.code)
+    _tell_if_apart(path, awaited)
     sys.exit()  # whatever it had exited with was caught
+
+
+def _tell_if_apart(path: str, awaited: str | None) -> None:
+    """Say that a script which is done has trained without Hocket, where its user may believe otherwise.
+
+    ``awaited``: the options given that are for hocket.distribute; None where no call of it is expected.
+    """
+    ending = sys.modules.get("hocket.runtime.ending")
+    if awaited is None or os.environ.get("RANK") != "0" or (ending and ending.is_noticing()):
+        return
+    given = awaited.split()
+    had = f", and {' and '.join(given)} had no effect" if given else ""
+    print(
+        f"hocket: {os.path.basename(path)} never called hocket.distribute: it ran as under torchrun{had}",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from hocket.planner.base import gradient_order
 from hocket.planner.processor import serial_times, step_operations
 
 _MIB = 2**20
+DDP_BUCKET_BYTES = 25 * _MIB
+"""DistributedDataParallel's default."""
 _FIRST_BUCKET_BYTES = _MIB
 
 
@@ -21,7 +23,7 @@ def wfbp(graph: StepGraph, network: Network) -> Plan:
     return _reduction_plan("wfbp", graph, [[g] for g in gradient_order(graph)], "ready")
 
 
-def ddp(graph: StepGraph, network: Network, bucket_bytes: int = 25 * _MIB) -> Plan:
+def ddp(graph: StepGraph, network: Network, bucket_bytes: int = DDP_BUCKET_BYTES) -> Plan:
     """PyTorch DistributedDataParallel's buckets, in the order in which it launches them.
 
     Parameters in reverse order of the program; a bucket takes them until it holds ``bucket_bytes`` or more

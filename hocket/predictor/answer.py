@@ -9,6 +9,7 @@ from hocket.words import counted, digits, listed, rate_text
 
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
+_UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _NAMED = 4  # of several numbers of workers in a row
 
 _MODES = {"async": "asynchronous", "sync": "synchronous"}
@@ -74,9 +75,11 @@ def _relative_half_width(row: Prediction) -> float:
 
 
 def name_of(curve: Sequence[Prediction], rows: Sequence[Prediction]) -> str:
-    """What sets ``curve`` apart among ``rows``: its servers, and its mode where there are two."""
+    """The servers of ``curve``, and its mode if that is asynchronous or ``rows`` have two."""
     servers = counted(curve[0].servers, "server") if curve[0].servers else "all-reduce"
-    return servers if len({row.mode for row in rows}) == 1 else f"{servers}, {_MODES[curve[0].mode]}"
+    if curve[0].mode == "sync" and len({row.mode for row in rows}) == 1:
+        return servers
+    return f"{servers}, {_MODES[curve[0].mode]}"
 
 
 def lockstep_note(rows: Iterable[Prediction]) -> str | None:
@@ -114,8 +117,11 @@ def answers(rows: Sequence[Prediction], at: str = "") -> list[str]:
 
 def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
     """As :func:`answers`, without caveats."""
-    where = f" at {at}" if at else ""
-    lines = [f"{name_of(curve, rows)}{where}: {_growth(curve)}" for curve in curves(rows)]
+    lines = []
+    for curve in curves(rows):
+        name = name_of(curve, rows)
+        where = f"{',' if ',' in name else ''} at {at}" if at else ""
+        lines.append(f"{name}{where}: {_growth(curve)}")
     best_buy = cheapest(rows)
     if best_buy is not None and best_buy.cost_per_example is not None:
         machines = counted(best_buy.workers, "worker")
@@ -166,7 +172,7 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
     dip = [row for row in curve[1:] if _faster(least, row)]
     if dip:
         said += f"; {_are(dip)} slower than {least.workers} ({_ratios(dip, least)})"
-    return f"{said}; {_busiest(shown, 'there')}"
+    return f"{said}; {_busiest(shown, f'with {shown.workers}')}"
 
 
 def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str:
@@ -202,7 +208,13 @@ def _rate(row: Prediction) -> str:
 
 def _busiest(row: Prediction, where: str = "") -> str:
     share = f"{row.bottleneck_utilization:.0%} of the time"
-    return f"busiest{f' {where}' if where else ''}: {row.bottleneck}, {share}"
+    said = f"busiest{f' {where}' if where else ''}: {row.bottleneck}, {share}"
+    if (row.uneven_fraction or 0.0) >= _UNEVEN:
+        said += (
+            f"; {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as the profile's steps"
+            " differ in length"
+        )
+    return said
 
 
 def _are(rows: Sequence[Prediction]) -> str:

@@ -42,6 +42,9 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         Seconds that a worker takes for a step, the mean.
     bottleneck, bottleneck_utilization
         The resource that is busy longest, and for which fraction of the time it is.
+    uneven_fraction
+        The part of a synchronous step for which its slowest worker computes longer than on average, as the
+        profile's measured steps differ in length; None where nothing awaits the slowest one.
     alone_throughput
         Examples a second of one worker like the profiled one by itself, without a network, and where servers
         run the updates without those: nothing a worker does is faster. None for a step whose workers compute
@@ -83,6 +86,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     throughput_high: float | None = None
     bottleneck: str
     bottleneck_utilization: float
+    uneven_fraction: float | None = None
     lin: float | None = None
     cynthia: float | None = None
     lockstep: bool = False
@@ -153,13 +157,14 @@ def summed_up(
         cost = hourly / 3600 / throughput
     alone, most = prepared.alone_throughput, sum(prepared.speeds)
     efficiency = None if alone is None else min(1.0, throughput / alone / most)
+    step_s, uneven = float(np.mean([outcome.step_s for outcome in outcomes])), prepared.uneven_s
     halves = [outcome.steady for outcome in outcomes]
     return Prediction(
         workers=network.num_workers,
         servers=servers,
         mode=prepared.mode,
         throughput=throughput,
-        step_s=float(np.mean([outcome.step_s for outcome in outcomes])),
+        step_s=step_s,
         events=sum(outcome.events for outcome in outcomes),
         wall_s=sum(outcome.wall_s for outcome in outcomes),
         architecture=prepared.plan.architecture,
@@ -168,6 +173,7 @@ def summed_up(
         throughput_high=high,
         bottleneck=resource,
         bottleneck_utilization=busy,
+        uneven_fraction=None if uneven is None else min(1.0, uneven / step_s),
         lin=lin(totals, network.num_workers) if totals else None,
         cynthia=cynthia(totals, network.num_workers) if totals else None,
         lockstep=prepared.lockstep,

@@ -15,6 +15,7 @@ from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
 from hocket.predictor.request import Mode, Request
+from hocket.predictor.uneven import uneven_s
 from hocket.tuner.choose import check_request, make_plan
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
@@ -64,6 +65,21 @@ class Prepared:
         own = ~is_update(graph) if self.plan.architecture == "ps" else np.ones(graph.num_operations, bool)
         computing_s = float(graph.durations_s[own].sum(axis=0).mean())
         return graph.batch_size / computing_s if computing_s > 0 else None
+
+    @property
+    def uneven_s(self) -> float | None:
+        """Seconds of a step that its slowest worker takes longer than on average; None where none is awaited.
+
+        None also with backup workers, whose slowest ones are not awaited.
+        """
+        if self.needed < self.network.num_workers:
+            return None
+        if self.step is not None:
+            program = self.step.program
+            samples_s = self.step.durations_s[:, program.lane[: program.num_timed] == 0].sum(axis=1)
+        else:
+            samples_s = self.request.graph.durations_s.sum(axis=0)
+        return uneven_s(samples_s, self.speeds)
 
     @property
     def start_s(self) -> tuple[float, ...] | None:

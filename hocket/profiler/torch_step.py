@@ -36,6 +36,7 @@ Progress = Callable[[int, int], None]
 
 
 _APART = 0.15
+_UNEVEN = 0.5
 """The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
 
 
@@ -67,13 +68,20 @@ class Profile:
 
     @property
     def doubt(self) -> str:
-        """A clause about a sum that is not the plain step's; empty where they agree."""
-        if abs(self.sum_to_plain - 1) <= _APART:
-            return ""
-        return (
-            f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be as"
-            " far off, measure again"
-        )
+        """Clauses about a sum that is not the plain step's, and about steps unlike each other."""
+        said = ""
+        if abs(self.sum_to_plain - 1) > _APART:
+            said += (
+                f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be"
+                " as far off, measure again"
+            )
+        shortest_s, longest_s = float(min(self.operations_sum_s)), float(max(self.operations_sum_s))
+        if longest_s > (1 + _UNEVEN) * shortest_s:
+            said += (
+                f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, measure"
+                " again while nothing else runs, as workers are predicted to wait for each other's slow ones"
+            )
+        return said
 
 
 def profile(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hocket.graph.result import ResultRow
+from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
 from hocket.planner.registry import USUAL
 from hocket.report.comparison import Comparison
 from hocket.report.ranking import over_bound
@@ -13,6 +14,7 @@ from hocket.words import counted, duration_text, listed, percent_text, time_unit
 
 _LEVEL = 5e-4
 """Times that differ by no more, relatively, are told as equal."""
+_WAITING = 0.1  # of a step, from which waits for other workers' slow steps are told of
 _NAMED = 3  # of several policies in a row
 
 
@@ -93,7 +95,8 @@ def _step(row: ResultRow, beside: ResultRow | None) -> str:
 
 
 def _against(row: ResultRow, usual: ResultRow) -> str:
-    theirs = f"{usual.policy} ({_step(usual, row)})"
+    of_buckets = f", buckets of {DDP_BUCKET_BYTES >> 20} MiB" if usual.policy == "ddp" else ""
+    theirs = f"{usual.policy} ({_step(usual, row)}{of_buckets})"
     if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
         return f"as long as {theirs}"
     apart = row.iteration_s / usual.iteration_s - 1
@@ -107,7 +110,13 @@ def _above(row: ResultRow) -> str:
         return ""
     if above <= _LEVEL:
         return "which no order of as many transfers beats"
-    return f"at most {percent_text(above)} over what any order of as many transfers can reach"
+    said = f"at most {percent_text(above)} over what any order of as many transfers can reach"
+    if row.straggler_fraction < _WAITING:
+        return said
+    return (
+        f"{said} (a bound without waits for slow steps of other workers: here up to"
+        f" {percent_text(row.straggler_fraction)} of a step)"
+    )
 
 
 def _joined(clauses: Sequence[str]) -> str:

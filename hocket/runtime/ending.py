@@ -12,11 +12,19 @@ from typing import NoReturn
 
 _exit = sys.exit
 _status: object = None
+_noticing = False
 
 
 def notice_exits() -> None:
     """From now on :func:`script_failed` knows what a script gave ``sys.exit``; nothing else is left of it."""
+    global _noticing
+    _noticing = True
     sys.exit = _noticed_exit
+
+
+def is_noticing() -> bool:
+    """Tell whether :func:`notice_exits` was called, as every training of ours does."""
+    return _noticing
 
 
 def _noticed_exit(status: object = None, /) -> NoReturn:

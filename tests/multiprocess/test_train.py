@@ -74,6 +74,10 @@ def test_the_processes_meet_and_know_what_was_asked_for(tmp_path: Path) -> None:
             "told": {"HOCKET_PLAN": CARAMEL, "HOCKET_TIMELINE": str(tmp_path / "out.json")},
             "arguments": ["--plan", "the script's"],
         }
+    assert err.splitlines()[-1] == (
+        "hocket: train.py never called hocket.distribute: it ran as under torchrun, and --plan and --timeline"
+        " had no effect"
+    )
 
 
 def test_a_script_that_fails_gives_torchruns_status() -> None:

@@ -40,9 +40,13 @@ def test_people_get_a_table_and_the_answers() -> None:
     ran = predict("--workers", "1,2")
     assert ran.status == 0
     answer, assumptions, headings, one, two, *legend = ran.out.splitlines()
-    assert answer.startswith("1 server at 1 kbit/s: throughput still grows at 2 workers, 0.152 examples/s")
+    assert answer.startswith(
+        "1 server, asynchronous, at 1 kbit/s: throughput still grows at 2 workers, 0.152 examples/s"
+    )
     assert answer.endswith("one worker alone, without servers, is faster: 0.286 examples/s.")
-    assert assumptions.startswith("toy, batches of 4; given: bandwidth 1 kbit/s; --servers: architecture ps")
+    assert assumptions.startswith(
+        "toy, batches of 4 a worker; given: bandwidth 1 kbit/s; --servers: architecture ps"
+    )
     assert "Busiest" in headings
     assert (one.split()[0], two.split()[0]) == ("1", "2")
     assert legend[-1].startswith("Next: hocket predict ")

@@ -82,32 +82,32 @@ def test_a_prediction_names_what_nobody_gave() -> None:
     [
         (
             ["predict", BRANCHES, *FEW],
-            "toy, batches of 4; by default: architecture allreduce, mode sync, policy ddp, bandwidth "
+            "toy, batches of 4 a worker; by default: architecture allreduce, mode sync, policy ddp, bandwidth "
             "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
-            "toy, batches of 4; given: policy tac, startup 50 µs, parsing 10 µs a message; policy tac: "
+            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message; policy tac: "
             "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte",
         ),
         (
             ["predict", BRANCHES, *FEW, "--plan", CARAMEL, "--pattern", "tree", "--bandwidth", "10 Mbps"],
-            f"toy, batches of 4; given: bandwidth 10 Mbit/s, pattern tree; {CARAMEL}: architecture "
+            f"toy, batches of 4 a worker; given: bandwidth 10 Mbit/s, pattern tree; {CARAMEL}: architecture "
             "allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
-            "toy, batches of 4; given: policy tac, workers 2; policy tac: architecture ps; always: mode "
+            "toy, batches of 4 a worker; given: policy tac, workers 2; policy tac: architecture ps; always: mode "
             "sync; by default: servers 1, window off, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED, "--window", "28MB"],
-            "toy, batches of 4; given: window 28 MB; --window: architecture ps; always: mode sync; by "
+            "toy, batches of 4 a worker; given: window 28 MB; --window: architecture ps; always: mode sync; by "
             "default: workers 4, servers 1, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED],
-            "toy, batches of 4; always: mode sync; by default: architecture allreduce, workers 4, bandwidth "
+            "toy, batches of 4 a worker; always: mode sync; by default: architecture allreduce, workers 4, bandwidth "
             "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
     ],
@@ -139,8 +139,12 @@ def test_a_benchmarks_table_stands_below_what_it_is_for(
 def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
     ran = hocket("plan", BRANCHES, "--policy", "search", "--budget", "1ms")
     answer, assumptions = ran.err.splitlines()
-    assert answer.startswith("search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s), which no")
-    assert assumptions.startswith("toy, batches of 4; given: policy search; always: mode sync; by default: ")
+    assert answer.startswith(
+        "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s, buckets of 25 MiB), which no"
+    )
+    assert assumptions.startswith(
+        "toy, batches of 4 a worker; given: policy search; always: mode sync; by default: "
+    )
     assert json.loads(ran.out)["architecture"] == "allreduce"
 
 

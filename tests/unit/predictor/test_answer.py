@@ -87,8 +87,8 @@ def test_the_base_of_speedups_is_said() -> None:
 def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
     rows = line_of(50, 100, 150, 151, 152)
     assert answers(rows) == [
-        "1 server: throughput saturates at 3 workers, 150 examples/s (3.00x one worker alone, efficiency "
-        "100%); busiest there: downlink, 90% of the time"
+        "1 server, asynchronous: throughput saturates at 3 workers, 150 examples/s (3.00x one worker alone, efficiency "
+        "100%); busiest with 3: downlink, 90% of the time"
     ]
 
 
@@ -141,13 +141,13 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
 )
 def test_a_verdict_claims_no_more_than_was_tried(rows: list[Prediction], said: str) -> None:
     (line,) = answers(rows)
-    assert line.startswith(f"1 server: {said}")
+    assert line.startswith(f"1 server, asynchronous: {said}")
 
 
 def test_a_single_row_claims_no_growth() -> None:
     (line,) = answers([row(1, 50.0)])
     assert line.startswith(
-        "1 server: 1 worker reaches 50 examples/s (1.00x one worker alone, efficiency 100%); busiest"
+        "1 server, asynchronous: 1 worker reaches 50 examples/s (1.00x one worker alone, efficiency 100%); busiest"
     )
     (line,) = answers([row(4, 50.0, servers=0, mode="sync", architecture="allreduce")])
     assert line.startswith(
@@ -164,10 +164,12 @@ def test_what_one_worker_alone_does_better_is_said() -> None:
     assert "one worker alone, without" not in answers([row(1, 50), row(2, 60)])[0]
 
 
-def test_modes_are_named_where_there_are_two() -> None:
+def test_modes_are_named_where_there_are_two_or_it_is_asynchronous() -> None:
     rows = [row(1, 50), row(1, 40, mode="sync")]
     names = [line.partition(":")[0] for line in answers(rows)]
     assert names == ["1 server, asynchronous", "1 server, synchronous"]
+    assert answers(rows[:1])[0].startswith("1 server, asynchronous:")
+    assert answers(rows[1:])[0].startswith("1 server:")
 
 
 def test_the_cheapest_is_named_with_its_price() -> None:
@@ -236,3 +238,13 @@ def test_a_verdict_says_slower_where_it_is_and_saturates_where_more_are_no_bette
         assert rates[-1] >= 0.95 * best
     if fastest := re.search(r"tried, (\d+) workers are fastest", line):
         assert rates[[r.workers for r in curve].index(int(fastest[1]))] == best
+
+
+def test_waiting_for_slow_steps_is_no_work_of_a_resource() -> None:
+    busy = {"bottleneck": "worker processors", "bottleneck_utilization": 0.71, "mode": "sync", "servers": 0}
+    (line,) = answers([row(16, 400, **busy, uneven_fraction=0.287)])
+    assert line.endswith(
+        "worker processors, 71% of the time; 29% is waiting for each step's slowest worker, as the profile's"
+        " steps differ in length"
+    )
+    assert "waiting" not in answers([row(16, 400, **busy, uneven_fraction=0.04)])[0]

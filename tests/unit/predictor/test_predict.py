@@ -184,6 +184,18 @@ def test_the_slowest_worker_is_a_synchronous_steps_bottleneck() -> None:
     assert row.bottleneck_utilization > 0.9
 
 
+@pytest.mark.parametrize("options", [{"architecture": "allreduce"}, {"mode": "sync"}])
+def test_what_no_resource_does_is_waiting_for_the_slowest_of_unlike_steps(options: dict[str, Any]) -> None:
+    free = Network(bandwidth_bps=1e15)
+    graph = layers(samples=4, update_s=0.0)
+    row = one(graph, free, workers=[3], steps=2000, skip=100, **options)
+    assert row.uneven_fraction is not None
+    assert row.uneven_fraction > 0.02
+    assert row.bottleneck_utilization + row.uneven_fraction == pytest.approx(1.0, abs=0.005)
+    backed = one(graph, free, workers=[3], mode="sync", machines=Machines(backup=1))
+    assert (backed.uneven_fraction, one(graph, free, workers=[3]).uneven_fraction) == (None, None)
+
+
 def test_startups_are_a_resource_too() -> None:
     row = one(layers(), Network(bandwidth_bps=1e9, startup_s=100.0))
     assert row.bottleneck == "transfer startups"

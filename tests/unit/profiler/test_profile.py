@@ -260,4 +260,15 @@ def test_a_sum_that_is_not_the_steps_is_doubted(factor, doubted):
     measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
     sums = measured.operations_sum_s
     off = dataclasses.replace(measured, plain_step_s=sums / factor)
-    assert ("measure again" in off.doubt) == doubted
+    assert ("they are over 15% apart" in off.doubt) == doubted
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.4, False), (1.6, True)])
+def test_steps_unlike_each_other_are_told_of(factor, told):
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    first_s = measured.graph.durations_s[:, :1]
+    unlike = dataclasses.replace(measured.graph, durations_s=np.hstack([first_s, factor * first_s]))
+    measured = dataclasses.replace(measured, graph=unlike)
+    assert ("workers are predicted to wait" in measured.doubt) == told

@@ -32,7 +32,10 @@ def test_lockstep_is_a_caveat():
 def test_curves_carry_what_the_script_draws():
     rows = [*fake_curve(), *fake_curve(servers=2)]
     data = Page(render_prediction(rows)).data["prediction"]
-    assert [curve["name"] for curve in data["curves"]] == ["1 server", "2 servers"]
+    assert [curve["name"] for curve in data["curves"]] == [
+        "1 server, asynchronous",
+        "2 servers, asynchronous",
+    ]
     curve = data["curves"][0]
     assert curve["workers"] == [1, 2, 4, 8, 16]
     assert curve["throughput"] == [50, 100, 200, 400, 400]
