@@ -82,12 +82,14 @@ def test_a_prediction_names_what_nobody_gave() -> None:
     [
         (
             ["predict", BRANCHES, *FEW],
-            "toy, batches of 4 a worker; by default: architecture allreduce, mode sync, policy ddp, bandwidth "
+            "toy, batches of 4 a worker; by default: architecture allreduce, mode sync, policy ddp,"
+            " bandwidth "
             "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
-            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message; policy tac: "
+            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message;"
+            " policy tac: "
             "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte",
         ),
         (
@@ -97,17 +99,20 @@ def test_a_prediction_names_what_nobody_gave() -> None:
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
-            "toy, batches of 4 a worker; given: policy tac, workers 2; policy tac: architecture ps; always: mode "
+            "toy, batches of 4 a worker; given: policy tac, workers 2; policy tac: architecture ps;"
+            " always: mode "
             "sync; by default: servers 1, window off, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED, "--window", "28MB"],
-            "toy, batches of 4 a worker; given: window 28 MB; --window: architecture ps; always: mode sync; by "
+            "toy, batches of 4 a worker; given: window 28 MB; --window: architecture ps; always: mode"
+            " sync; by "
             "default: workers 4, servers 1, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED],
-            "toy, batches of 4 a worker; always: mode sync; by default: architecture allreduce, workers 4, bandwidth "
+            "toy, batches of 4 a worker; always: mode sync; by default: architecture allreduce,"
+            " workers 4, bandwidth "
             "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
     ],

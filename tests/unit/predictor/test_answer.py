@@ -87,7 +87,8 @@ def test_the_base_of_speedups_is_said() -> None:
 def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
     rows = line_of(50, 100, 150, 151, 152)
     assert answers(rows) == [
-        "1 server, asynchronous: throughput saturates at 3 workers, 150 examples/s (3.00x one worker alone, efficiency "
+        "1 server, asynchronous: throughput saturates at 3 workers, 150 examples/s (3.00x one worker"
+        " alone, efficiency "
         "100%); busiest with 3: downlink, 90% of the time"
     ]
 
@@ -147,7 +148,8 @@ def test_a_verdict_claims_no_more_than_was_tried(rows: list[Prediction], said: s
 def test_a_single_row_claims_no_growth() -> None:
     (line,) = answers([row(1, 50.0)])
     assert line.startswith(
-        "1 server, asynchronous: 1 worker reaches 50 examples/s (1.00x one worker alone, efficiency 100%); busiest"
+        "1 server, asynchronous: 1 worker reaches 50 examples/s (1.00x one worker alone, efficiency"
+        " 100%); busiest"
     )
     (line,) = answers([row(4, 50.0, servers=0, mode="sync", architecture="allreduce")])
     assert line.startswith(

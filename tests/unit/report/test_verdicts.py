@@ -29,14 +29,16 @@ def reduced(policy, iteration_s, bound_s=0.0, **changes):
 def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
     row, ddp = reduced("caramel", 0.953, 0.855), reduced("ddp", 1.224)
     assert result_verdict(row, ddp, WHERE) == (
-        "caramel: 0.953 s a step on 4 workers at 1 Gbit/s, 22% less than ddp (1.22 s, buckets of 25 MiB), at most 11% over what "
+        "caramel: 0.953 s a step on 4 workers at 1 Gbit/s, 22% less than ddp (1.22 s, buckets of 25"
+        " MiB), at most 11% over what "
         "any order of as many transfers can reach"
     )
     assert result_verdict(ddp, ddp, WHERE) == "ddp: 1.22 s a step on 4 workers at 1 Gbit/s"
     assert result_verdict(row, None, WHERE).startswith("caramel: 953 ms a step on")
     slower = reduced("wfbp", 2.0, 2.0)
     assert result_verdict(slower, ddp, WHERE) == (
-        "wfbp: 2 s a step on 4 workers at 1 Gbit/s, 63% more than ddp (1.22 s, buckets of 25 MiB), which no order of as many "
+        "wfbp: 2 s a step on 4 workers at 1 Gbit/s, 63% more than ddp (1.22 s, buckets of 25 MiB),"
+        " which no order of as many "
         "transfers beats"
     )
     exact = reduced("exact", 1.2241, status="optimal")
@@ -47,7 +49,8 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
 def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
     ddp = reduced("ddp", 1.2)
     assert ranking_verdict([reduced("search", 0.9), ddp], WHERE) == (
-        "best of 2 policies: search, 0.9 s a step on 4 workers at 1 Gbit/s, 25% less than ddp (1.2 s, buckets of 25 MiB)"
+        "best of 2 policies: search, 0.9 s a step on 4 workers at 1 Gbit/s, 25% less than ddp (1.2 s,"
+        " buckets of 25 MiB)"
     )
     level = [reduced(name, 0.9) for name in ("search", "exact", "caramel", "wfbp")]
     assert ranking_verdict([*level[:2], ddp], WHERE).startswith("best of 3 policies: search and exact, 0.9 s")
