@@ -57,7 +57,8 @@ def run_ranks(
     ``start(node, environment)`` starts one: in a session of its own, its output going to pipes, with these
     additions to its environment. Once a rank fails, the others have ``grace_s`` to end with an error of their
     own, then get SIGTERM, and SIGKILL 5 s later. What interrupts this process (Ctrl-C, SIGTERM as SystemExit)
-    is forwarded to the ranks and raised again once they have ended; a second interrupt kills them.
+    is forwarded to the ranks and raised again once they have ended; a second interrupt kills them (under
+    ``hocket``, one that comes at least a second later: see :mod:`hocket.stops`).
 
     Raises
     ------
