@@ -26,7 +26,7 @@ def test_a_rank_whose_timeline_cannot_be_written_has_finished(
     with pytest.raises(HocketError, match="missing"):
         model.hocket.detach()
     assert not watch._thread.is_alive()
-    (sign,) = watch._read()
+    (sign,) = watch._signs.read()
     assert sign.finished
 
 
