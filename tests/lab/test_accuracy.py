@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.conftest import ATTEMPTS
 from tests.unit.cli.test_commands import hocket
 
 pytestmark = pytest.mark.slow
@@ -15,7 +16,6 @@ pytestmark = pytest.mark.slow
 # Of replays beside other load: operations are slept through, so that a busy machine delays nothing but what
 # wakes up.
 _ALONE, _TOGETHER = 0.1, 0.2
-_ATTEMPTS = 3  # that delays a replay now and then, and not every one of them
 
 
 def replayed(*arguments: str) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def test_replays_are_near_their_predictions(name: str, tmp_path: Path) -> None:
         found = [row]
         if mode == "sync" or workers == 1:
             while not is_near(found[-1]):
-                assert len(found) < _ATTEMPTS, found
+                assert len(found) < ATTEMPTS, found
                 found += replayed("--policy", policy, "--mode", mode, "--workers", str(workers))
         for each in found:
             assert each["out_of_order"] == (None if policy == "ddp" else 0.0)
