@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hocket.bench import accuracy
 from tests.lab.conftest import ATTEMPTS
 from tests.unit.cli.test_commands import hocket
 
@@ -34,7 +35,10 @@ def is_near(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(900)
-def test_replays_are_near_their_predictions(name: str, tmp_path: Path) -> None:
+def test_replays_are_near_their_predictions(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accuracy, "_LAB", name)
     rows = replayed("--policy", "tac,random,ddp", "--workers", "1,2", "--plot", str(tmp_path / "page.html"))
     assert [(row["policy"], row["mode"], row["workers"], row["servers"]) for row in rows] == [
         *(("tac", mode, workers, 1) for mode in ("async", "sync") for workers in (1, 2)),

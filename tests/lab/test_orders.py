@@ -6,13 +6,15 @@ import json
 
 import pytest
 
+from hocket.bench import orders
 from tests.unit.cli.test_commands import hocket
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(300)
-def test_orders_are_replayed_in_turns_and_kept(name: str) -> None:
+def test_orders_are_replayed_in_turns_and_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "_LAB", name)
     arguments = (
         "--step",
         "chain",
