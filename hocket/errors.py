@@ -1,4 +1,4 @@
-"""What a user can do wrong, said in one line: the value, the rule and the fix."""
+"""Errors that a user can cause, each in one line: the value, the rule and the fix."""
 
 _LONGEST = 1000
 

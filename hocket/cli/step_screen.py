@@ -1,4 +1,4 @@
-"""What ``plan``, ``simulate``, ``tune`` and ``demo`` show of results of a step."""
+"""Tables, remarks and next commands of ``plan``, ``simulate``, ``tune`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
 def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
     """The command that trains with the plan of a file, on machine K: the user's script is the last word.
 
-    None, "", for a step of a device that nothing trains on.
+    Empty for a step of a device that nothing trains on.
     """
     if not _trains_on(graph):
         return ""

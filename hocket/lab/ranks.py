@@ -36,7 +36,7 @@ TERMINATE: Steps = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult:
-    """How the rank on ``node`` ended, ``duration_s`` after the first rank's start.
+    """The end of the rank on ``node``, ``duration_s`` after the first rank's start.
 
     ``returncode`` is negative for a rank that a signal ended. ``stdout`` and ``stderr`` are what it printed,
     and empty where that was passed on as it came.
@@ -145,7 +145,7 @@ class _Printer:
 
 
 class _Output:
-    """What a rank writes to one stream: kept, or passed on line by line."""
+    """The text that a rank writes to one stream: kept, or passed on line by line."""
 
     def __init__(self, node: Node, printer: _Printer | None) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""What frameworks do with AllReduce, and what to beat: no batches, DDP's buckets, Horovod's fusion."""
+"""Policies of frameworks for AllReduce, to be beaten: no batches, DDP's buckets, Horovod's fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of a prediction say, in words: where throughput saturates, on what, and at which price."""
+"""Answers in words from the rows of a prediction: where throughput saturates, on what, and at which price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a number of workers and servers will reach: one prepared configuration, run with several seeds.
+"""The rate that workers and servers will reach: one prepared configuration, run with several seeds.
 
 Source: throughput-prediction paper, sections 3.4 and 5; synchronous training, backup workers and AllReduce
 are ours.

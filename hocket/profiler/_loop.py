@@ -36,7 +36,7 @@ Meter = PlainClock | Timer | LoopRecorder
 
 
 class Shape(NamedTuple):
-    """What a step consists of, before anything is known of its operations."""
+    """The passes that a step consists of, before anything is known of its operations."""
 
     sizes: tuple[int | None, ...] = ()
     """For each forward pass the first extent of its first input; None where no tensor is seen."""
@@ -74,7 +74,7 @@ UNCOMPILED = "measure it uncompiled, as with TORCH_COMPILE_DISABLE=1 in the envi
 
 
 class Measurement(Protocol):
-    """What a loop's steps are followed for."""
+    """The purpose that a loop's steps are followed for."""
 
     def next_meter(self) -> Meter:
         """The meter for the next step."""

@@ -32,7 +32,7 @@ _NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
 
 class Setup(NamedTuple):
-    """What one step needs, and what to call it."""
+    """All that one step needs, and its name."""
 
     model: nn.Module
     batch: Any
@@ -111,7 +111,7 @@ def _function(path: Path, name: str) -> Callable[..., Any]:
 
 
 def _can_be_called(function: Callable[..., Any]) -> bool:
-    """Whether a call with ``batch_size``, if it has such a parameter, gives all that it needs."""
+    """Tell whether a call with ``batch_size``, if it has such a parameter, gives all that it needs."""
     signature = inspect.signature(function)
     try:
         signature.bind(**{name: 0 for name in ("batch_size",) if name in signature.parameters})

@@ -36,8 +36,9 @@ Progress = Callable[[int, int], None]
 
 
 _APART = 0.15
-_UNEVEN = 0.5
 """The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
+_UNEVEN = 0.5
+"""The share of the shortest step by which the longest one may be longer untold."""
 
 
 @dataclass(frozen=True, kw_only=True)

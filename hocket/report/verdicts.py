@@ -114,8 +114,8 @@ def _above(row: ResultRow) -> str:
     if row.straggler_fraction < _WAITING:
         return said
     return (
-        f"{said} (a bound without waits for slow steps of other workers: here up to"
-        f" {percent_text(row.straggler_fraction)} of a step)"
+        f"{said} (a bound without waits for slower workers; the longest is here"
+        f" {percent_text(row.straggler_fraction)} of a step on average)"
     )
 
 

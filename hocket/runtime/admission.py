@@ -1,4 +1,4 @@
-"""What can be trained at all, whoever sums up its gradients, and what is known of a step before the first."""
+"""Refusals of models that cannot be trained at all, and the outline of a step before the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a script that ends has failed, as far as an interpreter at its end can tell.
+"""The end of a script: tells whether it has failed, as far as an interpreter at its end can tell.
 
 What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it (``hocket train``), as
 :mod:`hocket.launch.script` passes every exit to ``sys.exit``. Under torchrun itself nothing is left of it,

@@ -161,7 +161,7 @@ class Members:
 
 
 def _is_fully_sharded(model: torch.nn.Module) -> bool:
-    """Whether ``fully_shard`` was called on a part of it: during a pass its parameters are no DTensors."""
+    """Tell whether a part of it was given to ``fully_shard``: in a pass its parameters are no DTensors."""
     return any(kind.__name__ == "FSDPModule" for module in model.modules() for kind in type(module).__mro__)
 
 

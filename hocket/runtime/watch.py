@@ -1,4 +1,4 @@
-"""Who is alive, and who is to blame: each rank leaves a sign in the job's store every second.
+"""A watch over who is alive and who is to blame: each rank leaves a sign in the job's store every second.
 
 A transfer that fails says little (a connection was closed), and a wait that ends says nothing. The signs say
 which process has gone, which has finished its training, and which is behind. Who waits for seconds is told of

@@ -14,8 +14,6 @@ import pytest
 from hocket.lab import Lab, names, remove
 from hocket.lab.ranks import TERMINATE, end_processes
 
-ATTEMPTS = 3  # what else runs on the machine makes a measurement worse, and not every one of them
-
 
 def _lacking() -> str | None:
     if os.geteuid() != 0:

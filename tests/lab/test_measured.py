@@ -8,9 +8,11 @@ import sys
 import pytest
 
 from hocket.lab import Lab
-from tests.lab.conftest import ATTEMPTS
 
 pytestmark = pytest.mark.slow
+
+
+ATTEMPTS = 3  # what else runs on the machine makes a measurement worse, and not every one of them
 
 
 @pytest.mark.timeout(360)

@@ -26,6 +26,15 @@ def reduced(policy, iteration_s, bound_s=0.0, **changes):
     return fake_row(policy, servers=0, **changes)
 
 
+def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
+    assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.29), None, WHERE).endswith(
+        "reach (a bound without waits for slower workers; the longest is here 29% of a step on average)"
+    )
+    assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.09), None, WHERE).endswith(
+        "reach"
+    )
+
+
 def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
     row, ddp = reduced("caramel", 0.953, 0.855), reduced("ddp", 1.224)
     assert result_verdict(row, ddp, WHERE) == (
