@@ -1,0 +1,8 @@
+"""Settings of every test: the environment that processes started by tests get."""
+
+from __future__ import annotations
+
+import os
+
+# With it Python writes a line and its end apart, so that lines of processes that share a pipe run into each other.
+os.environ.pop("PYTHONUNBUFFERED", None)
