@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-# With it Python writes a line and its end apart, so that lines of processes that share a pipe run into each other.
+# With it Python writes a line and its end apart: lines of processes that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)
