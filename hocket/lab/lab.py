@@ -177,6 +177,10 @@ class Lab:
         command, environment = self.command(node, argv, env)
         return subprocess.Popen(command, **{"env": environment, "start_new_session": True, **popen_kwargs})
 
+    def processors(self) -> list[set[int]]:
+        """The parts of the processors that this process may use, one for each node."""
+        return processors_of_nodes(sorted(os.sched_getaffinity(0)), len(self.nodes))
+
     def run_all(
         self,
         argv: Sequence[str],
@@ -192,8 +196,8 @@ class Lab:
         a TORCHELASTIC_RUN_ID of this run, and one thread for OpenMP unless this process's environment says
         otherwise. ``env`` wins over all of it. Once a rank fails, the others are ended ``grace_s`` later.
         ``output="prefixed"`` passes on each line as it comes, behind its node's name; None keeps them for the
-        results, which are in the order of nodes, failed ranks included. ``own_processors`` gives each node an
-        equal part of the processors that this process may use (as :func:`processors_of_nodes` divides them).
+        results, which are in the order of nodes, failed ranks included. ``own_processors`` gives each node
+        its part of :meth:`processors`.
 
         Raises
         ------
@@ -222,7 +226,7 @@ class Lab:
         # Ranks share processors; and into a pipe Python prints late, and nothing at all when it is killed.
         for name, value in (("OMP_NUM_THREADS", "1"), ("PYTHONUNBUFFERED", "1")):
             shared[name] = os.environ.get(name, value)
-        parts = processors_of_nodes(sorted(os.sched_getaffinity(0)), len(self.nodes))
+        parts = self.processors()
 
         def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
             own = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), str(node.index))

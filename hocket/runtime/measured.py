@@ -105,7 +105,7 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
         each = ", ".join(f"'{name}' {min(seconds) * 1e3:.1f} ms" for name, seconds in tried)
         turns = ", ".join(str(len(seconds)) for _, seconds in tried)
-        lines.append(f"tried: {each} (a step of each one's fastest turn, of {turns})")
+        lines.append(f"tried: {each} a step, in the fastest of each one's turns ({turns} turns)")
     if choice.why:
         lines.append(f"'{plan.policy}' stays: {choice.why}")
     lines += _limits(recorder, choice)
@@ -136,9 +136,11 @@ def _limits(recorder: Recorder, choice: Choice) -> list[str]:
         f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms{needed}"
     ]
     if compute_s + between_s >= (1 - _LITTLE) * step_s:
-        lines.append(f"limit: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits")
+        lines.append(
+            f"what limits a step: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits"
+        )
     else:
-        lines.append(f"limit: {_others_work(step_s, network_s, needed_s)}")
+        lines.append(f"what limits a step: {_others_work(step_s, network_s, needed_s)}")
     waits: dict[str, float] = {}
     for kind, name, start, end in spans:
         if kind == "wait":
@@ -167,7 +169,11 @@ def _others_work(step_s: float, network_s: float, needed_s: float | None) -> str
             f" transfers take {network_s / needed_s:.1f} times what it needs for them"
         )
     always = network_s >= (1 - _LITTLE) * step_s
-    limit = "the network, which is hardly ever idle" if always else "transfers ready last and read first"
+    limit = (
+        "the network, which is hardly ever idle"
+        if always
+        else "neither computing nor the network alone, as gradients that are ready last are needed first"
+    )
     return limit if needed_s is not None else f"{limit}, or other ranks that are later"
 
 

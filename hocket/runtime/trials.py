@@ -14,7 +14,7 @@ from hocket.runtime.group import Group, largest
 from hocket.runtime.training import Training
 from hocket.words import counted
 
-_HEATS = 2  # rounds of all plans
+_ROUNDS = 2  # of all plans, a turn each
 _LEAD = 3  # turns that one of the last two has to win more often than the other
 _MOST_TURNS = 9  # of those two; odd, so that one of them has won more
 _WORTH = 0.98  # of the time without: what running on into the next forward pass has to reach
@@ -81,10 +81,11 @@ def enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
 class Trials:
     """Trials of the plans ``tried``, the baseline first.
 
-    Every plan has its turns, then the two fastest have turns against each other until one is ahead, which
-    stays. What disturbs a step makes it longer, never shorter: in the heats a plan is as fast as in its
-    fastest turn. In the final two turns that follow each other are compared, so that what changes slowly
-    disturbs both, and only who was faster counts, not by how much: one long step decides one turn alone.
+    Every plan has a turn in each round, then the two fastest have turns against each other until one is
+    ahead, which stays. What disturbs a step makes it longer, never shorter: in the rounds a plan is as fast
+    as in its fastest turn. In the final two turns that follow each other are compared, so that what changes
+    slowly disturbs both, and only who was faster counts, not by how much: one long step decides one turn
+    alone.
     """
 
     def __init__(
@@ -97,10 +98,10 @@ class Trials:
         """Try them all, leave the one that stays in force, and return why; resumed before each step."""
         every = range(len(self._tried))
         final_turns = 2 * (_LEAD + _MOST_TURNS) // 2  # of both, about
-        for heat in range(_HEATS):
-            left = (_HEATS - heat) * len(every) + final_turns
+        for done in range(_ROUNDS):
+            left = (_ROUNDS - done) * len(every) + final_turns
             yield from self._turns(
-                every if heat % 2 == 0 else every[::-1], left, f"heat {heat + 1} of {_HEATS}"
+                every if done % 2 == 0 else every[::-1], left, f"round {done + 1} of {_ROUNDS}"
             )
         first, second = self._finalists()
         asked = _WORTH if self._tried[second].runs_on and not self._tried[first].runs_on else 1.0
@@ -108,7 +109,7 @@ class Trials:
         for turn in range(_MOST_TURNS):
             pair = (first, second) if turn % 2 == 0 else (second, first)
             left = final_turns - min(2 * turn, final_turns - 2)
-            yield from self._turns(pair, left, f"final, turn {turn + 1} ({_LEAD} to {_MOST_TURNS} decide)")
+            yield from self._turns(pair, left, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}")
             lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
             if abs(lead) == _LEAD:
                 break
@@ -152,13 +153,13 @@ class Trials:
 
     def _rule(self, first: int, second: int, asked: float) -> str:
         """The rule by which the final was decided, with its numbers."""
-        pairs = zip(self._seconds[first][_HEATS:], self._seconds[second][_HEATS:], strict=True)
+        pairs = zip(self._seconds[first][_ROUNDS:], self._seconds[second][_ROUNDS:], strict=True)
         ratios = [theirs_s / ours_s for ours_s, theirs_s in pairs]
         won = sum(ratio < asked for ratio in ratios)
         ours, theirs = (self._tried[k].plan.policy for k in (first, second))
         why = " because its transfers run on into the next forward pass," if asked < 1.0 else ""
         return (
-            f"of the two that were fastest in {counted(_HEATS, 'heat')}, '{theirs}' took less than"
-            f" {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
+            f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
+            f" than {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
             f" {_STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%);{why} it had to in most of them"
         )

@@ -86,11 +86,14 @@ def test_ranks_have_processors_of_their_own_where_they_are_to(two: Lab) -> None:
     assert os.sched_getaffinity(0) == mine
     status, printed, err = executed(two, "--all", "--own-processors", "--", *told)
     assert (status, printed, err) == (0, [f"[node{k}] {sorted(own)}" for k, own in enumerate(apart)], "")
-    status, _, err = executed(two, "--own-processors", "node0", "--", *told)
-    assert (status, err) == (
-        2,
-        "hocket: --grace, --timeout and --own-processors are about ranks; give them with --all\n",
-    )
+    for k, own in enumerate(apart):  # a node has the same part by itself
+        with execution(two, "--own-processors", f"node{k}", "--", *told) as process:
+            assert lines(process, 1) == [str(sorted(own))]
+
+
+def test_times_of_ranks_are_refused_for_a_command_in_one_node(two: Lab) -> None:
+    status, _, err = executed(two, "--grace", "1s", "node0", "--", "true")
+    assert (status, err) == (2, "hocket: --grace and --timeout are about ranks; give them with --all\n")
 
 
 def test_the_ranks_of_a_run_share_an_id_that_no_other_run_has(two: Lab) -> None:

@@ -81,9 +81,12 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(monkeypatch)
 
 
+EXPOSED = "neither computing nor the network alone, as gradients that are ready last are needed first"
+
+
 def limit(lines: list[str]) -> str:
-    (line,) = (line for line in lines if line.startswith("limit: "))
-    return line.removeprefix("limit: ")
+    (line,) = (line for line in lines if line.startswith("what limits a step: "))
+    return line.removeprefix("what limits a step: ")
 
 
 def test_computing_limits_a_step_that_does_nothing_else(worker: Worker) -> None:
@@ -157,10 +160,10 @@ def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) ->
 
 def test_between_idle_networks_and_processors_it_is_what_is_exposed(worker: Worker) -> None:
     lines = worker.told(own_s=0.020, wait_s=0.010, transfer_s=0.022)
-    assert limit(lines) == "transfers ready last and read first"
+    assert limit(lines) == EXPOSED
     assert lines[-1] == "longest waits, a step: a 10.0 ms"
     lines = worker.told(network=None, own_s=0.020, wait_s=0.010, transfer_s=0.022)
-    assert limit(lines) == "transfers ready last and read first, or other ranks that are later"
+    assert limit(lines) == f"{EXPOSED}, or other ranks that are later"
 
 
 def test_a_later_rank_is_the_limit_also_where_the_network_rests(worker: Worker) -> None:
@@ -182,7 +185,7 @@ def test_a_plan_that_is_not_the_fastest_of_the_trials_is_explained(worker: Worke
     choice.settle("other was no better in the final")
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
     assert lines[1:3] == [
-        "tried: 'other' 9.0 ms, 'whole' 10.0 ms (a step of each one's fastest turn, of 1, 2)",
+        "tried: 'other' 9.0 ms, 'whole' 10.0 ms a step, in the fastest of each one's turns (1, 2 turns)",
         "'whole' stays: other was no better in the final",
     ]
 

@@ -123,9 +123,9 @@ def test_the_rule_is_told_with_its_numbers_where_the_fastest_turn_is_not_kept(
     assert choice.plan.policy == "ddp"
     assert min(choice.trials["a+"]) < min(choice.trials["ddp"])
     assert choice.why == (
-        "of the two that were fastest in 2 heats, 'a+' took less than 98% of the time of 'ddp' in 0 of 3"
-        " turns of 4 steps (median 99.0%); because its transfers run on into the next forward pass, it had to"
-        " in most of them"
+        "of the two that were fastest in 2 rounds of all plans, 'a+' took less than 98% of the time of 'ddp'"
+        " in 0 of 3 turns of 4 steps (median 99.0%); because its transfers run on into the next forward pass,"
+        " it had to in most of them"
     )
 
 
@@ -141,8 +141,8 @@ def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: p
     told: list[str] = []
     monkeypatch.setattr(Choice, "enter", lambda self, phase, more="": told.append(phase + more))
     _, steps = tried(monkeypatch, {"ddp": 1.0, "a": 0.9}, {})
-    assert told[0] == "trying 'ddp': plan 1 of 2, heat 1 of 2, about 80 steps left"
-    assert told[1] == "trying 'a': plan 2 of 2, heat 1 of 2, about 75 steps left"
-    assert told[2].startswith("trying 'a': plan 2 of 2, heat 2 of 2")
-    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 (3 to 9 decide), about 60 steps left")
+    assert told[0] == "trying 'ddp': plan 1 of 2, round 1 of 2, about 80 steps left"
+    assert told[1] == "trying 'a': plan 2 of 2, round 1 of 2, about 75 steps left"
+    assert told[2].startswith("trying 'a': plan 2 of 2, round 2 of 2")
+    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, about 60 steps left")
     assert len(told) * STEPS_A_TURN == steps
