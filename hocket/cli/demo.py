@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.given import other_options
 from hocket.cli.names import complete_model, lowercase
 from hocket.cli.output import note, progress
 from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
@@ -128,6 +129,7 @@ def demo(
     page = output / "report.html"
     write_whole(render(entries).encode(), page)
     asked = [*step_settings(context, network), *of_network]
+    asked += other_options(context, asked)
     show(
         answers,
         assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",

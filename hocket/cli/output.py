@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hocket.document import check_output, encode, write_output
 from hocket.logs import VARIABLE, show_log
 from hocket.words import time_unit
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _FIRST_LINE_S, _WAITED_S, _LINE_S = 1.0, 5.0, 10.0
 _GLANCE_S = 0.2
+_ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)  # spaces, and styles between them
 _UNBROKEN = 10_000  # the width of lines that nothing breaks
 
 
@@ -64,9 +69,7 @@ def print_table(table: Any) -> None:
 
     check_output()
     console = Console(width=width(sys.stdout))
-    with console.capture() as captured:  # of a reader that has left, rich itself would make a failure
-        console.print(table)
-    print(captured.get(), end="")
+    print(_printed(console, table), end="")  # of a reader that has left, rich itself would make a failure
 
 
 def note_table(table: Any) -> None:
@@ -74,7 +77,14 @@ def note_table(table: Any) -> None:
     from rich.console import Console
 
     if not _Amount.quiet:
-        Console(stderr=True, width=width(sys.stderr)).print(table)
+        print(_printed(Console(stderr=True, width=width(sys.stderr)), table), end="", file=sys.stderr)
+
+
+def _printed(console: Console, table: Any) -> str:
+    """The text that ``console`` makes of a table, without spaces at the ends of lines."""
+    with console.capture() as captured:
+        console.print(table)
+    return _ENDS.sub(lambda end: end[0].replace(" ", ""), captured.get())
 
 
 def width(stream: TextIO) -> int:

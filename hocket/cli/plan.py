@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.given import other_options
 from hocket.cli.output import note, print_json, progress
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.screen import as_sentence, show
@@ -88,6 +89,7 @@ def plan(
     made = msgspec.structs.replace(planned.plan, predicted=row.predicted())
     settings = [exchange, SYNCHRONOUS, option_setting(context, "policy", policy)]
     settings += [*step_settings(context, network), *of_network]
+    settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
     answer = result_verdict(
         row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"))

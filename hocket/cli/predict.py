@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.given import given, other_options
 from hocket.cli.lists import bandwidths, counts, speeds
 from hocket.cli.names import complete_policy, lowercase
 from hocket.cli.output import note, print_json, progress
@@ -19,9 +20,11 @@ from hocket.cli.settings import (
     Setting,
     applying,
     architecture_setting,
+    as_reduced,
     assumed,
     assumptions,
     described_network,
+    is_given,
     option_setting,
     plan_setting,
     window_setting,
@@ -263,6 +266,9 @@ def predict(
     from hocket.predictor import Machines
     from hocket.predictor import predict as run
     from hocket.predictor.answer import answers
+    from hocket.predictor.idle_racks import idle_racks_note
+    from hocket.predictor.racks import seen_by_all_reduce
+    from hocket.predictor.request import Request
     from hocket.predictor.trace import trace
     from hocket.report.prediction_measured import load_points, model_errors
     from hocket.report.prediction_page import render_prediction
@@ -288,6 +294,16 @@ def predict(
         raise HocketError(f"servers '{servers}': all-reduce has none to choose; leave them out")
     asked = {(w, m if on_servers else 0) for w in num_workers for m in num_servers}
     points = [] if measured is None else load_points(measured, asked)
+    machines = Machines(
+        speeds=(1.0,) if speed is None else speeds(speed),
+        worker_bps=bandwidths(worker_bandwidth, "worker bandwidth"),
+        server_bps=bandwidths(server_bandwidth, "server bandwidth"),
+        racks=racks,
+        oversubscription=oversubscription,
+        background=background,
+        backup=backup,
+        spread=spread,
+    )
     request: dict[str, Any] = {
         "mode": mode,
         "architecture": exchange.value,
@@ -296,16 +312,7 @@ def predict(
         "plan": schedule,
         "updates": updates,
         "window_bytes": options.window_bytes(window),
-        "machines": Machines(
-            speeds=(1.0,) if speed is None else speeds(speed),
-            worker_bps=bandwidths(worker_bandwidth, "worker bandwidth"),
-            server_bps=bandwidths(server_bandwidth, "server bandwidth"),
-            racks=racks,
-            oversubscription=oversubscription,
-            background=background,
-            backup=backup,
-            spread=spread,
-        ),
+        "machines": machines,
         "steps": steps,
         "skip": min(_SKIPPED, steps // 2) if skip is None else skip,
         "max_steps": max_steps,
@@ -338,21 +345,33 @@ def predict(
         write_json(timeline_document(drawn), timeline)
     if plot is not None and page is not None:
         write_whole(page.encode(), plot)
+    idle = None
+    if not on_servers:
+        of_network = as_reduced(of_network, [seen_by_all_reduce(machines, network, w) for w in num_workers])
+        idle = idle_racks_note(Request(graph=graph, network=network, **request), num_workers)
     settings = [
         exchange,
         option_setting(context, "mode", rows[0].mode),
         plan_setting(context, rows[0].policy if policy is None else policy, schedule),
-        *_run_settings(context, rows[0], request["skip"]),
+        _window(context, rows[0]),
         *of_network,
     ]
+    settings += other_options(context, settings)
+    if not is_given(context, "skip"):
+        settings.append(option_setting(context, "skip", request["skip"], ""))
     if json:
-        unsaid = assumed(context, settings, exchange.value)
-        print_json([{**msgspec.to_builtins(row), "assumed": unsaid} for row in rows])
+        asked_for = {
+            "assumed": assumed(context, settings, exchange.value),
+            "given": given(context, settings, exchange.value),
+        }
+        print_json([{**msgspec.to_builtins(row), **asked_for} for row in rows])
         for line in answers(rows):
             note(line)
     else:
         said = assumptions(graph, applying(settings, exchange.value))
         _show(context, rows, points, said, scaled_text(network.bandwidth_bps, "bit/s"))
+    if idle is not None:
+        note(idle)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
     if errors:
         note(f"{measured}: mean error at {counted(len(points), 'measured point')}: {', '.join(errors)}")
@@ -412,10 +431,9 @@ def _check_beside(schedule: Plan, path: str, architecture: str | None, barrier: 
         raise HocketError(f"barrier '{barrier}': {path} has its own; change it there")
 
 
-def _run_settings(context: typer.Context, row: Prediction, skip: int) -> list[Setting]:
-    """The window of transfers, and what the simulated steps are."""
+def _window(context: typer.Context, row: Prediction) -> Setting:
+    """The window of transfers."""
     from hocket.predictor.prepared import usual_window_bytes
 
     asked = options.window_bytes(context.params["window"])
-    window = usual_window_bytes(row.mode) if asked is None else asked
-    return [window_setting(context, window), option_setting(context, "skip", skip, "")]
+    return window_setting(context, usual_window_bytes(row.mode) if asked is None else asked)

@@ -1,11 +1,11 @@
 """Settings that a command answers for, and where each came from: what an answer holds for has to be in it.
 
-They stand above every table, and ``--json`` names as ``assumed`` those that nobody gave.
+They stand above every table, and ``--json`` names as ``assumed`` those that nobody gave, as ``given`` others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +46,7 @@ class Setting(NamedTuple):
 
 
 SYNCHRONOUS = Setting("mode", "sync", "mode sync", "always")
+_BY_SIZE = Setting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
 
 
 def is_given(context: typer.Context, option: str) -> bool:
@@ -158,7 +159,7 @@ def _reduction_setting(network: Network, origin: str) -> Setting:
     if measured is not None:
         text = f"all-reduces as timed between {measured.workers} workers"
         return Setting("pattern", "measured", text, origin)
-    return Setting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
+    return _BY_SIZE
 
 
 def plan_setting(context: typer.Context, policy: str | None, plan: Plan | None) -> Setting:
@@ -181,6 +182,23 @@ def window_setting(context: typer.Context, size_bytes: float) -> Setting:
     """The window between workers and servers."""
     text = f"window {scaled_text(size_bytes, 'B')}" if size_bytes else "window off"
     return option_setting(context, "window", size_bytes, text, "window_bytes")
+
+
+def as_reduced(settings: Sequence[Setting], seen: Iterable[Network]) -> list[Setting]:
+    """``settings`` of a network, with how all-reduces run on those that machines make of it.
+
+    Between racks they run in a ring, and what they were measured to cost holds on the measured links only.
+    """
+    described = next(setting for setting in settings if setting.key == "pattern")
+    if described.source == GIVEN:
+        return list(settings)
+    patterns: dict[Setting, None] = {}
+    for network in seen:
+        if network.pattern is not None:
+            patterns[Setting("pattern", network.pattern, f"pattern {network.pattern}", "--racks")] = None
+        else:
+            patterns[described if network.reduction is not None else _BY_SIZE] = None
+    return [setting for setting in settings if setting is not described] + list(patterns)
 
 
 def applying(settings: Sequence[Setting], architecture: str) -> list[Setting]:

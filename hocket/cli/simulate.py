@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.given import given, other_options
 from hocket.cli.output import print_json, progress
 from hocket.cli.screen import command_line, show
 from hocket.cli.settings import (
@@ -114,9 +115,13 @@ def simulate(
         write_json(timeline_document(result.timeline, row) | made, timeline)
     ordered = plan_setting(context, policy, schedule)
     settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
+    settings += other_options(context, settings)
     if json:
-        unsaid = assumed(context, settings, row.architecture)
-        print_json({**msgspec.to_builtins(row), **made, "assumed": unsaid})
+        asked_for = {
+            "assumed": assumed(context, settings, row.architecture),
+            "given": given(context, settings, row.architecture),
+        }
+        print_json({**msgspec.to_builtins(row), **made, **asked_for})
         return
     rows = beside_usual(context, graph, network, row, iterations)
     show(

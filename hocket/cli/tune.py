@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hocket.cli import options
+from hocket.cli.given import given, other_options
 from hocket.cli.output import note, print_json, progress
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.screen import command_line, show
@@ -101,6 +102,7 @@ def tune(
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
     best = found.best
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
+    settings += other_options(context, settings)
     if json:
         print_json(
             {
@@ -112,6 +114,7 @@ def tune(
                 "wall_s": found.wall_s,
                 "origin": msgspec.to_builtins(made),
                 "assumed": assumed(context, settings, exchange.value),
+                "given": given(context, settings, exchange.value),
             }
         )
     else:

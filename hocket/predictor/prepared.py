@@ -14,6 +14,7 @@ from hocket.graph.updates import is_update
 from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
+from hocket.predictor.racks import ring_of
 from hocket.predictor.request import Mode, Request
 from hocket.predictor.uneven import uneven_s
 from hocket.tuner.choose import check_request, make_plan
@@ -128,7 +129,7 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     servers = num_servers if architecture == "ps" else 0
     topology = machines.topology(request.network, num_workers, servers)
     if architecture == "allreduce":
-        network = _ring_of(network, topology)
+        network = ring_of(network, topology)
     if request.plan is not None:
         check_request(graph, network, architecture)
         plan, drawn_anew = request.plan, False
@@ -237,24 +238,3 @@ def _check(request: Request, mode: Mode, architecture: Architecture, num_workers
         raise HocketError(
             f"{backup} backup workers of {num_workers} leave none to wait for; use fewer, or more workers"
         )
-
-
-def _ring_of(network: Network, topology: Topology) -> Network:
-    """The network that an all-reduce between all workers sees: the slowest link that it crosses.
-
-    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction. What an
-    all-reduce was measured to cost holds on the links that it was measured on.
-    """
-    slowest_bps = min(topology.worker_bps)
-    pattern = network.pattern
-    if topology.racks > 1:
-        if pattern not in (None, "ring"):
-            raise HocketError(f"pattern '{pattern}' between racks is not modelled; use ring or one rack")
-        pattern, slowest_bps = "ring", min(slowest_bps, *topology.uplink_bps.tolist())
-    as_measured = slowest_bps == network.bandwidth_bps
-    return dataclasses.replace(
-        network,
-        bandwidth_bps=slowest_bps,
-        pattern=pattern,
-        reduction=network.reduction if as_measured else None,
-    )

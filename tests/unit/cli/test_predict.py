@@ -45,7 +45,7 @@ def test_people_get_a_table_and_the_answers() -> None:
     )
     assert answer.endswith("one worker alone, without servers, is faster: 0.286 examples/s.")
     assert assumptions.startswith(
-        "toy, batches of 4 a worker; given: bandwidth 1 kbit/s; --servers: architecture ps"
+        "toy, batches of 4 a worker; given: bandwidth 1 kbit/s, steps 40; --servers: architecture ps"
     )
     assert "Busiest" in headings
     assert (one.split()[0], two.split()[0]) == ("1", "2")

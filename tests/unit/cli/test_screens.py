@@ -52,7 +52,7 @@ SCREENS = (
             "simulate branches.step.json --policy ddp --workers 2 --bandwidth 1kbit/s --timeline slow.json",
         ),
     ),
-    Screen("demo", f"demo --iterations 20 --budget 2s {SLOW}"),
+    Screen("demo", f"demo --batch-size 4 --iterations 20 --budget 2s {SLOW}"),
     Screen("network-measure", "network measure -o network.json"),
 )
 SETUPS = {"profile v100": "profile alexnet_v2 --device v100 --batch-size 64 --jitter 0.05 -o v100.json"}
@@ -80,9 +80,8 @@ def test_a_first_screen_is_as_it_was(screen: Screen, in_tmp: Path) -> None:
         shutil.copy(path, in_tmp)
     for command in screen.before:
         run(SETUPS.get(command, command))
-    shown = f"$ hocket {screen.command}\n" + "".join(
-        f"{line.rstrip()}\n" for line in run(screen.command).splitlines()
-    )
+    shown = f"$ hocket {screen.command}\n{run(screen.command)}"
+    assert not [line for line in shown.splitlines() if line != line.rstrip()]
     kept = FOLDER / f"{screen.name}.txt"
     if os.environ.get("HOCKET_SCREENS") == "write":
         FOLDER.mkdir(exist_ok=True)

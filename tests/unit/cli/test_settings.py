@@ -82,20 +82,19 @@ def test_a_prediction_names_what_nobody_gave() -> None:
     [
         (
             ["predict", BRANCHES, *FEW],
-            "toy, batches of 4 a worker; by default: architecture allreduce, mode sync, policy ddp,"
-            " bandwidth "
-            "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
+            "toy, batches of 4 a worker; given: steps 4; by default: architecture allreduce, mode sync,"
+            " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
-            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message;"
+            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
             "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte",
         ),
         (
             ["predict", BRANCHES, *FEW, "--plan", CARAMEL, "--pattern", "tree", "--bandwidth", "10 Mbps"],
-            f"toy, batches of 4 a worker; given: bandwidth 10 Mbit/s, pattern tree; {CARAMEL}: architecture "
-            "allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s",
+            f"toy, batches of 4 a worker; given: bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
+            " architecture allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
@@ -105,15 +104,15 @@ def test_a_prediction_names_what_nobody_gave() -> None:
         ),
         (
             ["tune", BRANCHES, *TUNED, "--window", "28MB"],
-            "toy, batches of 4 a worker; given: window 28 MB; --window: architecture ps; always: mode"
-            " sync; by "
-            "default: workers 4, servers 1, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
+            "toy, batches of 4 a worker; given: window 28 MB, budget 1ms, iterations 2; --window:"
+            " architecture ps; always: mode sync; by default: workers 4, servers 1, bandwidth 10 Gbit/s,"
+            " startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED],
-            "toy, batches of 4 a worker; always: mode sync; by default: architecture allreduce,"
-            " workers 4, bandwidth "
-            "10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
+            "toy, batches of 4 a worker; given: budget 1ms, iterations 2; always: mode sync; by default:"
+            " architecture allreduce, workers 4, bandwidth 10 Gbit/s,"
+            " startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
     ],
 )
@@ -148,7 +147,7 @@ def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
         "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s, buckets of 25 MiB), which no"
     )
     assert assumptions.startswith(
-        "toy, batches of 4 a worker; given: policy search; always: mode sync; by default: "
+        "toy, batches of 4 a worker; given: policy search, budget 1ms; always: mode sync; by default: "
     )
     assert json.loads(ran.out)["architecture"] == "allreduce"
 
@@ -157,7 +156,8 @@ def test_numbers_of_a_file_are_the_files(in_tmp: Path) -> None:
     Path("mine.json").write_text('{"format": "hocket.network/1", "bandwidth_bps": 1e9, "parse_s": 1e-5}')
     out = shown("predict", BRANCHES, *FEW, "--network", "mine.json", "--latency", "1ms")
     assert (
-        "; given: startup 1 ms; mine.json: bandwidth 1 Gbit/s, parsing 10 µs a message; by default: " in out
+        "; given: startup 1 ms, steps 4; mine.json: bandwidth 1 Gbit/s, parsing 10 µs a message; by default: "
+        in out
     )
     assert ", 0 s a byte," in out.splitlines()[1].partition("by default: ")[2]
     save_network(some_file(), "timed.json")

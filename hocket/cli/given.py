@@ -1,0 +1,45 @@
+"""Options that were given and decide an answer, beyond those that settings of their own are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from hocket.cli.settings import GIVEN, Setting, applying, is_given
+
+# What the step's name, settings of its own, or a file's name as their source say of an option.
+_SAID_OTHERWISE = frozenset(
+    {"architecture", "mode", "policy", "plan", "workers", "servers", "window", "pattern", "network_file"}
+    | {"bandwidth", "latency", "parse_alpha", "parse_beta", "model", "batch_size"}
+)
+# What decides no answer, but where it is computed, written or shown, and what it is compared with.
+_BESIDE_ANSWERS = frozenset(
+    {"step", "output", "report", "plot", "timeline", "measured", "engine", "json", "wide"}
+)
+_FILES = {"network_file": "network", "plan": "plan"}
+
+
+def other_options(context: typer.Context, settings: Sequence[Setting]) -> list[Setting]:
+    """Every option that was given and decides the answer, but those that ``settings`` are about."""
+    known = _SAID_OTHERWISE | _BESIDE_ANSWERS | {setting.key for setting in settings}
+    return [
+        Setting(name, value, _shown(name, value), GIVEN)
+        for name, value in context.params.items()
+        if name not in known and is_given(context, name)
+    ]
+
+
+def given(context: typer.Context, settings: Sequence[Setting], architecture: str) -> dict[str, Any]:
+    """Everything that was given: of ``settings``, which have :func:`other_options` too, and the files."""
+    files = {key: str(context.params[name]) for name, key in _FILES.items() if context.params.get(name)}
+    return files | {each.key: each.value for each in applying(settings, architecture) if each.source == GIVEN}
+
+
+def _shown(name: str, value: Any) -> str:
+    """An option by its name, and the value that it was given; a flag has none."""
+    words = name.replace("_", " ")
+    if value is True:
+        return words
+    return f"{words} {value:.15g}" if isinstance(value, float) else f"{words} {value}"
