@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from hocket.cli.output import note
+from hocket.cli.stoppable import Stoppable
 
 _PATIENCE_S, _GLANCE_S = 5.0, 0.05
 
@@ -24,13 +25,14 @@ def measure_script(
 
     place = output if is_standard_output(output) else output.absolute()  # the script may leave the folder
     rank = os.environ.get("RANK", "0")
-    measured = profile_script(
-        script,
-        arguments,
-        steps=steps,
-        batch_size=batch_size,
-        found=lambda what: note(f"{script}: measuring {what}"),
-    )
+    with Stoppable():
+        measured = profile_script(
+            script,
+            arguments,
+            steps=steps,
+            batch_size=batch_size,
+            found=lambda what: note(f"{script}: measuring {what}"),
+        )
     if rank == "0":
         save_step(measured.profile.graph, place)
         note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")

@@ -29,6 +29,7 @@ from hocket.profiler._loop_steps import LoopProfile, needed_steps
 from hocket.profiler.watching import Watching
 from hocket.stops import Stop
 
+_LIGHTNING = ("lightning.", "lightning_fabric.")
 _WRAPPERS = ("lightning.", "pytorch_lightning.", "accelerate.", "torch.")
 
 
@@ -51,7 +52,7 @@ def profile_script(
         When the script ends or raises before that, with how many steps were seen, or cannot be watched.
     """
     watcher = _FirstOptimizer(steps, batch_size, found)
-    ended = ""
+    ended, alone = "", "RANK" not in os.environ
     with _as_rank(), _as_main(path, arguments) as run, watcher:
         try:
             run()
@@ -62,6 +63,9 @@ def profile_script(
             ended = f" with status {asked.code}" if asked.code else ""
         except Exception as error:
             if watcher.measured is None and watcher.error is None:
+                together = _together(path, error) if alone else ""
+                if together:
+                    raise HocketError(f"{_raised(path, error).rstrip('.')}; {together}") from error
                 raise HocketError(f"{_raised(path, error)}, {watcher.so_far}") from error
     if watcher.error is not None:
         raise HocketError(f"{path}: {watcher.error}")
@@ -189,6 +193,8 @@ def _as_rank() -> Iterator[None]:
     alone = {
         **{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
         **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        # Without it Lightning takes LOCAL_RANK for a launcher of several ranks, and waits for the others.
+        "TORCHELASTIC_RUN_ID": "none",  # torchrun's own, where it is given none
     }
     before = {name: os.environ.get(name) for name in alone}
     os.environ.update(alone)
@@ -241,3 +247,17 @@ def _raised(path: Path, error: Exception) -> str:
     why = reason(error)
     where = f"{path}, line {lines[-1]}" if lines else str(path)
     return f"{where}, raised {type(error).__name__}{': ' if why else ''}{why}"
+
+
+def _together(path: Path, error: Exception) -> str:
+    """The ways to profile a script where Lightning refuses to train on one process of several; else ""."""
+    innermost = list(traceback.walk_tb(error.__traceback__))[-1][0]
+    module, asked = str(innermost.f_globals.get("__name__")), innermost.f_locals
+    if innermost.f_code.co_name != "validate_settings" or not module.startswith(_LIGHTNING):
+        return ""
+    if asked.get("num_nodes") != 1:
+        return "a script runs here as the only rank: give devices=1, num_nodes=1"
+    return (
+        "a script runs here as the only rank: give devices=1, or start all ranks:"
+        f" torchrun --nproc-per-node {asked.get('num_devices')} --no-python hocket profile {path}"
+    )
