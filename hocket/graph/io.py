@@ -177,8 +177,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     for reduction in fields.get("reductions", ()):
         if reduction["slice"] is None:
             del reduction["slice"]
-    if plan.issue is None:
-        del fields["issue"]
+    for key in ("issue", "workers"):
+        if fields[key] is None:
+            del fields[key]
     if plan.barrier == "step":
         fields.pop("barrier", None)
     return {"format": PLAN_FORMAT, **fields}

@@ -85,6 +85,8 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         each parameter is pulled again as soon as it is updated.
     predicted
         What the simulator expects of it, in seconds; None: not simulated.
+    workers
+        The number of workers that it was planned for; None: not known.
 
     Examples
     --------
@@ -104,6 +106,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     issue: Literal["listed", "ready"] | None = None
     barrier: Literal["step", "parameter"] = "step"
     predicted: Predicted | None = None
+    workers: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def _summary(self) -> Summary:
         orders = {"listed": "strictly as listed", "ready": "of those that are ready the first listed"}
@@ -132,6 +135,13 @@ def transfers_text(plan: Plan) -> str:
         f"{counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
         f" {forward} may run on into the next forward pass"
     )
+
+
+def planned_for_others(plan: Plan, workers: int) -> str:
+    """The remark that ``plan`` was made for another number of workers than these; "" where it was not."""
+    if plan.workers in (None, workers):
+        return ""
+    return f"plan '{plan.policy}' was planned for {counted(plan.workers, 'worker')}; this job has {workers}"
 
 
 def batch_name(names: tuple[str, ...]) -> str:

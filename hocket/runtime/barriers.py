@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from hocket.runtime.callers import place_in_script
 from hocket.words import counted
 
 WINDOW = 50
@@ -23,19 +24,23 @@ class Barriers:
         self.told = told
         # Of each reason, in which steps and for which parameters.
         self._met: dict[str, dict[int, dict[str, None]]] = {}
+        self._places: dict[str, str] = {}
         self._standing: dict[str, dict[str, None]] = {}
 
     def meet(self, why: str, names: Iterable[str] = ()) -> None:
         """Note that this step waits because of ``why`` for parameters of these ``names``; none: for all."""
         first = why not in self._met
         steps = self._met.setdefault(why, {})
+        if not any(step > self.steps - WINDOW for step in steps):
+            # Looked for once, not in every step: a step that is settled pays nothing for it.
+            self._places[why] = place_in_script()
         if self.steps not in steps:
             for old in [step for step in steps if step <= self.steps - WINDOW]:
                 del steps[old]
             steps[self.steps] = {}
         steps[self.steps].update(dict.fromkeys(names))
         if first:
-            self.told(f"barrier: {why}: in step {self.steps}, for {_listed(steps[self.steps])}")
+            self.told(f"barrier: {self._placed(why)}: in step {self.steps}, for {_listed(steps[self.steps])}")
 
     def stand(self, why: str, names: Iterable[str]) -> None:
         """Note that every step waits because of ``why``, which is so from now on."""
@@ -55,8 +60,12 @@ class Barriers:
                 continue
             names = dict.fromkeys(name for step in recent.values() for name in step)
             often = f"{len(recent)} of the last {counted(window, 'step')}"
-            found.append(f"{why}: in {often}, last in step {max(recent)}, for {_listed(names)}")
+            found.append(f"{self._placed(why)}: in {often}, last in step {max(recent)}, for {_listed(names)}")
         return found
+
+    def _placed(self, why: str) -> str:
+        place = self._places[why]
+        return f"{why}, first at {place}" if place else why
 
 
 def _listed(names: dict[str, None]) -> str:

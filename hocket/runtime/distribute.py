@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import weakref
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import torch.distributed as dist
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
+from hocket.graph.plan import planned_for_others
 from hocket.logs import logger
 from hocket.network import Network
 from hocket.runtime.access import guard
@@ -91,10 +93,13 @@ def distribute(
     buffers = buffers if init_sync_buffers or broadcast_buffers else {}
     check_same_model(alike, buffers, control)
     baseline = from_first(planner.baseline(outline(model, parameters)), control, Plan)
+    baseline = msgspec.structs.replace(baseline, workers=len(ranks))
     if plan is not None:
         check_same_plan(plan, control)
         # Operations are known only once the step is; the rest of the rules can be checked now.
         check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
+        if control.rank == 0 and (remark := planned_for_others(plan, len(ranks))):
+            logger.warning("%s", remark)
     elif len(ranks) == 1:
         plan = baseline  # nothing travels
     if init_sync:
@@ -118,19 +123,15 @@ def distribute(
         training.learn_sparse(declared_sparse(model))
         training.enforce(lay_out(baseline, parameters, training.sparse))
         unless_refused.pop_all()
-    choice = Choice(plan=baseline)
+    # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
+    known = from_first([] if network is None else [network], control, list[Network])
+    choice = Choice(plan=baseline, ranks=len(ranks), network_given=bool(known))
+    if known:
+        choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.told = rounds.barriers.told = logger.info
-
-    def known_network() -> Network:
-        # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
-        given = from_first([] if network is None else [network], control, list[Network])
-        if given:
-            return dataclasses.replace(given[0], num_workers=len(ranks))
-        training.settle_all()
-        return measure_reductions(groups.transfers, control)
-
-    course = selection(training, choice, planner, known_network, control, given=plan, on_trial=on_trial)
+    measured = functools.partial(measure_reductions, groups.transfers, control)
+    course = selection(training, choice, planner, measured, control, given=plan, on_trial=on_trial)
     group = process_group or dist.group.WORLD
     uneven = training.uneven = UnevenInputs(training, control, group, broadcast_buffers)
     # Times of steps in which some ranks compute nothing would say nothing.

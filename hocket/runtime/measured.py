@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from hocket.document import write_json
 from hocket.graph import Plan
-from hocket.graph.plan import transfers_text
+from hocket.graph.plan import planned_for_others, transfers_text
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
 from hocket.network import Network, reduction_s
@@ -18,7 +19,7 @@ from hocket.origin import origin
 from hocket.runtime.barriers import Barriers
 from hocket.runtime.group import Group, from_first
 from hocket.runtime.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
-from hocket.runtime.trials import Choice
+from hocket.runtime.trials import STEPS_PER_TRIAL, Choice
 from hocket.words import counted
 
 TIMELINE_STEPS = 8
@@ -103,11 +104,19 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
         )
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
-        each = ", ".join(f"'{name}' {min(seconds) * 1e3:.1f} ms" for name, seconds in tried)
-        turns = ", ".join(str(len(seconds)) for _, seconds in tried)
-        lines.append(f"tried: {each} a step, in the fastest of each one's turns ({turns} turns)")
+        each = ", ".join(
+            f"'{name}' {min(seconds) * 1e3:.1f} ms (median {median(seconds) * 1e3:.1f} of"
+            f" {counted(len(seconds), 'turn')})"
+            for name, seconds in tried
+        )
+        lines.append(
+            f"tried: {each} a step, in the fastest of each one's turns of {STEPS_PER_TRIAL} steps, on the"
+            " slowest rank"
+        )
     if choice.why:
         lines.append(f"'{plan.policy}' stays: {choice.why}")
+    if remark := planned_for_others(plan, choice.ranks):
+        lines.append(remark)
     lines += _limits(recorder, choice)
     lines += [f"barrier: {line}" for line in barriers.lines()]
     return "\n".join(lines)
@@ -129,11 +138,12 @@ def _limits(recorder: Recorder, choice: Choice) -> list[str]:
     transfers = [(max(start, first), min(end, last)) for kind, _, start, end in spans if kind == "reduce"]
     network_s = _union(transfers) / count
     needed_s = _needed_s(choice.plan, recorder, choice.network)
-    needed = "" if needed_s is None else f" ({needed_s * 1e3:.1f} ms on the network as measured)"
     lines = [
-        f"a step: {step_s * 1e3:.1f} ms; computing {compute_s * 1e3:.1f} ms"
-        f" (updates {busy['update'] * 1e3:.1f} ms), code between steps {between_s * 1e3:.1f} ms,"
-        f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms{needed}"
+        f"a step: {step_s * 1e3:.1f} ms ({mean_of(recorder, count)} on this rank);"
+        f" computing {compute_s * 1e3:.1f} ms (updates {busy['update'] * 1e3:.1f} ms),"
+        f" code between steps {between_s * 1e3:.1f} ms,"
+        f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms"
+        f" ({_on_network(choice, needed_s)})"
     ]
     if compute_s + between_s >= (1 - _LITTLE) * step_s:
         lines.append(
@@ -150,6 +160,23 @@ def _limits(recorder: Recorder, choice: Choice) -> list[str]:
         told = ", ".join(f"{name.removeprefix('wait ')} {seconds * 1e3:.1f} ms" for name, seconds in longest)
         lines.append(f"longest waits, a step: {told}")
     return lines
+
+
+def mean_of(recorder: Recorder, count: int) -> str:
+    """What steps times of the last ``count`` ones are of, in words."""
+    first, last = recorder.last_numbers(count)
+    return f"step {last} alone" if first == last else f"mean of steps {first} to {last}"
+
+
+def _on_network(choice: Choice, needed_s: float | None) -> str:
+    """What transfers need by themselves, on which network, or why that is not known."""
+    if needed_s is not None:
+        return f"{needed_s * 1e3:.1f} ms on the network as {'given' if choice.network_given else 'measured'}"
+    if choice.network is not None:
+        return "the network that was given has no measured all-reduce"
+    if choice.ranks == 1:
+        return "one rank alone sends nothing"
+    return "no network was measured, as the plan was given" if choice.settled else "no network measured yet"
 
 
 def _own_work(step_s: float, compute_s: float, between_s: float) -> str:

@@ -45,16 +45,18 @@ class Recorder:
         self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
         self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
         self.begins: deque[float] = deque(maxlen=_KEPT_STEPS)
+        self._numbers: deque[int] = deque(maxlen=_KEPT_STEPS)
         self._reads: dict[str, tuple[str, ...]] = {}
         self._step: Step = {}
         self._seen: set[torch.nn.Parameter] = set()
         self._open: Key | None = None
         self._since = time.perf_counter()
 
-    def begin_step(self) -> None:
-        """A step begins: with it ends the time between steps."""
+    def begin_step(self, number: int) -> None:
+        """Step ``number``, of the training's first 1, begins: with it ends the time between steps."""
         self._close()
         self.begins.append(self._since)
+        self._numbers.append(number)
         if self._step:
             self.steps.append(self._step)
         self._step, self._seen = {}, set()
@@ -68,6 +70,7 @@ class Recorder:
         """Drop what was recorded of steps: from now on they run under another plan."""
         self.steps.clear()
         self.begins.clear()
+        self._numbers.clear()
         self._step = {}
 
     def reads(self, module: str, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -163,6 +166,11 @@ class Recorder:
         first, last = begins[0], begins[-1]
         inside = [span for span in list(self.spans) if span[3] > first and span[2] < last]
         return len(begins) - 1, first, sorted(inside, key=lambda span: span[2])
+
+    def last_numbers(self, count: int) -> tuple[int, int]:
+        """The numbers of the first and the last of the last ``count`` whole steps."""
+        numbers = list(self._numbers)
+        return numbers[-count - 1], numbers[-1] - 1
 
     def _close(self, now: float | None = None) -> None:
         now = time.perf_counter() if now is None else now

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
+import msgspec
+
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.group import Group, from_first, gathered
@@ -42,8 +44,9 @@ def selection(
 ) -> Generator[None, None, None]:
     """Bring a plan into force; ``choice`` shows how far it is.
 
-    ``given``: a plan that holds as soon as the model is known; else the planner's, after steps under the
-    baseline: the first one without a trial, or, ``on_trial``, whichever is the fastest of all.
+    ``network`` measures it, where none was given. ``given``: a plan that holds as soon as the model is known;
+    else the planner's, after steps under the baseline: the first one without a trial, or, ``on_trial``,
+    whichever is the fastest of all.
     """
     choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
     for _ in range(_LEARNING_STEPS):
@@ -56,10 +59,13 @@ def selection(
     if given is None:
         choice.enter("planning", ": the network is measured unless it is given, and plans are made for it")
         training.settle_all()
-        choice.network = network()
+        choice.network = choice.network or network()
     if control.rank == 0 and choice.graph is not None:
         if given is None and choice.network is not None:
-            plans = planner.candidates(choice.graph, choice.network)
+            plans = [
+                msgspec.structs.replace(plan, workers=choice.ranks)
+                for plan in planner.candidates(choice.graph, choice.network)
+            ]
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
     mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
     tried = from_first(mine, control, list[Scheduled])

@@ -257,7 +257,7 @@ class Training(Passes):
             self.uneven.step_begins()
         if not self._in_step:
             self._in_step = self.watch.stepping = True
-            self.recorder.begin_step()
+            self.recorder.begin_step(self.steps + 1)
             with self.rounds.blamed(), apart():
                 self.between_steps()
             self.recorder.resume()

@@ -97,7 +97,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def network(self) -> Network | None:
-        """The network that was planned for, as measured unless it was given; None until then."""
+        """The network that was given, else as it was measured to plan for it; None where neither has been."""
         return self._decided.network
 
     @property

@@ -18,9 +18,10 @@ _ROUNDS = 2  # of all plans, a turn each
 _LEAD = 3  # turns that one of the last two has to win more often than the other
 _MOST_TURNS = 9  # of those two; odd, so that one of them has won more
 _WORTH = 0.98  # of the time without: what running on into the next forward pass has to reach
-_STEPS_PER_TRIAL = 4
+STEPS_PER_TRIAL = 4
+"""Of how many steps a turn's time is the mean."""
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
-_STEPS_PER_TURN = _WARM_STEPS + _STEPS_PER_TRIAL
+_STEPS_PER_TURN = _WARM_STEPS + STEPS_PER_TRIAL
 
 
 @dataclass(kw_only=True)
@@ -28,17 +29,20 @@ class Choice:
     """The plan that was chosen, and why.
 
     ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
-    does; ``why``: the rule by which it was decided, with its numbers; ``graph``, ``network``: what it was
-    planned for; ``trials``: seconds a step of each plan that was tried, the slowest rank's in each turn, by
-    its name, the baseline among them; the fastest have more turns. ``told``: called with a line a phase.
+    does; ``why``: the rule by which it was decided, with its numbers; ``ranks``: how many train; ``graph``:
+    and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
+    seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
+    among them; the fastest have more turns. ``told``: called with a line a phase.
     """
 
     plan: Plan
     settled: bool = False
     phase: str = "learning"
     why: str = ""
+    ranks: int = 1
     graph: StepGraph | None = None
     network: Network | None = None
+    network_given: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
     told: Callable[[str], None] = lambda line: None
 
@@ -132,9 +136,9 @@ class Trials:
             for _ in range(_WARM_STEPS):
                 yield
             started = time.perf_counter()
-            for _ in range(_STEPS_PER_TRIAL):
+            for _ in range(STEPS_PER_TRIAL):
                 yield
-            seconds.append((time.perf_counter() - started) / _STEPS_PER_TRIAL)
+            seconds.append((time.perf_counter() - started) / STEPS_PER_TRIAL)
         for k, slowest_s in zip(order, largest(seconds, self._control), strict=True):
             self._seconds[k].append(slowest_s)
 
@@ -161,5 +165,5 @@ class Trials:
         return (
             f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
             f" than {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
-            f" {_STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%);{why} it had to in most of them"
+            f" {STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%);{why} it had to in most of them"
         )

@@ -168,16 +168,21 @@ def make_plan(
         )
         # What is proven of mean durations is no bound of a few steps drawn from several.
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
-        return Planned(plan=optimum.plan, status=optimum.status, bound_s=proven_s)
+        return Planned(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
     if policy == "search":
         names = policies_of(architecture)
         plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
         better = improve(
             graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
         )
-        return Planned(plan=better.plan, evaluations=better.evaluations)
+        return Planned(plan=for_workers(better.plan, network), evaluations=better.evaluations)
     made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
-    return Planned(plan=made, drawn_anew=POLICIES[policy].drawn_anew)
+    return Planned(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
+
+
+def for_workers(made: Plan, network: Network) -> Plan:
+    """``made`` with the number of workers that it was planned for."""
+    return msgspec.structs.replace(made, workers=network.num_workers)
 
 
 def usual_architecture(network: Network, barrier: Barrier | None = None) -> Architecture:

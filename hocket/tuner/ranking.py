@@ -21,6 +21,7 @@ from hocket.tuner.choose import (
     Planned,
     can_be_exact,
     check_request,
+    for_workers,
     make_plan,
     policy_names,
     usual_architecture,
@@ -185,7 +186,7 @@ def tune(
         budget_s=budget_s,
         progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
     )
-    planned["search"] = Planned(plan=better.plan, evaluations=better.evaluations)
+    planned["search"] = Planned(plan=for_workers(better.plan, network), evaluations=better.evaluations)
 
     def row_of(made: Planned, drawn_anew: bool) -> ResultRow:
         result = simulate(

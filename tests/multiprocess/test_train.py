@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import hocket
+from hocket.graph import Reduction
 from tests.unit.cli.test_commands import CARAMEL
 
 SUM = """
@@ -209,7 +211,7 @@ hocket.distribute(model, optimizer, plan="caramel", network=network)
 for step in range(12):
     model(torch.ones(3, 4)).sum().backward()
     if step == 10:
-        model[0].weight.grad.norm()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     if step == 5 and dist.get_rank() == 1:
         print(model.hocket, flush=True)
@@ -229,13 +231,56 @@ def test_the_phases_of_the_first_steps_are_told_once_by_the_first_rank() -> None
         "plan 'caramel' stays",
         "barrier",
     ]
-    assert told[-1] == "barrier: gradients were read before the optimizer's step: in step 11, for 0.weight"
+    assert told[-1] == (
+        "barrier: gradients were read before the optimizer's step, first at train.py:14 (clip_grad_norm_):"
+        " in step 11, for 0.weight"
+    )
 
 
 def test_the_first_steps_say_nothing_unless_asked() -> None:
     status, err = ended(train(LEARN))
     assert status == 0, err
     assert "hocket: " not in err
+
+
+GIVEN = """
+from pathlib import Path
+import torch
+import torch.distributed as dist
+import hocket
+
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+hocket.distribute(model, optimizer)
+for step in range(8):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+if dist.get_rank() == 1:
+    Path("told").write_text(model.hocket.explain())
+dist.destroy_process_group()
+"""
+
+
+def test_a_plan_for_four_workers_says_so_to_two(tmp_path: Path) -> None:
+    names = ("0.weight", "0.bias", "1.weight", "1.bias")
+    plan = hocket.Plan(
+        policy="mine",
+        model="m",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=names[2:]), Reduction(parameters=names[:2])),
+        compute_order=None,
+        workers=4,
+    )
+    hocket.save_plan(plan, tmp_path / "four.json")
+    status, err = ended(train(GIVEN, "--plan", "four.json"))
+    assert status == 0, err
+    assert err.count("plan 'mine' was planned for 4 workers; this job has 2") == 1
+    told = Path("told").read_text().splitlines()
+    assert "plan 'mine' was planned for 4 workers; this job has 2" in told
+    (step,) = (line for line in told if line.startswith("a step: "))
+    assert "ms (mean of steps 4 to 7 on this rank); computing " in step
+    assert step.endswith(" (no network was measured, as the plan was given)")
 
 
 QUIET = """

@@ -12,7 +12,9 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
+from hocket.graph.plan import planned_for_others
 from hocket.launch import Job, signs
+from hocket.logs import logger
 from hocket.network import Network
 from hocket.runtime.access import guard
 from hocket.runtime.admission import Optimizers, optimizers_of, outline, trained_parameters
@@ -96,7 +98,9 @@ def serve(
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
     training = ServedTraining(model, only, parameters, list(buffers), client, recorder, broadcast_buffers)
-    first = planner.first(step) if plan is None else plan
+    first = msgspec.structs.replace(planner.first(step), workers=job.rule.workers) if plan is None else plan
+    if worker == 0 and (remark := planned_for_others(first, job.rule.workers)):
+        logger.warning("%s", remark)
 
     def known_network() -> Network | None:
         return network if network is not None else times.network(job.rule.workers, job.servers)

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.measured import TIMELINE_STEPS, MeasuredTimeline, rank_record, timeline_of
+from hocket.graph.plan import planned_for_others
+from hocket.runtime.measured import TIMELINE_STEPS, MeasuredTimeline, mean_of, rank_record, timeline_of
 from hocket.runtime.ps.course import Course
 from hocket.runtime.ps.order import Order
 from hocket.runtime.ps.training import ServedTraining
@@ -47,12 +48,15 @@ class ServedHandle(TrainingHandle[ServedTraining, Course]):
             f" {order.out_of_order('push'):.2%} of {order.transfers['push']} pushes",
             f"gradients leave {when}",
         ]
+        if remark := planned_for_others(self.plan, rule.workers):
+            lines.append(remark)
         count, first_s, spans = training.recorder.last_steps(TIMELINE_STEPS)
         if count:
             step_s = (list(training.recorder.begins)[-1] - first_s) / count
             waits_s = sum(end - start for kind, _, start, end in spans if kind == "wait") / count
             lines.append(
-                f"a step: {step_s * 1e3:.1f} ms, of which {waits_s * 1e3:.1f} ms wait for parameters"
+                f"a step: {step_s * 1e3:.1f} ms ({mean_of(training.recorder, count)} on this worker),"
+                f" of which {waits_s * 1e3:.1f} ms wait for parameters"
             )
         return "\n".join(lines)
 

@@ -127,7 +127,7 @@ class ServedTraining(Passes):
         if torch.is_grad_enabled() or self._mode == "inference":
             if not self._in_step:
                 self._in_step = True
-                self.recorder.begin_step()
+                self.recorder.begin_step(self.steps + 1)
                 self.recorder.resume()
             self._synchronising = self._wanted
             if self._learning:

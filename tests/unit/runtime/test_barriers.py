@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hocket.runtime import barriers as module
 from hocket.runtime.barriers import WINDOW, Barriers
+
+
+@pytest.fixture(autouse=True)
+def places(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where barriers are met, the next one first; else nowhere in a script."""
+    found: list[str] = []
+    monkeypatch.setattr(module, "place_in_script", lambda: found.pop(0) if found else "")
+    return found
 
 
 def test_a_barrier_met_once_is_counted_and_forgotten_after_the_last_steps() -> None:
@@ -60,3 +71,21 @@ def test_memory_does_not_grow_with_steps() -> None:
         barriers.steps = step
         barriers.meet("read", ["w"])
     assert len(barriers._met["read"]) <= WINDOW
+
+
+def test_a_place_is_looked_for_when_a_reason_is_new_or_comes_back(places: list[str]) -> None:
+    places += ["a.py:1 (norm)", "a.py:2", "a.py:3"]
+    told: list[str] = []
+    barriers = Barriers(told.append)
+    for step in range(1, 11):
+        barriers.steps = step
+        barriers.meet("read", ["w"])
+    assert told == ["barrier: read, first at a.py:1 (norm): in step 1, for w"]
+    assert barriers.lines() == [
+        "read, first at a.py:1 (norm): in 10 of the last 10 steps, last in step 10, for w"
+    ]
+    barriers.steps = 10 + WINDOW
+    barriers.meet("read", ["w"])
+    (line,) = barriers.lines()
+    assert line.startswith("read, first at a.py:2: in 1 of ")
+    assert places == ["a.py:3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
@@ -48,7 +49,7 @@ class Worker:
     """A recorder of steps on a clock of its own; ``parameters`` of a megabyte each."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
+        self.now, self.steps = 100.0, 0
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         self.parameters = {name: torch.nn.Parameter(torch.zeros(MB // 4)) for name in ("a", "b")}
         self.recorder = Recorder(self.parameters)
@@ -56,7 +57,8 @@ class Worker:
     def step(self, *, own_s: float, wait_s: float, between_s: float, transfer_s: float) -> None:
         """Half of ``own_s`` forward, half backward; two transfers in a row from the step's begin on."""
         began = self.now
-        self.recorder.begin_step()
+        self.steps += 1
+        self.recorder.begin_step(self.steps)
         self.recorder.moved("reduce", "b", began, began + transfer_s / 2)
         self.recorder.moved("reduce", "a", began + transfer_s / 2, began + transfer_s)
         self.now += wait_s
@@ -73,7 +75,8 @@ class Worker:
     def told(self, plan: Plan = WHOLE, network: Network | None = NETWORK, **times: float) -> list[str]:
         for _ in range(6):
             self.step(**{"own_s": 0.0, "wait_s": 0.0, "between_s": 0.0, "transfer_s": 0.0} | times)
-        return explanation(self.recorder, Choice(plan=plan, network=network), Barriers()).splitlines()
+        choice = Choice(plan=plan, network=network, ranks=2)
+        return explanation(self.recorder, choice, Barriers()).splitlines()
 
 
 @pytest.fixture
@@ -93,7 +96,8 @@ def test_computing_limits_a_step_that_does_nothing_else(worker: Worker) -> None:
     lines = worker.told(own_s=0.098, between_s=0.002, transfer_s=0.020)
     assert limit(lines) == "computing; this rank hardly ever waits"
     assert lines[1] == (
-        "a step: 100.0 ms; computing 98.0 ms (updates 0.0 ms), code between steps 2.0 ms, waiting 0.0 ms,"
+        "a step: 100.0 ms (mean of steps 1 to 5 on this rank); computing 98.0 ms (updates 0.0 ms),"
+        " code between steps 2.0 ms, waiting 0.0 ms,"
         " transfers under way 20.0 ms (20.0 ms on the network as measured)"
     )
 
@@ -141,7 +145,12 @@ def test_transfers_that_take_far_longer_wait_for_other_ranks(worker: Worker) -> 
 def test_without_a_measured_network_nobody_can_tell(worker: Worker, network: Network | None) -> None:
     lines = worker.told(network=network, own_s=0.010, wait_s=0.040, transfer_s=0.050)
     assert limit(lines) == "the network, which is hardly ever idle, or other ranks that are later"
-    assert "as measured" not in lines[1]
+    why = (
+        "no network measured yet"
+        if network is None
+        else "the network that was given has no measured all-reduce"
+    )
+    assert lines[1].endswith(f"transfers under way 50.0 ms ({why})")
 
 
 def test_slices_and_chunks_cost_a_startup_each(worker: Worker) -> None:
@@ -185,7 +194,8 @@ def test_a_plan_that_is_not_the_fastest_of_the_trials_is_explained(worker: Worke
     choice.settle("other was no better in the final")
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
     assert lines[1:3] == [
-        "tried: 'other' 9.0 ms, 'whole' 10.0 ms a step, in the fastest of each one's turns (1, 2 turns)",
+        "tried: 'other' 9.0 ms (median 9.0 of 1 turn), 'whole' 10.0 ms (median 11.0 of 2 turns) a step, in the"
+        " fastest of each one's turns of 4 steps, on the slowest rank",
         "'whole' stays: other was no better in the final",
     ]
 
@@ -194,3 +204,38 @@ def test_until_a_plan_stays_the_phase_is_told(worker: Worker) -> None:
     choice = Choice(plan=WHOLE)
     choice.enter("profiling", ": six steps")
     assert explanation(worker.recorder, choice, Barriers()).startswith("plan 'whole', for now (profiling): ")
+
+
+def test_a_mean_names_the_steps_that_it_is_of(worker: Worker) -> None:
+    lines = worker.told(own_s=0.010)
+    worker.recorder.forget()
+    for _ in range(2):
+        worker.step(own_s=0.010, wait_s=0.0, between_s=0.0, transfer_s=0.0)
+    alone = explanation(worker.recorder, Choice(plan=WHOLE), Barriers()).splitlines()
+    lines = worker.told(own_s=0.010) + worker.told(own_s=0.010)
+    assert alone[1].startswith("a step: 10.0 ms (step 7 alone on this rank);")
+    assert lines[1].startswith("a step: 10.0 ms (mean of steps 7 to 13 on this rank);")
+    assert lines[-2].startswith("a step: 10.0 ms (mean of steps 12 to 19 on this rank);")
+
+
+def test_a_plan_that_was_given_says_of_which_network_it_knows(worker: Worker) -> None:
+    worker.told(own_s=0.010, transfer_s=0.020)
+    choice = Choice(plan=WHOLE, ranks=2)
+    choice.settle("it was given, and no other was tried")
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[2].endswith("(no network was measured, as the plan was given)")
+    choice.network, choice.network_given = NETWORK, True
+    lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+    assert lines[2].endswith("(20.0 ms on the network as given)")
+    alone = explanation(worker.recorder, Choice(plan=WHOLE), Barriers()).splitlines()
+    assert alone[1].endswith("(one rank alone sends nothing)")
+
+
+@pytest.mark.parametrize(("workers", "told"), [(None, False), (2, False), (1, True), (4, True)])
+def test_a_plan_for_another_number_of_workers_is_said_to_be(
+    worker: Worker, workers: int | None, told: bool
+) -> None:
+    plan = msgspec.structs.replace(WHOLE, workers=workers)
+    text = explanation(worker.recorder, Choice(plan=plan, ranks=2), Barriers())
+    planned = "1 worker" if workers == 1 else f"{workers} workers"
+    assert (f"\nplan 'whole' was planned for {planned}; this job has 2\n" in text) == told
