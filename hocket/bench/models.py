@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.models.gpt import Block
 from hocket.models.layers import apply, cross_entropy, initialize
+from hocket.models.resnet18 import resnet18
 from hocket.profiler import Setup, first_extent, trains_itself
 from hocket.profiler import load as load_factory
 
@@ -90,29 +90,6 @@ class GPT(nn.Module):
         return apply(self.head, apply(self.norm, apply(self.blocks, x)))
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions, each normalized, added to their input (He et al., 2015, Figure 5 left)."""
-
-    def __init__(self, channels: int, out_channels: int, stride: int) -> None:
-        super().__init__()
-        self.residual = nn.Sequential(
-            nn.Conv2d(channels, out_channels, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
-            nn.ReLU(),
-            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels != out_channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, channels, H, W) to (N, out_channels, H / stride, W / stride)."""
-        return functional.relu(apply(self.residual, x) + apply(self.shortcut, x))
-
-
 def _cnn() -> nn.Module:
     layers: list[nn.Module] = []
     for channels, out_channels in pairwise((3, 32, 64, 128)):
@@ -144,22 +121,6 @@ def _gpt() -> nn.Module:
     return GPT(width=256, num_heads=4, num_layers=4)
 
 
-def _resnet18() -> nn.Module:
-    stem = (
-        nn.Conv2d(3, 64, 7, 2, padding=3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(3, 2, padding=1),
-    )
-    blocks: list[nn.Module] = []
-    channels = 64
-    for out_channels in (64, 128, 256, 512):
-        blocks.append(BasicBlock(channels, out_channels, stride=1 if channels == out_channels else 2))
-        blocks.append(BasicBlock(out_channels, out_channels, stride=1))
-        channels = out_channels
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, _CLASSES))
-
-
 def _sgd(model: nn.Module) -> Optimizer:
     return SGD(model.parameters(), lr=0.01, momentum=0.9)
 
@@ -187,6 +148,6 @@ _MODELS = {
     "cnn": _Model(_cnn, _sgd, _images),
     "vgg11": _Model(_vgg11, _sgd, _images),
     "gpt": _Model(_gpt, _adamw, _texts),
-    "resnet18": _Model(_resnet18, _sgd, _images),
+    "resnet18": _Model(resnet18, _sgd, _images),
 }
 NAMES = tuple(_MODELS)

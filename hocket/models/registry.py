@@ -126,6 +126,12 @@ _SPECS = (
         num_operations=1396,
     ),
     ModelSpec(
+        name="resnet18",
+        description="ResNet-18 (He et al., 2015), torchvision's resnet18",
+        factory="resnet18:resnet18",
+        num_operations=225,
+    ),
+    ModelSpec(
         name="vgg11",
         description="VGG-11, configuration A (Simonyan & Zisserman, 2014), TF-Slim vgg_a",
         factory="vgg:vgg11",

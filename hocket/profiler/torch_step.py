@@ -37,6 +37,8 @@ Progress = Callable[[int, int], None]
 
 _APART = 0.15
 """The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
+_MEAN_APART = 0.01
+"""How far the mean step may be from the median one untold."""
 _UNEVEN = 0.5
 """The share of the shortest step by which the longest one may be longer untold."""
 
@@ -69,8 +71,13 @@ class Profile:
 
     @property
     def doubt(self) -> str:
-        """Clauses about a sum that is not the plain step's, and about steps unlike each other."""
-        said = ""
+        """Clauses about a mean that is not the median, a sum not the plain step's, and steps that differ.
+
+        The median is what the plain step is compared with; what training takes follows from the mean.
+        """
+        said, sums_s = "", self.operations_sum_s
+        if abs(float(sums_s.mean() / np.median(sums_s)) - 1) > _MEAN_APART:
+            said += f"; the mean, by which predictions go, is {sums_s.mean():.4f} s"
         if abs(self.sum_to_plain - 1) > _APART:
             said += (
                 f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be"

@@ -45,6 +45,7 @@ def test_resnet152_v2_is_caramels():
     ("name", "num_tensors", "num_weights"),
     [
         ("vgg11", 2 * 11, 132_863_336),  # the VGG paper's Table 2: 133 million
+        ("resnet18", 3 * 20 + 2, 11_689_512),  # torchvision's resnet18
         ("vgg19_22k", 2 * 19, 229_052_817),  # iBatch: 229M
         ("googlenet", 2 * 58, 6_998_552),
         ("lstm_ptb", 1 + 2 * 4 + 2, 66_034_000),  # Zaremba et al.: 66M
@@ -56,6 +57,26 @@ def test_the_other_models_have_their_papers_sizes(name, num_tensors, num_weights
     assert (len(table), sum(row.numel for row in table)) == (num_tensors, num_weights)
 
 
+def test_resnet18_has_its_papers_shapes():
+    with torch.device("meta"):
+        model = models.build("resnet18")
+        x, shapes = torch.empty(2, 3, 224, 224), {}
+        for name, stage in model.named_children():
+            x = stage(x)
+            shapes[name] = tuple(x.shape[1:])
+    assert [shapes[f"stage_{k}"] for k in (1, 2, 3, 4)] == [
+        (64, 56, 56),
+        (128, 28, 28),
+        (256, 14, 14),
+        (512, 7, 7),
+    ]
+    assert shapes["logits"] == (1000,)
+    table = {row.name: row.shape for row in models.parameter_table("resnet18")}
+    assert table["root.0.weight"] == (64, 3, 7, 7)
+    assert table["stage_4.0.shortcut.0.weight"] == (512, 256, 1, 1)
+    assert table["logits.weight"] == (1000, 512)
+
+
 def test_the_parameter_table_is_the_built_models():
     built = {name: tuple(p.shape) for name, p in models.build("inception_v1").named_parameters()}
     table = models.parameter_table("inception_v1")
@@ -64,7 +85,7 @@ def test_the_parameter_table_is_the_built_models():
 
 
 def test_names_are_the_specs_and_every_description_says_something():
-    assert len(models.names()) == len(set(models.names())) == 16
+    assert len(models.names()) == len(set(models.names())) == 17
     for name in models.names():
         assert models.spec(name).name == name
         assert models.spec(name).description

@@ -19,6 +19,7 @@ REAL = {
     "inception_v3": 2,
     "resnet50_v1": 1,
     "resnet50_v2": 1,
+    "resnet18": 1,
     "googlenet": 1,
 }
 

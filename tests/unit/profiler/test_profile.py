@@ -12,6 +12,8 @@ from torch import nn
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import load_step, save_step
+from hocket.network import Network
+from hocket.predictor import predict
 from hocket.profiler import profile, profile_step
 from hocket.profiler.torch_step import _share
 from tests.unit.profiler.rows import classified, perceptron, phases_of, profiled, rows_of, total
@@ -272,3 +274,20 @@ def test_steps_unlike_each_other_are_told_of(factor, told):
     unlike = dataclasses.replace(measured.graph, durations_s=np.hstack([first_s, factor * first_s]))
     measured = dataclasses.replace(measured, graph=unlike)
     assert ("workers are predicted to wait" in measured.doubt) == told
+
+
+@pytest.mark.parametrize(("slow", "told"), [(1.01, False), (1.4, True)])
+def test_a_mean_apart_from_the_median_is_told_of_as_what_predictions_go_by(slow, told):
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    first_s = measured.graph.durations_s[:, :1]
+    unlike = dataclasses.replace(
+        measured.graph, durations_s=np.hstack([first_s, first_s, slow * first_s]) / first_s.sum()
+    )
+    measured = dataclasses.replace(measured, graph=unlike)
+    said = "; the mean, by which predictions go, is 1.1333 s"
+    assert (said in measured.doubt) == ("the mean" in measured.doubt) == told
+    (row,) = predict(unlike, Network(), workers=1, steps=20_000, skip=0)
+    assert row.alone_throughput == pytest.approx(unlike.batch_size / measured.operations_sum_s.mean())
+    assert row.step_s == pytest.approx(measured.operations_sum_s.mean(), rel=5e-3)
