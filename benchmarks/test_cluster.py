@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.simulate import ClusterRun, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.cluster.workloads import overlapped, paper_workload
 
 POLICIES = ("srsf-1", "srsf-2", "srsf-3", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")

@@ -16,7 +16,7 @@ from hocket.graph.step import Seconds
 from hocket.network import Network
 from hocket.planner.ibatch import batches_end, ibatch, optimal_batches
 from hocket.planner.ibatch_greedy import algorithm_1, algorithm_2, greedy_batches, ibatch_greedy
-from hocket.planner.layers import Layers, backward_layers, forward_layers
+from hocket.planner.layer_chain import Layers, backward_layers, forward_layers
 from hocket.reproduce.steps import derived as k80
 
 NETWORKS = [

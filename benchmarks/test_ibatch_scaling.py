@@ -1,7 +1,7 @@
 """iBatch's scaling in more detail than `hocket reproduce ibatch`: longer startups, whole parameters.
 
-How nodes are made of the paper's testbed is in hocket.reproduce.ibatch.nodes. What hocket itself does, whole
-parameters on servers, is simulated beside it where servers have one each.
+How nodes are made of the paper's testbed is in hocket.reproduce.ibatch.testbed. What hocket itself does,
+whole parameters on servers, is simulated beside it where servers have one each.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hocket.network import Network
 from hocket.planner import plan
 from hocket.planner.ibatch import ibatch
 from hocket.reproduce import FULL
-from hocket.reproduce.ibatch.claims import FIGURE_5 as PAPER
-from hocket.reproduce.ibatch.measure import MODELS, step_of
-from hocket.reproduce.ibatch.nodes import POLICIES, STARTUP_S, matching_default, one_of, rows_of, speedup
+from hocket.reproduce.ibatch.ibatch_claims import FIGURE_5 as PAPER
+from hocket.reproduce.ibatch.ibatch_measurements import MODELS, step_of
+from hocket.reproduce.ibatch.testbed import POLICIES, STARTUP_S, matching_default, one_of, rows_of, speedup
 from hocket.sim import simulate
-from hocket.sim.judge import Judge
+from hocket.sim.evaluator import Judge
 
 pytestmark = pytest.mark.timeout(900)
 

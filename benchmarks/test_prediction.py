@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from hocket.bench.graphs import inception_like
+from hocket.bench.speed.timed_steps import inception_like
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
 from hocket.graph.io import step_document
 from hocket.network import Network, Topology

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.bench.graphs import inception_like
+from hocket.bench.speed.timed_steps import inception_like
 from hocket.graph import load_step, save_step
 from hocket.graph.flat_plan import flatten
 from hocket.network import Network
 from hocket.planner import plan, policies_of
 from hocket.planner.search import climb
-from hocket.planner.starts import starts
+from hocket.planner.search_starts import starts
 from hocket.planner.tac import tac_order
 from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
-from hocket.sim.judge import Judge
+from hocket.sim.evaluator import Judge
 from tests.naive import tictac
 from tests.naive.list_schedule import simulate_step
 

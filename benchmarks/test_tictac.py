@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hocket.graph import StepGraph
-from hocket.reproduce.tictac.measure import JITTER, NETWORK, noisy_step, overlaps, ran
+from hocket.reproduce.tictac.tictac_measurements import JITTER, NETWORK, noisy_step, overlaps, ran
 from hocket.sim import Result
 
 STEPS = 1_000

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from hocket.network import Network, load_network
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
-    from hocket.runtime.clip import clip_grad_norm_
+    from hocket.runtime.training.clip import clip_grad_norm_
     from hocket.sim import Result, simulate
     from hocket.tuner import Tuning, plan, tune
-    from hocket.tuner.training import distribute
+    from hocket.tuner.distribute import distribute
 
 __version__ = "0.1.0"
 
@@ -34,8 +34,8 @@ _HOME = {
     "Timeline": "hocket.graph",
     "Tuning": "hocket.tuner",
     "UnknownNameError": "hocket.errors",
-    "clip_grad_norm_": "hocket.runtime.clip",
-    "distribute": "hocket.tuner.training",
+    "clip_grad_norm_": "hocket.runtime.training.clip",
+    "distribute": "hocket.tuner.distribute",
     "load_network": "hocket.network",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",

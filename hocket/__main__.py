@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from hocket.stops import unwinding
+from hocket.signals import unwinding
 
 
 def entry() -> NoReturn:

@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from hocket.errors import FormatError, HocketError
-from hocket.stops import uninterrupted
+from hocket.signals import uninterrupted
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
 
 
 def _look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
-    """Let Python look for signals, and call :func:`hocket.stops.look`; what either raises ends the kernel.
+    """Let Python look for signals, and call :func:`hocket.signals.look`; what either raises ends the kernel.
 
     Python looks between its own instructions, of which a kernel has none. A loop that may run for a second
     calls this every few milliseconds; a look takes about a microsecond.
@@ -61,7 +61,7 @@ def _look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
         raised = tools.alloca_once_value(builder, tools.true_bit)
         signal = call("PyErr_CheckSignals", status)
         with builder.if_then(builder.icmp_signed("==", signal, status(0))):
-            module = call("PyImport_ImportModule", pointer, text("hocket.stops"))
+            module = call("PyImport_ImportModule", pointer, text("hocket.signals"))
             with builder.if_then(tools.is_not_null(builder, module)):
                 end = tools.get_null_value(pointer)
                 said = call("PyObject_CallMethod", pointer, module, text("look"), end, variadic=True)

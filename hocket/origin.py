@@ -14,7 +14,7 @@ import msgspec
 import hocket
 from hocket.document import convert_document
 from hocket.network import Network
-from hocket.words import duration_text, scaled_text
+from hocket.text import duration_text, scaled_text
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.simulate import simulate
+from hocket.cluster.simulator.simulate import simulate
 from hocket.cluster.workloads import paper_workload
+from hocket.executors import on_processes
 from hocket.network import Network
-from hocket.parallel import on_processes
 from hocket.predictor import predict
 from hocket.tuner import tune
 from tests.golden.make import branches

@@ -16,9 +16,9 @@ from torch import nn
 
 from hocket.graph import Plan
 from hocket.launch import Job, Rule
-from hocket.runtime.ps.distribute import serve
-from hocket.runtime.ps.server import Server
-from hocket.tuner.serving import ServingPlanner
+from hocket.runtime.ps.server.server import Server
+from hocket.runtime.ps.server_training import serve
+from hocket.tuner.server_plans import ServingPlanner
 from tests.tokens import TOKEN
 
 T = TypeVar("T")

@@ -39,11 +39,11 @@ import numpy as np
 from contention import Cost, JobOf, measured
 from train import CHUNK_BYTES, gradient_bytes
 
-from hocket.bench.stolen import stolen_s
+from hocket.bench.host_noise import stolen_s
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.policies.registry import policy_of
-from hocket.cluster.simulate import ClusterRun, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, simulate
 
 LAB, SERVERS, PLACEMENT = "live", 4, "lwf-1"
 HERE = Path(__file__).parent

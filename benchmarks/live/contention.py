@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from hocket.cluster.live.clients import Contact, asked, contact_of
-from hocket.cluster.live.jobs import LiveJob
-from hocket.cluster.live.messages import AskStatus, Submit
+from hocket.cluster.live.manager_address import Contact, asked, contact_of
+from hocket.cluster.live.manager_messages import AskStatus, Submit
+from hocket.cluster.live.runnable_jobs import LiveJob
 
 ITERATIONS = 8
 WARM = 2  # of each job; connections are new, and training has yet to take its plan

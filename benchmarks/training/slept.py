@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hocket.bench.models import load
+from hocket.bench.training.timed_models import load
 from hocket.profiler import Setup
 
 Given = tuple[nn.Module, tuple[Tensor, Tensor], Any, Any]

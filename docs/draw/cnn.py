@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.bench.models import load
+from hocket.bench.training.timed_models import load
 
 
 def job(batch_size: int) -> tuple[Any, ...]:

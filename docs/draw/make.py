@@ -19,11 +19,11 @@ from svg import KIND_COLOURS, SERIES_COLOURS, Bar, Lane, Panel, curves, timeline
 from hocket import Network, StepGraph, load_step, predict, simulate
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.simulate import simulate as simulate_cluster
-from hocket.cluster.workloads.models import TABLE_III
+from hocket.cluster.simulator.simulate import simulate as simulate_cluster
+from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.graph import Plan, Timeline
-from hocket.sim.bound import lower_bound
-from hocket.sim.slices import sliced
+from hocket.sim.bounds.lower_bound import lower_bound
+from hocket.sim.lowering.slices import sliced
 from hocket.tuner import Planned, make_plan
 
 FOLDER = Path(__file__).parents[1] / "figures"

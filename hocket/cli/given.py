@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from hocket.cli.settings import GIVEN, Setting, applying, is_given
+from hocket.cli.answer_settings import GIVEN, Setting, applying, is_given
 
 # What the step's name, settings of its own, or a file's name as their source say of an option.
 _SAID_OTHERWISE = frozenset(

@@ -11,25 +11,25 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from hocket.cli import (
-    bench,
-    cluster,
-    commands,
-    compare,
-    demo,
-    interop,
-    lab,
-    models,
-    network,
-    output,
-    plan,
-    predict,
-    profile,
-    report,
-    reproduce,
-    simulate,
-    train,
-    tune,
+    bench_command,
+    command_help,
+    compare_command,
+    demo_command,
+    interop_commands,
+    lab_command,
+    models_command,
+    network_command,
+    plan_command,
+    predict_command,
+    printing,
+    profile_command,
+    report_command,
+    reproduce_command,
+    simulate_command,
+    train_command,
+    tune_command,
 )
+from hocket.cli.cluster import cluster_command
 from hocket.errors import HocketError
 
 TRAIN, PREDICT = "Train faster", "Predict before you rent"
@@ -57,7 +57,7 @@ All commands: hocket --help. Options of one: hocket predict --help.
 """
 
 
-class _Doors(commands.Group):
+class _Doors(command_help.Group):
     """All commands; the bare name shows an example for each thing that people come for."""
 
     def show(self, ctx: Any) -> None:
@@ -71,7 +71,7 @@ class _Doors(commands.Group):
         return sorted(commands, key=lambda name: panels.index(commands[name].rich_help_panel))
 
 
-app = commands.App(
+app = command_help.App(
     name="hocket",
     cls=_Doors,
     help="Less waiting for the network in PyTorch data-parallel training.",
@@ -82,29 +82,43 @@ for _panel, _name, _function, _class, _about in (
     (
         TRAIN,
         "train",
-        train.train,
-        train.Train,
+        train_command.train,
+        train_command.Train,
         "Train on several processes: torchrun, told how to plan",
     ),
-    (TRAIN, "plan", plan.plan, None, "Plan what is transferred in which order"),
-    (TRAIN, "tune", tune.tune, None, "Rank every policy on your step, search on, write the best plan"),
-    (TRAIN, "compare", compare.compare, None, "Compare a predicted timeline with a measured one"),
-    (PREDICT, "profile", profile.profile, None, "Measure one worker's step, or derive it for a device"),
-    (PREDICT, "predict", predict.predict, None, "Predict throughput for any number of workers"),
-    (PREDICT, "simulate", simulate.simulate, None, "Simulate steps under one policy or plan"),
-    (STUDY, "demo", demo.demo, None, "The whole flow on a real model, measured here"),
-    (STUDY, "reproduce", reproduce.reproduce, None, "The papers' tables and figures, made again"),
-    (STUDY, "models", models.models, None, "The networks that can be named"),
-    (MORE, "report", report.report, None, "Results on one HTML page"),
+    (TRAIN, "plan", plan_command.plan, None, "Plan what is transferred in which order"),
+    (
+        TRAIN,
+        "tune",
+        tune_command.tune,
+        None,
+        "Rank every policy on your step, search on, write the best plan",
+    ),
+    (TRAIN, "compare", compare_command.compare, None, "Compare a predicted timeline with a measured one"),
+    (
+        PREDICT,
+        "profile",
+        profile_command.profile,
+        None,
+        "Measure one worker's step, or derive it for a device",
+    ),
+    (PREDICT, "predict", predict_command.predict, None, "Predict throughput for any number of workers"),
+    (PREDICT, "simulate", simulate_command.simulate, None, "Simulate steps under one policy or plan"),
+    (STUDY, "demo", demo_command.demo, None, "The whole flow on a real model, measured here"),
+    (STUDY, "reproduce", reproduce_command.reproduce, None, "The papers' tables and figures, made again"),
+    (STUDY, "models", models_command.models, None, "The networks that can be named"),
+    (MORE, "report", report_command.report, None, "Results on one HTML page"),
 ):
-    app.command(_name, cls=_class or commands.Command, rich_help_panel=_panel, short_help=_about)(_function)
+    app.command(_name, cls=_class or command_help.Command, rich_help_panel=_panel, short_help=_about)(
+        _function
+    )
 for _panel, _name, _group, _about in (
-    (PREDICT, "network", network.app, "Measure the network that steps are planned for"),
-    (SHARE, "cluster", cluster.app, "Many jobs on one cluster, simulated or run"),
-    (STUDY, "bench", bench.app, "Time training, planners and the simulator"),
-    (STUDY, "lab", lab.app, "An emulated cluster on this machine (Linux, root)"),
-    (MORE, "import", interop.import_app, "Steps from traces of PyTorch and Chakra"),
-    (MORE, "export", interop.export_app, "Steps and timelines for other tools"),
+    (PREDICT, "network", network_command.app, "Measure the network that steps are planned for"),
+    (SHARE, "cluster", cluster_command.app, "Many jobs on one cluster, simulated or run"),
+    (STUDY, "bench", bench_command.app, "Time training, planners and the simulator"),
+    (STUDY, "lab", lab_command.app, "An emulated cluster on this machine (Linux, root)"),
+    (MORE, "import", interop_commands.import_app, "Steps from traces of PyTorch and Chakra"),
+    (MORE, "export", interop_commands.export_app, "Steps and timelines for other tools"),
 ):
     app.add_typer(_group, name=_name, rich_help_panel=_panel, short_help=_about)
 
@@ -112,8 +126,8 @@ for _panel, _name, _group, _about in (
 @app.callback()
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    quiet: commands.Quiet = False,
-    verbose: commands.Verbose = False,
+    quiet: command_help.Quiet = False,
+    verbose: command_help.Verbose = False,
 ) -> None:
     if version:
         from hocket import __version__
@@ -136,14 +150,14 @@ _EXTRAS = {
 def main() -> NoReturn:
     """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
     _settle_streams()
-    output.settle()
+    printing.settle()
     status = 0
     try:
         status = app(prog_name="hocket", standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
     except HocketError as error:
-        if output.is_verbose():
+        if printing.is_verbose():
             traceback.print_exc()
         status = _refuse(str(error))
     except ModuleNotFoundError as error:
@@ -152,10 +166,10 @@ def main() -> NoReturn:
             raise
         status = _refuse(f"{package} is not installed; pip install 'hocket[{_EXTRAS[package]}]'")
     except _WrongUsage as error:
-        status = _refuse(commands.usage_error(error))
+        status = _refuse(command_help.usage_error(error))
     except (KeyboardInterrupt, typer.Abort):
         status = 130
-    except (BrokenPipeError, commands.ReaderGoneError):
+    except (BrokenPipeError, command_help.ReaderGoneError):
         # The reader (head, less) has left; what is still buffered must not fail again on the way out.
         _discard_output()
     except OSError as error:

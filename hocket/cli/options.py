@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from hocket.cli.names import complete_pattern, complete_policy, lowercase
-from hocket.cli.output import note, warn
+from hocket.cli.name_options import complete_pattern, complete_policy, lowercase
 from hocket.cli.panels import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
+from hocket.cli.printing import note, warn
 from hocket.errors import HocketError
 from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 

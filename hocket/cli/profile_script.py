@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from hocket.cli.output import note
+from hocket.cli.printing import note
 from hocket.cli.stoppable import Stoppable
 
 _PATIENCE_S, _GLANCE_S = 5.0, 0.05

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from hocket.cli.output import is_quiet, print_table, width
-from hocket.cli.settings import is_given
+from hocket.cli.answer_settings import is_given
+from hocket.cli.printing import is_quiet, print_table, width
 from hocket.document import check_output
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hocket.cli.output import progress
+from hocket.cli.printing import progress
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def beside_usual(
     context: typer.Context, graph: StepGraph, network: Network, row: ResultRow, iterations: int
 ) -> list[ResultRow]:
     """``row``, and behind it that of the policy which others are compared with, unless it is the same."""
-    from hocket.planner.registry import USUAL
+    from hocket.planner.named_planners import USUAL
     from hocket.sim import simulate
     from hocket.tuner import make_plan
 

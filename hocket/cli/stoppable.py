@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from hocket.stops import uninterrupted
+from hocket.signals import uninterrupted
 
 _GRACE_S = 5.0
 _CHILDREN_S, _GLANCE_S = 1.0, 0.05

@@ -1,4 +1,4 @@
-"""Options of ``hocket train`` that are ours; torchrun's are in :mod:`hocket.cli.torchrun`."""
+"""Options of ``hocket train`` that are ours; torchrun's are in :mod:`hocket.cli.torchrun_options`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from hocket.cli.names import complete_policy, complete_training_policy, lowercase, lowercase_unless_file
+from hocket.cli.name_options import (
+    complete_policy,
+    complete_training_policy,
+    lowercase,
+    lowercase_unless_file,
+)
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, SERVERS, option
 
 

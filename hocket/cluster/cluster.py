@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.errors import HocketError, UnknownNameError
-from hocket.words import counted
+from hocket.text import counted
 
 Sharing = Literal["equation5", "max-min"]
 

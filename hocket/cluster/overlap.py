@@ -26,8 +26,8 @@ from hocket.graph import Phase, Plan, Reduction, StepGraph, check_plan, load_pla
 from hocket.graph.csr import Indices
 from hocket.graph.io import plan_from_document, step_from_document
 from hocket.graph.step import Seconds
-from hocket.graph.updates import is_update
-from hocket.planner.processor import serial_times, step_operations
+from hocket.graph.update_operations import is_update
+from hocket.planner.worker_processor import serial_times, step_operations
 
 _SOON = 1e-9  # of an iteration
 

@@ -1,12 +1,7 @@
 """The nouns: steps, plans and timelines, their files and their rules. Imports nothing else of Hocket's."""
 
 from hocket.graph.csr import Csr
-from hocket.graph.io import load_plan, load_step, save_plan, save_step
-from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
-from hocket.graph.result import ResultRow
-from hocket.graph.step import Phase, StepGraph
-from hocket.graph.timeline import Lane, Span, Timeline
-from hocket.graph.validate import (
+from hocket.graph.format_rules import (
     OperationRow,
     ParameterRow,
     StepRows,
@@ -14,6 +9,11 @@ from hocket.graph.validate import (
     check_plan,
     step_from_rows,
 )
+from hocket.graph.io import load_plan, load_step, save_plan, save_step
+from hocket.graph.plan import Plan, Predicted, Pull, Push, Reduction
+from hocket.graph.result import ResultRow
+from hocket.graph.step import Phase, StepGraph
+from hocket.graph.timeline import Lane, Span, Timeline
 
 __all__ = [
     "Csr",

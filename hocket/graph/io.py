@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.document import convert_document, decode, read_bytes, write_json
+from hocket.graph.format_rules import StepRows, step_from_rows
 from hocket.graph.plan import Plan
 from hocket.graph.step import PHASE_NAMES, StepGraph
-from hocket.graph.validate import StepRows, step_from_rows
 
 STEP_FORMAT = "hocket.step/1"
 PLAN_FORMAT = "hocket.plan/1"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text
+from hocket.text import counted, duration_text
 
 Names = tuple[str, ...]
 Batch = Annotated[Names, msgspec.Meta(min_length=1)]

@@ -9,7 +9,7 @@ import msgspec
 from hocket.errors import FormatError
 from hocket.graph.plan import ARCHITECTURE_NAMES, Predicted
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text, rate_text
+from hocket.text import counted, duration_text, rate_text
 
 _NOT_NEGATIVE = (
     "iteration_s",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices, topological_order
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text, scaled_text
+from hocket.text import counted, duration_text, scaled_text
 
 Seconds = npt.NDArray[np.float64]
 
@@ -35,8 +35,8 @@ class StepGraph(Summarized):
     """One worker's training step as measured: operations, what they wait for, and how long they take.
 
     Build it with :func:`hocket.profile`, :func:`hocket.load_step` or
-    :func:`hocket.graph.validate.step_from_rows`. Arrays are aligned with ``operation_names`` (n of them) and
-    ``parameter_names`` (p of them), both in the order in which the program ran.
+    :func:`hocket.graph.format_rules.step_from_rows`. Arrays are aligned with ``operation_names`` (n of them)
+    and ``parameter_names`` (p of them), both in the order in which the program ran.
 
     Attributes
     ----------

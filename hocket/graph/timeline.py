@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text
+from hocket.text import counted, duration_text
 
 Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce", "wait"]
 

@@ -30,7 +30,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 import hocket
 from hocket.graph import Plan
 from hocket.network import Network
-from hocket.runtime.handle import Handle
+from hocket.runtime.training.allreduce_handle import Handle
 
 
 class Distributed(torch.nn.Module):

@@ -2,7 +2,7 @@
 
 from hocket.lab.lab import Lab, labs, names, remove
 from hocket.lab.links import Node
-from hocket.lab.ranks import RankResult
+from hocket.lab.node_processes import RankResult
 from hocket.lab.shares import TSO_BYTES
 
 __all__ = ["TSO_BYTES", "Lab", "Node", "RankResult", "labs", "names", "remove"]

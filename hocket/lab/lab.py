@@ -18,10 +18,10 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
 from hocket.lab.holders import has_ended, myself
 from hocket.lab.links import Node
+from hocket.lab.node_processes import TERMINATE, RankResult, end_processes, run_ranks
 from hocket.lab.processors import processors_of_nodes, starting_on
-from hocket.lab.ranks import TERMINATE, RankResult, end_processes, run_ranks
 from hocket.lab.shares import segments_together
-from hocket.stops import uninterrupted
+from hocket.signals import uninterrupted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _FEWEST, _MOST = 2, 250

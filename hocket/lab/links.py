@@ -24,7 +24,7 @@ from pathlib import Path
 
 from hocket.errors import HocketError
 from hocket.lab.shares import introduce, segments_on_the_way, shaper
-from hocket.stops import uninterrupted
+from hocket.signals import uninterrupted
 
 INTERFACE = "eth0"
 _BRIDGE = "switch"

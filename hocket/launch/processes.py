@@ -17,18 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hocket.launch.heartbeats import Signs
 from hocket.launch.job import JOB_VARIABLE, Job, split_address
-from hocket.launch.joined import Joined
-from hocket.launch.signs import Signs
+from hocket.launch.join_flags import Joined
 
 _POLL_S = 0.05
 _GRACE_S = 10.0  # to end with an error of one's own
 _NAMING_S = 1.0
 _TERMINATE_S = 5.0
 
-SERVER = ("-m", "hocket.runtime.ps.server")
-SCRIPT = (str(Path(__file__).with_name("script.py")),)
-"""What comes before a script that trains: see :mod:`hocket.launch.script`."""
+SERVER = ("-m", "hocket.runtime.ps.server.server")
+SCRIPT = (str(Path(__file__).with_name("training_script.py")),)
+"""What comes before a script that trains: see :mod:`hocket.launch.training_script`."""
 
 
 @dataclass

@@ -24,8 +24,8 @@ import msgspec
 from hocket.errors import HocketError
 from hocket.launch.control import Connection, Guest, TransportError, connect, refuse, welcome
 from hocket.launch.credentials import Credentials, credentials_of
-from hocket.launch.door import Door
 from hocket.launch.gate import CHECKPOINT_VARIABLE, Gate, first_iteration, gate_of_environment
+from hocket.launch.guarded_listener import Door
 from hocket.launch.job import split_address
 
 TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"

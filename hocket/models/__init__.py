@@ -1,6 +1,6 @@
 """The papers' networks and a transformer, in plain `torch.nn`; importing this does not import torch."""
 
-from hocket.models.registry import (
+from hocket.models.zoo import (
     ModelSpec,
     ParameterRow,
     TrainingSetup,

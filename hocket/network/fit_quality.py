@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from hocket.network.file import Fit, NetworkFile
-from hocket.words import counted, duration_text, listed, scaled_text
+from hocket.text import counted, duration_text, listed, scaled_text
 
 POOR_FIT = 0.25
 """The rms error above which a fit is rough: costs that are off by a quarter decide more than a plan does."""

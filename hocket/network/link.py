@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from hocket.errors import HocketError, UnknownNameError
 from hocket.network.units import LEAST_BPS, LEAST_S, MOST_BPS, MOST_BYTES, MOST_S_PER_BYTE
 from hocket.notebook import Summarized, Summary
-from hocket.words import counted, duration_text, scaled_text
+from hocket.text import counted, duration_text, scaled_text
 
 Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)

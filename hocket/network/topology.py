@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hocket.errors import HocketError
 from hocket.network.link import Network, check_bandwidth
-from hocket.words import counted
+from hocket.text import counted
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Literal
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import Network, reduction_s
-from hocket.planner.base import gradient_order
-from hocket.planner.processor import serial_times, step_operations
+from hocket.planner.pull_plan import gradient_order
+from hocket.planner.worker_processor import serial_times, step_operations
 
 _MIB = 2**20
 DDP_BUCKET_BYTES = 25 * _MIB

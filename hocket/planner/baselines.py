@@ -6,8 +6,8 @@ import numpy as np
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.planner.base import gradient_order, pull_plan
-from hocket.planner.layers import gradient_layers, read_layers
+from hocket.planner.layer_chain import gradient_layers, read_layers
+from hocket.planner.pull_plan import gradient_order, pull_plan
 
 
 def fifo(graph: StepGraph, network: Network) -> Plan:
@@ -37,7 +37,7 @@ def layerwise(graph: StepGraph, network: Network) -> Plan:
     """Pull and push layer by layer, one batch a layer (iBatch section 2, the layer-by-layer baseline).
 
     A layer's parameters travel together, and so do its gradients; what a layer is, says
-    :mod:`hocket.planner.layers`.
+    :mod:`hocket.planner.layer_chain`.
     """
     del network
     return pull_plan("layerwise", graph, read_layers(graph), pushes=gradient_layers(graph))

@@ -17,11 +17,11 @@ import numpy as np
 
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.graph.csr import Indices
-from hocket.graph.validate import MOST_CHUNKS
+from hocket.graph.format_rules import MOST_CHUNKS
 from hocket.network import Network
-from hocket.planner.caramel_batches import fit_network
-from hocket.planner.caramel_order import best_order, compute_order, control_edges
-from hocket.planner.processor import serial_times, step_operations
+from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
+from hocket.planner.caramel.reduction_batches import fit_network
+from hocket.planner.worker_processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
 # Below the least, what a transfer costs the processors is often more than what an urgent one gains.

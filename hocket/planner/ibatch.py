@@ -27,8 +27,8 @@ from hocket.graph.csr import Indices
 from hocket.graph.step import Seconds
 from hocket.kernel import kernel
 from hocket.network import Network
-from hocket.planner.base import pull_plan
-from hocket.planner.layers import backward_layers, forward_layers
+from hocket.planner.layer_chain import backward_layers, forward_layers
+from hocket.planner.pull_plan import pull_plan
 
 Chooser = Callable[[Seconds, Seconds, float], list[int]]
 """(transfer_s, compute_s, startup_s) to batches: the last layer of each, counted from 1, ascending."""

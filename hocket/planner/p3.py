@@ -12,9 +12,9 @@ Differs from the paper
 from __future__ import annotations
 
 from hocket.graph import Plan, Pull, Push, StepGraph
-from hocket.graph.validate import MOST_CHUNKS
+from hocket.graph.format_rules import MOST_CHUNKS
 from hocket.network import Network
-from hocket.planner.layers import read_layers
+from hocket.planner.layer_chain import read_layers
 
 SLICE_BYTES = 4_000_000
 """The most bytes of one slice."""

@@ -2,8 +2,8 @@
 
 Late acceptance hill climbing (Burke and Bykov 2017) over the orders of transfers, where batches are cut, the
 windows and chunks of reductions, and which of two ready operations a processor takes first. It starts from
-the best of the plans it is given and of those that :func:`hocket.planner.starts.starts` makes of them, and it
-never returns anything worse. It stops early where the bound says that nothing better exists.
+the best of the plans it is given and of those that :func:`hocket.planner.search_starts.starts` makes of them,
+and it never returns anything worse. It stops early where the bound says that nothing better exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLOSE = 1 + 1e-3
 
 
 class Evaluator(Protocol):
-    """What a search asks of a simulator; :class:`hocket.sim.judge.Judge` is one."""
+    """What a search asks of a simulator; :class:`hocket.sim.evaluator.Judge` is one."""
 
     chunks: Indices
 

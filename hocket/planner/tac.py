@@ -19,7 +19,7 @@ from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.kernel import kernel, look_for_stop
 from hocket.network import Network, fair_share_bps
-from hocket.planner.base import pull_plan
+from hocket.planner.pull_plan import pull_plan
 
 _NEVER = np.iinfo(np.int64).max
 

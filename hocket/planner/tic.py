@@ -17,7 +17,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.network import Network
-from hocket.planner.base import pull_plan
+from hocket.planner.pull_plan import pull_plan
 
 
 def tic(graph: StepGraph, network: Network) -> Plan:

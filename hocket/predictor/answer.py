@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hocket.predictor.prediction import Prediction
-from hocket.words import counted, digits, listed, rate_text
+from hocket.text import counted, digits, listed, rate_text
 
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more

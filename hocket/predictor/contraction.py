@@ -23,7 +23,7 @@ import numpy as np
 from hocket.graph import StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import Dependencies, dependencies
-from hocket.graph.updates import Mask
+from hocket.graph.update_operations import Mask
 
 
 def run_together(graph: StepGraph, on_server: Mask, stream: Indices, turn: Indices) -> Indices:

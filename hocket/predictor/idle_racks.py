@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from hocket.network import reduction_s
 from hocket.predictor.machines import Machines
+from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.racks import seen_by_all_reduce
-from hocket.predictor.request import Request
 
 _LONG = ("exact", "search")  # to plan by these again would take their budget again
 

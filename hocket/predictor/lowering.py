@@ -26,10 +26,10 @@ import numpy as np
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.network import Network
-from hocket.predictor.nodes import Nodes
 from hocket.predictor.program import Program
-from hocket.sim.lowered import Edges, Floats
-from hocket.sim.slices import sliced
+from hocket.predictor.step_nodes import Nodes
+from hocket.sim.lowering.lowered import Edges, Floats
+from hocket.sim.lowering.slices import sliced
 
 
 class Demand(NamedTuple):

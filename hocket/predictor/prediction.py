@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from hocket.confidence import interval_95
 from hocket.graph.plan import ARCHITECTURE_NAMES
-from hocket.intervals import interval_95
 from hocket.notebook import Summarized, Summary
 from hocket.planner import Architecture
-from hocket.predictor.baselines import Totals, cynthia, lin
-from hocket.predictor.outcome import Outcome
+from hocket.predictor.prediction_request import Mode
 from hocket.predictor.prepared import Prepared
-from hocket.predictor.request import Mode
+from hocket.predictor.published_models import Totals, cynthia, lin
+from hocket.predictor.run_outcome import Outcome
 from hocket.predictor.usage import Usage
-from hocket.words import counted, duration_text, rate_text
+from hocket.text import counted, duration_text, rate_text
 
 
 class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.notebook import Summarized, Summary, data_frame
 from hocket.predictor.answer import answers
 from hocket.predictor.prediction import Prediction
-from hocket.words import counted, duration_text, rate_text, scaled_text
+from hocket.text import counted, duration_text, rate_text, scaled_text
 
 
 @dataclass(frozen=True, repr=False)

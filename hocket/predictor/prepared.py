@@ -10,14 +10,14 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.graph.updates import is_update
+from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
+from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
-from hocket.predictor.request import Mode, Request
-from hocket.predictor.uneven import uneven_s
-from hocket.tuner.choose import check_request, make_plan
+from hocket.predictor.unlike_steps import uneven_s
+from hocket.tuner.policies import check_request, make_plan
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
 

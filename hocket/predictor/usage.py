@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.network import Topology
 from hocket.predictor.lowering import WorkerStep
-from hocket.sim.lowered import Floats
+from hocket.sim.lowering.lowered import Floats
 
 
 @dataclass(frozen=True)

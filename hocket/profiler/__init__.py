@@ -16,8 +16,8 @@ from hocket.profiler._lightning import trains_itself
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
 from hocket.profiler.factory import Setup, load, on_device
-from hocket.profiler.network import launched, measure_network
-from hocket.profiler.script import profile_script
+from hocket.profiler.network_measurement import launched, measure_network
+from hocket.profiler.profiled_script import profile_script
 from hocket.profiler.torch_step import Profile, profile, profile_step
 from hocket.profiler.watching import Watching, described, watch
 

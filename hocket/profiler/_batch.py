@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from hocket.errors import HocketError, reason
-from hocket.stops import Stop
+from hocket.signals import Stop
 
 BATCHES = (
     "a tensor, a dict, a pair (inputs, targets), a longer tuple whose last is the targets, or a DataLoader"

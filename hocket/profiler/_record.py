@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from hocket.graph import Phase
-from hocket.graph.names import UniqueNames
+from hocket.graph.unique_names import UniqueNames
 from hocket.profiler._memory import Extent, Memory
 from hocket.profiler._names import Paths
 from hocket.profiler._operators import accesses, does_work, extents, ignores_values, short_name, tensors

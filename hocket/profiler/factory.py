@@ -21,7 +21,7 @@ from hocket.profiler._batch import check_targets, first_batch
 from hocket.profiler._lightning import configured_optimizer, trains_itself
 from hocket.profiler._step import Step, first_lazy
 from hocket.profiler.torch_step import Loss
-from hocket.stops import Stop
+from hocket.signals import Stop
 
 _RETURNS = (
     "a factory returns (model, batch, loss, optimizer), loss None where the model returns its loss, or"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hocket.bench.accuracy import Accuracy
-from hocket.bench.accuracy_figures import Row
-from hocket.bench.accuracy_table import group_name
-from hocket.report.page import Tile, rendered
-from hocket.words import counted
+from hocket.bench.replay.accuracy import Accuracy
+from hocket.bench.replay.accuracy_statistics import Row
+from hocket.bench.replay.accuracy_table import group_name
+from hocket.report.html_page import Tile, rendered
+from hocket.text import counted
 
 
 def render_accuracy(accuracy: Accuracy) -> str:

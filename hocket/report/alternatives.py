@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hocket.cluster.figures import PARTS, ClusterRow
+from hocket.cluster.results.run_statistics import PARTS, ClusterRow
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Span
 from hocket.graph.timeline_steps import Cover
 from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, name_of
 from hocket.report.cluster_table import PART_NAMES
-from hocket.report.figures import Panel
-from hocket.report.table import time_text
-from hocket.words import TimeUnit, counted, four_digits
+from hocket.report.ranking_table import time_text
+from hocket.report.step_plot_data import Panel
+from hocket.text import TimeUnit, counted, four_digits
 
 _NAMED = 10
 _MOST_LANES = 60

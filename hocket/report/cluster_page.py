@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hocket.cluster.figures import PARTS, ClusterRow, Setting
+from hocket.cluster.results.run_statistics import PARTS, ClusterRow, Setting
 from hocket.errors import HocketError
 from hocket.report.alternatives import (
     BusyRow,
@@ -14,13 +14,13 @@ from hocket.report.alternatives import (
     residence_text,
     timeline_text,
 )
-from hocket.report.cluster_figure import Residence, cluster_figure, residence_figure
+from hocket.report.cluster_plot_data import Residence, cluster_figure, residence_figure
 from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
-from hocket.report.figures import Panel, timeline_figure
-from hocket.report.load import ClusterEntry
-from hocket.report.page import Tile, rendered
-from hocket.report.table import time_text
-from hocket.words import TimeUnit, time_unit
+from hocket.report.html_page import Tile, rendered
+from hocket.report.ranking_table import time_text
+from hocket.report.result_files import ClusterEntry
+from hocket.report.step_plot_data import Panel, timeline_figure
+from hocket.text import TimeUnit, time_unit
 
 
 def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a shared cluster") -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from hocket.cluster.figures import PARTS, ClusterRow
-from hocket.cluster.paired import Estimate, Sweep
+from hocket.cluster.results.paired import Estimate, Sweep
+from hocket.cluster.results.run_statistics import PARTS, ClusterRow
 from hocket.report.columns import Column, number_column, terminal_columns, text_column
-from hocket.report.table import UNDEFINED, Cell, decimals_for
-from hocket.words import time_unit
+from hocket.report.ranking_table import UNDEFINED, Cell, decimals_for
+from hocket.text import time_unit
 
 # What a job spends its time on: its name, the heading in tables, which have many columns, and its meaning.
 PART_NAMES = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from hocket.report.table import UNDEFINED, Cell, decimals_for, number_text
+from hocket.report.ranking_table import UNDEFINED, Cell, decimals_for, number_text
 
 
 class Column(NamedTuple):

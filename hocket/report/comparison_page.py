@@ -14,11 +14,11 @@ from hocket.report.alternatives import busy_table, listed, timeline_text
 from hocket.report.columns import Column, number_column, text_column
 from hocket.report.comparison import Comparison, SpanDifference, compare
 from hocket.report.comparison_table import matched_line
-from hocket.report.figures import Panel, timeline_figure
+from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.matching import with_common_names
-from hocket.report.page import Tile, network_line, rendered
-from hocket.report.table import time_text
-from hocket.words import TimeUnit, counted, time_unit
+from hocket.report.ranking_table import time_text
+from hocket.report.step_plot_data import Panel, timeline_figure
+from hocket.text import TimeUnit, counted, time_unit
 
 _MOST_SPANS = 1000  # in the table
 

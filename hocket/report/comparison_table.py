@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hocket.report.columns import Column, number_column, text_column
 from hocket.report.comparison import Comparison, OneSided, SpanDifference
-from hocket.words import TimeUnit, counted, time_unit
+from hocket.text import TimeUnit, counted, time_unit
 
 _MEANINGS = {
     "waiting": "the processor runs nothing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hocket.report.page import rendered
+from hocket.report.html_page import rendered
 
 
 def render_live() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cluster.live.messages import JobStatus, Status
+from hocket.cluster.live.manager_messages import JobStatus, Status
 
 _MOST_OVER = 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hocket.report.cluster_page import render_cluster
-from hocket.report.load import ClusterEntry, Entries, Entry, TrainingEntry
+from hocket.report.result_files import ClusterEntry, Entries, Entry, TrainingEntry
 from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hocket.document import read_bytes
 from hocket.errors import FormatError
 from hocket.predictor import Prediction
-from hocket.words import counted
+from hocket.text import counted
 
 _MOST = 1e18
 

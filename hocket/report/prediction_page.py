@@ -16,11 +16,11 @@ from hocket.predictor.answer import (
     saturation,
 )
 from hocket.report.alternatives import prediction_texts
-from hocket.report.page import Tile, rendered
-from hocket.report.prediction_figure import prediction_figure
+from hocket.report.html_page import Tile, rendered
 from hocket.report.prediction_measured import ModelError, Point, model_errors
+from hocket.report.prediction_plot_data import prediction_figure
 from hocket.report.prediction_table import prediction_columns, saturated_rows
-from hocket.words import counted, four_digits, time_unit
+from hocket.text import counted, four_digits, time_unit
 
 
 def render_prediction(

@@ -8,8 +8,8 @@ from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, saturation
 from hocket.report.columns import Column, number_column, text_column
 from hocket.report.prediction_measured import Point
-from hocket.report.table import UNDEFINED, Cell, Value, decimals_for
-from hocket.words import TimeUnit, rate_period, time_unit
+from hocket.report.ranking_table import UNDEFINED, Cell, Value, decimals_for
+from hocket.text import TimeUnit, rate_period, time_unit
 
 _SHORT = {"Throughput": "Rate"}
 _LEFT_OUT = frozenset({"Efficiency", "Busy", "lin", "cynthia"})

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from hocket.errors import HocketError
 from hocket.graph.result import ResultRow
 from hocket.report.alternatives import busy_table, overlap_text, timeline_text
+from hocket.report.best_result import num_level_with, over_bound, ranked, setup_of, usual_like
 from hocket.report.columns import Column, number_column
-from hocket.report.figures import Panel, overlap_figure, timeline_figure
-from hocket.report.load import Entry
-from hocket.report.page import Tile, network_line, rendered
-from hocket.report.ranking import num_level_with, over_bound, ranked, setup_of, usual_like
-from hocket.report.table import decimals_for, ranking_table, time_text
-from hocket.words import TimeUnit, counted, time_unit
+from hocket.report.html_page import Tile, network_line, rendered
+from hocket.report.ranking_table import decimals_for, ranking_table, time_text
+from hocket.report.result_files import Entry
+from hocket.report.step_plot_data import Panel, overlap_figure, timeline_figure
+from hocket.text import TimeUnit, counted, time_unit
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 # Read on a phone without a move to the side.

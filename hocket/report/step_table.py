@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.graph.result import ResultRow
+from hocket.report.best_result import ranked
 from hocket.report.columns import Column
-from hocket.report.load import Entry
-from hocket.report.ranking import ranked
-from hocket.report.table import Cell, ranking_table
+from hocket.report.ranking_table import Cell, ranking_table
+from hocket.report.result_files import Entry
 from hocket.report.verdicts import usual_row
 
 _LEFT_OUT = frozenset({"95th pct.", "Throughput", "Overlap", "Utilization", "rho", "Straggler", "Bound"})

@@ -9,12 +9,12 @@ from typing import Any
 from hocket.errors import HocketError
 from hocket.report.alternatives import busy_table, listed, timeline_text
 from hocket.report.columns import Column, number_column, text_column
-from hocket.report.figures import Panel, timeline_figure
-from hocket.report.load import TrainingEntry
-from hocket.report.page import Tile, network_line, rendered
-from hocket.report.table import time_text
-from hocket.report.training import NamedTime, Training, WorkerSteps, training_of
-from hocket.words import TimeUnit, counted, time_unit
+from hocket.report.html_page import Tile, network_line, rendered
+from hocket.report.ranking_table import time_text
+from hocket.report.result_files import TrainingEntry
+from hocket.report.step_plot_data import Panel, timeline_figure
+from hocket.report.training_run import NamedTime, Training, WorkerSteps, training_of
+from hocket.text import TimeUnit, counted, time_unit
 
 _MOST_NAMES = 200
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from hocket.graph.result import ResultRow
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
-from hocket.planner.registry import USUAL
+from hocket.planner.named_planners import USUAL
+from hocket.report.best_result import over_bound
 from hocket.report.comparison import Comparison
-from hocket.report.ranking import over_bound
-from hocket.words import counted, duration_text, listed, percent_text, time_unit
+from hocket.text import counted, duration_text, listed, percent_text, time_unit
 
 _LEVEL = 5e-4
 """Times that differ by no more, relatively, are told as equal."""

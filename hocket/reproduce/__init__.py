@@ -1,10 +1,10 @@
 """The five papers again: their tables and figures regenerated, each claim beside what comes out here.
 
-One folder a paper, alike: ``measure.py`` runs what its figures are made of, ``claims.py`` holds the paper's
-numbers and how ours are computed, ``figures.py`` draws and lists every figure.
+One folder a paper, alike: ``*_measurements.py`` runs all that its figures need, ``*_claims.py`` holds the
+paper's numbers and computes ours, ``*_plots.py`` draws and lists every figure.
 """
 
-from hocket.reproduce.registry import PAPERS, papers_of, reproduce
+from hocket.reproduce.papers import PAPERS, papers_of, reproduce
 from hocket.reproduce.setting import FULL, QUICK, Setting
 
 __all__ = ["FULL", "PAPERS", "QUICK", "Setting", "papers_of", "reproduce"]

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from hocket import __version__
-from hocket.reproduce.result import Circumstances
+from hocket.reproduce.reproduction import Circumstances
 from hocket.reproduce.setting import Setting
 
 _PACKAGES = ("torch", "numpy", "numba", "scipy")

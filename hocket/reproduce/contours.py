@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.reproduce.result import Series
+from hocket.reproduce.reproduction import Series
 
 _LEVELS = (0.5, 0.7, 0.9)
 _LEAST_RHO = 0.02

@@ -7,7 +7,7 @@ from functools import cache
 from hocket.network import NetworkFile
 from hocket.network.file import Fit
 from hocket.profiler import measure_network
-from hocket.reproduce.result import Panel, Series
+from hocket.reproduce.reproduction import Panel, Series
 from hocket.reproduce.setting import Progress, Setting
 
 WORKERS = 2

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hocket.reproduce.claims import VERDICTS, ClaimRow
-from hocket.reproduce.page import cell_text, hardware_text
-from hocket.reproduce.result import Circumstances, Reproduction, Table
+from hocket.reproduce.claim import VERDICTS, ClaimRow
+from hocket.reproduce.papers_page import cell_text, hardware_text
+from hocket.reproduce.reproduction import Circumstances, Reproduction, Table
 
 
 def markdown(made: Sequence[Reproduction], circumstances: Circumstances) -> str:

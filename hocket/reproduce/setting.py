@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hocket.parallel import on_processes
+from hocket.executors import on_processes
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]

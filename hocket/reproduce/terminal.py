@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hocket.reproduce.claims import VERDICTS, ClaimRow, Verdict
-from hocket.reproduce.result import Reproduction
+from hocket.reproduce.claim import VERDICTS, ClaimRow, Verdict
+from hocket.reproduce.reproduction import Reproduction
 
 _STYLES: dict[Verdict, str] = {
     "reproduced": "green",

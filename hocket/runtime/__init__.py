@@ -9,6 +9,6 @@ except ModuleNotFoundError as error:
         raise
     raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
 
-from hocket.runtime.distribute import distribute
+from hocket.runtime.training.allreduce_training import distribute
 
 __all__ = ["distribute"]

@@ -13,11 +13,11 @@ from hocket.graph import Plan, ResultRow, StepGraph, Timeline, check_exchanges
 from hocket.graph.result import overlap_of
 from hocket.network import Network
 from hocket.notebook import Summarized, Summary
-from hocket.sim.bound import lower_bound
-from hocket.sim.lowered import Floats
-from hocket.sim.run import Run, Step, lower
-from hocket.sim.spans import timeline_of
-from hocket.words import counted
+from hocket.sim.bounds.lower_bound import lower_bound
+from hocket.sim.kernel_spans import timeline_of
+from hocket.sim.lowering.lowered import Floats
+from hocket.sim.step_runs import Run, Step, lower
+from hocket.text import counted
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

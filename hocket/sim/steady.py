@@ -12,8 +12,8 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.network.topology import Topology
-from hocket.sim.lowered import Floats
-from hocket.sim.run import Run, lower
+from hocket.sim.lowering.lowered import Floats
+from hocket.sim.step_runs import Run, lower
 
 
 def step_times(

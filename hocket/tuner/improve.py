@@ -17,11 +17,11 @@ from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.planner.p3 import SLICE_BYTES
 from hocket.planner.search import climb
-from hocket.planner.starts import starts
+from hocket.planner.search_starts import starts
 from hocket.sim import simulate
-from hocket.sim.bound import lower_bound
-from hocket.sim.judge import Judge
-from hocket.sim.slices import slice_graph
+from hocket.sim.bounds.lower_bound import lower_bound
+from hocket.sim.evaluator import Judge
+from hocket.sim.lowering.slices import slice_graph
 
 _SLICES_BYTES = (SLICE_BYTES, 1_000_000, 250_000)
 # More slices than this make a simulation too slow to be asked thousands of times.

@@ -15,9 +15,11 @@ from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.network import Network
 from hocket.notebook import Summarized, Summary, data_frame
 from hocket.planner import Architecture, Barrier
-from hocket.planner.registry import USUAL
+from hocket.planner.named_planners import USUAL
 from hocket.sim import simulate
-from hocket.tuner.choose import (
+from hocket.text import counted, duration_text
+from hocket.tuner.improve import improve
+from hocket.tuner.policies import (
     Planned,
     can_be_exact,
     check_request,
@@ -26,8 +28,6 @@ from hocket.tuner.choose import (
     policy_names,
     usual_architecture,
 )
-from hocket.tuner.improve import improve
-from hocket.words import counted, duration_text
 
 _SHOWN = 3
 

@@ -9,20 +9,20 @@ from fake_trainings import fake_simulation, fake_training
 from test_live_in_browser import job, state_of
 from test_report_in_browser import errors, open_page, requested, wait_for_figures, wait_until
 
-from hocket.bench.accuracy import Accuracy
-from hocket.bench.accuracy_figures import groups_of, row_of
-from hocket.bench.accuracy_request import Configuration, Request
-from hocket.cluster.live.page import PageServer
+from hocket.bench.replay.accuracy import Accuracy
+from hocket.bench.replay.accuracy_request import Configuration, Request
+from hocket.bench.replay.accuracy_statistics import groups_of, row_of
+from hocket.cluster.live.page_server import PageServer
 from hocket.network.file import NetworkFile
 from hocket.report import ClusterEntry, render
 from hocket.report.accuracy_page import render_accuracy
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
 from hocket.report.live_page import render_live
-from hocket.report.load import TrainingEntry
 from hocket.report.prediction_page import render_prediction
+from hocket.report.result_files import TrainingEntry
 from hocket.report.training_page import render_training
-from hocket.reproduce.page import render as render_reproduction
+from hocket.reproduce.papers_page import render as render_reproduction
 from tests.unit.reproduce.test_output import ABOUT, made
 
 LONG = "transformer.encoder.layers.11.attention.output_projection.weight"

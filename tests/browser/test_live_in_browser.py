@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from test_report_in_browser import EVIL, errors, requested, wait_until
 
-from hocket.cluster.live.messages import JobStatus, Status, TransferSpan
-from hocket.cluster.live.page import PageServer
+from hocket.cluster.live.manager_messages import JobStatus, Status, TransferSpan
+from hocket.cluster.live.page_server import PageServer
 from hocket.report.live_page import render_live
 
 

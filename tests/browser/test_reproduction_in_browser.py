@@ -3,7 +3,7 @@
 import pytest
 from test_report_in_browser import errors, open_page, requested, wait_until
 
-from hocket.reproduce.page import render
+from hocket.reproduce.papers_page import render
 from tests.unit.reproduce.test_output import ABOUT, made
 
 

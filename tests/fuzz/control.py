@@ -26,11 +26,11 @@ import torch
 
 from hocket.launch import Job, Rule
 from hocket.launch.control import Connection, TransportError, decoded, framed
-from hocket.runtime.ps import messages as ps
-from hocket.runtime.ps.exchange import Exchange
-from hocket.runtime.ps.packing import packed
-from hocket.runtime.ps.peer import Peer
-from hocket.runtime.ps.transport import (
+from hocket.runtime.ps.server.core import Exchange
+from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.runtime.ps.wire import training_messages as ps
+from hocket.runtime.ps.wire.packing import packed
+from hocket.runtime.ps.wire.transport import (
     BULK,
     FIRST_FRAME,
     HEADER_BYTES,
@@ -98,7 +98,7 @@ def _said(number: int, draw: random.Random, found: Counter[str]) -> None:
 
 def _came(draw: random.Random) -> None:
     """A call's message, to whoever has posted a buffer."""
-    from hocket.runtime.ps.grpc_calls import _Inbox
+    from hocket.runtime.ps.wire.grpc_transport import _Inbox
 
     inbox = _Inbox(timeout_s=0.001)
     inbox.expect(FIRST_FRAME, torch.zeros(8, dtype=torch.uint8))

@@ -14,7 +14,7 @@ import msgspec
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.manager import Manager
-from hocket.cluster.live.messages import FromClient, Submit
+from hocket.cluster.live.manager_messages import FromClient, Submit
 from hocket.cluster.live.nodes import Node
 from hocket.errors import HocketError
 from hocket.launch.control import decoded, framed

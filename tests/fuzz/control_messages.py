@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.jobs import LiveJob
-from hocket.cluster.live.messages import Answer, AskStatus, Cancel, Drain, FromClient, Submit
+from hocket.cluster.live.manager_messages import Answer, AskStatus, Cancel, Drain, FromClient, Submit
+from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.graph.plan import Plan, Pull, Push
 from hocket.launch.control import Hello, Welcome
 from hocket.launch.gate import (
@@ -22,9 +22,9 @@ from hocket.launch.gate import (
     Transfer,
     Transferred,
 )
-from hocket.runtime.ps import messages as ps
-from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.transport import FIRST_FRAME
+from hocket.runtime.ps.wire import training_messages as ps
+from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
+from hocket.runtime.ps.wire.transport import FIRST_FRAME
 
 SECRET = "only for these inputs"
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import zstandard
 
 from hocket.cluster.jobs import read_jobs
-from hocket.cluster.live.jobs import read_live_jobs
+from hocket.cluster.live.runnable_jobs import read_live_jobs
 from hocket.cluster.workloads import import_trace
 from hocket.graph import load_plan, load_step
-from hocket.graph.validate import check_plan
-from hocket.interop.chakra import import_chakra
-from hocket.interop.chakra_export import chakra_bytes
-from hocket.interop.kineto import import_kineto
+from hocket.graph.format_rules import check_plan
+from hocket.interop.chakra.chakra_export import chakra_bytes
+from hocket.interop.chakra.chakra_step import import_chakra
+from hocket.interop.kineto.kineto_step import import_kineto
 from hocket.interop.perfetto import load_timeline
 from hocket.network.file import load_network, network_document
-from hocket.report.load import load_results
 from hocket.report.prediction_measured import load_points
+from hocket.report.result_files import load_results
 from tests.unit.cli.test_commands import GOLDEN, hocket
 from tests.unit.cluster.test_importers import SMALL, THROUGHPUTS
 from tests.unit.interop.traces import ddp, execution_trace

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hocket.lab import Lab, names, remove
-from hocket.lab.ranks import TERMINATE, end_processes
+from hocket.lab.node_processes import TERMINATE, end_processes
 
 
 def _lacking() -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.bench import accuracy
+from hocket.bench.replay import accuracy
 from tests.unit.cli.test_commands import hocket
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hocket.bench import orders
+from hocket.bench.replay import orders
 from tests.unit.cli.test_commands import hocket
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hocket.errors import HocketError
-from hocket.lab import Lab, Node, ranks
+from hocket.lab import Lab, Node, node_processes
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
 
@@ -151,7 +151,7 @@ def test_one_node_runs_a_command_as_if_it_was_typed_there(two: Lab) -> None:
 def test_when_a_rank_fails_the_others_end(
     two: Lab, script: str, grace: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "TERMINATE", ((signal.SIGTERM, 0.5), (signal.SIGKILL, 10.0)))
+    monkeypatch.setattr(node_processes, "TERMINATE", ((signal.SIGTERM, 0.5), (signal.SIGKILL, 10.0)))
     ran, _, err = executed(two, "--all", "--grace", grace, "--", "sh", "-c", script)
     assert ran == status
     assert err.endswith(f"node1 failed first, with status {status}\n")

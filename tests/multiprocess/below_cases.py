@@ -19,8 +19,8 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 
 import hocket
-from hocket.runtime import unnoticed
-from hocket.runtime.awaited import Awaited
+from hocket.runtime.lazy.parameter import Awaited
+from hocket.runtime.training import unnoticed_readers
 from tests.multiprocess.odd_cases import STEPS, Layers, adam, batch, loop, plain
 from tests.multiprocess.script_cases import refused
 from tests.multiprocess.twins import Twins, differing, sliced_plan
@@ -281,7 +281,7 @@ def functions_compiled_by_the_user(rank: int) -> list[str]:
 def beside_extensions(rank: int) -> list[str]:
     """Which read addresses: nothing waits, and it is said why."""
     twins = Twins(Layers, adam)
-    plain_list, unnoticed.torch_extensions = unnoticed.torch_extensions, lambda: ["probe.so"]
+    plain_list, unnoticed_readers.torch_extensions = unnoticed_readers.torch_extensions, lambda: ["probe.so"]
     waiting = []
 
     def look(_: int, model: nn.Module, __: Any) -> None:
@@ -292,7 +292,7 @@ def beside_extensions(rank: int) -> list[str]:
     try:
         found = loop(rank, twins, after=look)
     finally:
-        unnoticed.torch_extensions = plain_list
+        unnoticed_readers.torch_extensions = plain_list
     told = twins.ours.hocket.explain()
     return found + waiting + ([] if "probe.so is loaded" in told else [told])
 

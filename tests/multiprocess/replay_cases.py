@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from hocket.bench.replays import scaled
+from hocket.bench.replay.replayed_steps import scaled
 from hocket.graph import Plan, StepGraph
 from hocket.launch import Job, Rule
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
-from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group, largest
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+from hocket.runtime.transfers.channel import Groups
+from hocket.runtime.transfers.gloo_group import Group, largest
 from tests.tokens import TOKEN
 from tests.unit.runtime.test_replay import graph_of
 

@@ -20,13 +20,13 @@ from torch import nn
 
 from hocket.errors import HocketError
 from hocket.launch import JOB_VARIABLE, Job, Rule
-from hocket.runtime.ps.checkpoint import Checkpoint
-from hocket.runtime.ps.checkpoint_records import Buffers, Pushed, Update
-from hocket.runtime.ps.distribute import serve
-from hocket.runtime.ps.shard import Shard
-from hocket.runtime.ps.spec import Spec, TensorSpec
+from hocket.runtime.ps.server.checkpoint import Checkpoint
+from hocket.runtime.ps.server.checkpoint_records import Buffers, Pushed, Update
+from hocket.runtime.ps.server.shard import Shard
+from hocket.runtime.ps.server_training import serve
+from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
 from hocket.runtime.replay.servers import free_address
-from hocket.tuner.serving import ServingPlanner
+from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
     STEPS,
@@ -171,7 +171,7 @@ def test_asynchronous_steps_count_once_however_often_servers_end(
 def killed(job: Job, models: list[nn.Module], optimizer: str, steps: int, chance: random.Random) -> list[int]:
     """Train with servers that are processes, one of which is killed; how many steps each worker saw count."""
     environment = os.environ | {JOB_VARIABLE: job.encoded(), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server"]
+    command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server.server"]
     processes = [subprocess.Popen([*command, str(k)], env=environment) for k in range(job.servers)]
     known = [threading.Event() for _ in models]  # that a step of this life counts
     counted, errors = [0] * len(models), list[str]()

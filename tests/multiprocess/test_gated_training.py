@@ -9,7 +9,7 @@ import pytest
 
 from hocket.graph import save_plan, save_step
 from hocket.network import Network
-from hocket.planner.registry import plan
+from hocket.planner.named_planners import plan
 from tests.strategies import operation, parameter, step
 from tests.unit.cluster.live.clusters import live_job, running
 

@@ -102,7 +102,7 @@ class Training:
         found = [
             process
             for process in self.processes()
-            if _command(process)[-2:] == [b"hocket.runtime.ps.server", b"1"]
+            if _command(process)[-2:] == [b"hocket.runtime.ps.server.server", b"1"]
         ]
         (number,) = found
         return number

@@ -12,7 +12,7 @@ from torch import nn
 
 from hocket.graph import Plan, Pull, Push
 from hocket.launch import Rule
-from hocket.runtime.ps.transport import Header, Kind
+from hocket.runtime.ps.wire.transport import Header, Kind
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
     STEPS,

@@ -16,8 +16,8 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, Pull, Push
 from hocket.launch import Rule
 from hocket.launch.job import JOB_VARIABLE
-from hocket.runtime.ps.distribute import serve
-from hocket.tuner.serving import ServingPlanner
+from hocket.runtime.ps.server_training import serve
+from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, Layers, equal, made, step
 from tests.multiprocess.setups import Plain, batch
 from tests.serving import Served, served

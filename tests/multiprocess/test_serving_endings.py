@@ -12,8 +12,8 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.launch import Rule
-from hocket.runtime.ps.distribute import serve
-from hocket.tuner.serving import ServingPlanner
+from hocket.runtime.ps.server_training import serve
+from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from hocket.launch import Job, Rule
-from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.values import Values
+from hocket.runtime.ps.server.values import Values
+from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
 from hocket.runtime.replay.servers import free_address
 from tests.multiprocess.launch import ROOT
 from tests.tokens import TOKEN
@@ -66,8 +66,8 @@ def servers_of(run: Run) -> list[int]:
             command = (status.parent / "cmdline").read_bytes().split(b"\0")
         except (OSError, IndexError):
             continue
-        if int(parent) == run.process.pid and b"hocket.runtime.ps.server" in command:
-            index = command[command.index(b"hocket.runtime.ps.server") + 1]
+        if int(parent) == run.process.pid and b"hocket.runtime.ps.server.server" in command:
+            index = command[command.index(b"hocket.runtime.ps.server.server") + 1]
             found[int(index)] = int(status.parent.name)
     return [found[index] for index in sorted(found)]
 

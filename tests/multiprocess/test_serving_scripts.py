@@ -17,7 +17,7 @@ from torch.nn import functional
 import hocket
 from hocket.errors import HocketError
 from hocket.launch import Rule
-from hocket.runtime.ps.spec import spec_of
+from hocket.runtime.ps.wire.model_spec import spec_of
 from tests.multiprocess.gradient_cases import Dropping
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,

@@ -56,7 +56,7 @@ def test_servers_go_on(
     ports: list[int] = []
     if transport == "grpc":
         pytest.importorskip("grpc")
-        from hocket.runtime.ps.grpc_calls import GrpcServerEnd
+        from hocket.runtime.ps.wire.grpc_transport import GrpcServerEnd
 
         plain = GrpcServerEnd._start
 

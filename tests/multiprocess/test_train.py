@@ -118,7 +118,7 @@ def test_an_error_of_the_script_is_told_once_with_the_scripts_own_lines() -> Non
     assert status == 1
     assert err.count("Traceback") == 1
     assert "ChildFailedError" not in err
-    assert "script.py" not in err
+    assert "training_script.py" not in err
     assert err.count("raise KeyError('mine')") == 1
     found = re.fullmatch(
         r"hocket: rank 1, train.py line 12: KeyError: 'mine' \(tracebacks of all ranks: (\S+)\)",

@@ -12,7 +12,7 @@ from torch import nn
 
 import hocket
 from hocket.errors import HocketError
-from hocket.runtime import watch
+from hocket.runtime.observe import liveness
 from tests.multiprocess.failure_cases import Bufferless
 from tests.multiprocess.setups import Plain, batch, sgd
 
@@ -58,7 +58,7 @@ def _after(what: str) -> None:
 
 def takes_long(rank: int, world: int) -> dict[str, list[str]]:
     """Rank 1 evaluates and saves for longer than any patience: nobody is ended, who waits is told."""
-    watch._SILENT_S, watch._WARN_S = 1.0, 2.0
+    liveness._SILENT_S, liveness._WARN_S = 1.0, 2.0
     torch.manual_seed(0)
     model = Plain()
     optimizer = sgd(model)

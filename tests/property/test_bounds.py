@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hocket.graph import Plan, Pull
 from hocket.network import MeasuredReduction, Network
 from hocket.sim import simulate
-from hocket.sim.bound import lower_bound
+from hocket.sim.bounds.lower_bound import lower_bound
 from tests.strategies import examples, networks, operation, parameter, plans, reduction_plans, step, steps
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hocket.graph import Reduction, StepGraph, check_plan
 from hocket.network import MeasuredReduction, Network
 from hocket.planner.bytescheduler import bytescheduler
-from hocket.planner.processor import step_operations
+from hocket.planner.worker_processor import step_operations
 from hocket.sim import simulate
 from tests.property.test_caramel import shared_steps
 from tests.strategies import examples

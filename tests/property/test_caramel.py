@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hocket.graph import Csr, Phase, StepGraph, check_plan
 from hocket.network import PATTERNS, Network, reduction_s
-from hocket.planner.caramel import caramel
-from hocket.planner.caramel_batches import NetworkModel, batch_gradients
-from hocket.planner.caramel_order import best_order, compute_order, control_edges
-from hocket.planner.caramel_windows import Groups, delay_s, place
-from hocket.planner.processor import serial_times
+from hocket.planner.caramel.caramel import caramel
+from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
+from hocket.planner.caramel.group_placement import Groups, delay_s, place
+from hocket.planner.caramel.reduction_batches import NetworkModel, batch_gradients
+from hocket.planner.worker_processor import serial_times
 from hocket.sim import simulate
 from tests.naive import caramel as naive
 from tests.strategies import examples, operation, parameter, step, steps

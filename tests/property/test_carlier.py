@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.sim.carlier import SAME, without_preemption
-from hocket.sim.reach import Floats, one_machine
+from hocket.sim.bounds.one_machine import SAME, without_preemption
+from hocket.sim.bounds.reach import Floats, one_machine
 from tests.strategies import examples
 
 Items = tuple[Floats, Floats, Floats]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from hocket.cluster import clock as clocks
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.conservation import validate
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
-from hocket.cluster.placement.registry import placement_of
-from hocket.cluster.policies.registry import policy_of
-from hocket.cluster.simulate import ClusterRun, _make_log, simulate
-from hocket.cluster.state import make_state
-from hocket.cluster.validate import validate
+from hocket.cluster.simulator import clock as clocks
+from hocket.cluster.simulator.simulate import ClusterRun, _make_log, simulate
 from tests.naive import cluster as naive
 from tests.strategies import examples
 

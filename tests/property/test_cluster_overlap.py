@@ -12,7 +12,7 @@ from hocket import sim
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.overlap import lower_step
-from hocket.cluster.simulate import simulate
+from hocket.cluster.simulator.simulate import simulate
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import MeasuredReduction, Network
 from tests.strategies import examples, operation, parameter, step

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.policies.kway import total_finish
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.policies.kway import total_finish
-from hocket.cluster.simulate import simulate
+from hocket.cluster.simulator.simulate import simulate
 from tests.strategies import examples
 
 B, ETA = 1e-9, 0.275e-9

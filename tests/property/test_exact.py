@@ -13,9 +13,9 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, Pull, Push, Reduction, StepGraph, check_plan
 from hocket.network import Network
 from hocket.planner import plan
-from hocket.planner.optimum import Optimum, check_exact, exact
+from hocket.planner.exact import Optimum, check_exact, exact
 from hocket.sim import simulate
-from hocket.sim.bound import lower_bound
+from hocket.sim.bounds.lower_bound import lower_bound
 from tests.strategies import examples, steps
 
 pytest.importorskip("ortools")

@@ -15,7 +15,7 @@ from hocket.graph import StepGraph
 from hocket.network import Network
 from hocket.planner import Architecture
 from hocket.predictor import predict
-from hocket.predictor.request import Mode
+from hocket.predictor.prediction_request import Mode
 from hocket.sim import simulate
 from hocket.tuner import make_plan
 from tests import strategies

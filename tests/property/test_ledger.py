@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.launch import Rule
-from hocket.runtime.ps.ledger import Contribution, Due, Ledger
+from hocket.runtime.ps.server.ledger import Contribution, Due, Ledger
 from tests.strategies import examples
 
 STEPS = 4

@@ -16,7 +16,7 @@ from hocket.graph.csr import Csr
 from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
 from hocket.sim import simulate
-from hocket.sim.run import COOL_DOWN_STEPS, WARM_UP_STEPS, Run, lower
+from hocket.sim.step_runs import COOL_DOWN_STEPS, WARM_UP_STEPS, Run, lower
 from tests.naive.overlapping_steps import (
     busy_s,
     reduction_run,

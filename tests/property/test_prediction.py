@@ -17,8 +17,8 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.predictor import predict
+from hocket.predictor.kernel_run import run_steps
 from hocket.predictor.lowering import lower_worker_step
-from hocket.predictor.run import run_steps
 from hocket.sim.draws import drawn
 from tests import strategies
 from tests.naive import prediction as naive

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hocket.bench.replays import scaled
+from hocket.bench.replay.replayed_steps import scaled
 from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.network import Network
 from hocket.network.topology import Topology
-from hocket.runtime.replay.processor import Processor
+from hocket.runtime.replay.replayed_processor import Processor
 from hocket.runtime.replay.worker import Gradients
 from tests import strategies
 from tests.naive import prediction as naive

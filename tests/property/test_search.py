@@ -14,11 +14,11 @@ from hocket.graph import Plan, check_plan
 from hocket.graph.flat_plan import flatten, plan_of
 from hocket.network import Network
 from hocket.planner.search import Mutations, climb
-from hocket.planner.starts import starts
+from hocket.planner.search_starts import starts
 from hocket.sim import simulate
-from hocket.sim.judge import STEPS, Judge
-from hocket.sim.run import Run, lower
-from hocket.sim.slices import sliced
+from hocket.sim.evaluator import STEPS, Judge
+from hocket.sim.lowering.slices import sliced
+from hocket.sim.step_runs import Run, lower
 from tests.strategies import examples, networks, plans, reduction_plans, steps
 
 

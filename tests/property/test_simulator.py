@@ -16,8 +16,8 @@ from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.planner import plan, policies_of
 from hocket.sim import simulate
-from hocket.sim.run import Run, lower
 from hocket.sim.steady import step_times
+from hocket.sim.step_runs import Run, lower
 from tests.naive.list_schedule import simulate_step
 from tests.strategies import examples, networks, plans, steps, topologies
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hocket.errors import FormatError, HocketError
-from hocket.parallel import on_processes
+from hocket.executors import on_processes
 
 
 def double(number: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def test_ray_says_what_processes_say() -> None:
     pytest.importorskip("ray")
     program = (
         "from hocket.errors import HocketError\n"
-        "from hocket.parallel import on_ray\n"
+        "from hocket.executors import on_ray\n"
         "from tests.unit.test_parallel import double, end, refuse\n"
         "print([value for value, _ in on_ray(double, [(k,) for k in range(3)])])\n"
         "try:\n"

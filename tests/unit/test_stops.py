@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from hocket.kernel import kernel, look_for_stop
-from hocket.stops import told_by, uninterrupted
+from hocket.signals import told_by, uninterrupted
 
 _IN_A_FINALIZER = """
 class Held:
@@ -69,7 +69,7 @@ finally:
 def test_a_stop_is_neither_lost_nor_repeated(where: str, prints: str, number: int, status: int) -> None:
     program = f"""
 import os, sys, time
-from hocket.stops import unwinding
+from hocket.signals import unwinding
 
 def ready():
     print("ready", flush=True)
@@ -110,7 +110,7 @@ def test_a_stop_that_is_sent_twice_is_one_and_a_later_one_ends_what_cleans_up(
     cleaning = _CLEANING.replace("time.sleep(0.5)", "time.sleep(4)")
     program = f"""
 import os, signal, sys, threading, time
-from hocket.stops import unwinding
+from hocket.signals import unwinding
 
 def stop():
     os.kill(os.getpid(), signal.SIGTERM)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.words import (
+from hocket.text import (
     capitalized,
     counted,
     digits,

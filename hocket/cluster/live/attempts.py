@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
-from hocket.cluster.live.book import Book, Run
+from hocket.cluster.live.context import Book, Run
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.jobs import GateAccess, command_of, environments
+from hocket.cluster.live.node_watch import Watch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
-from hocket.cluster.live.watch import Watch
+from hocket.cluster.live.runnable_jobs import GateAccess, command_of, environments
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials

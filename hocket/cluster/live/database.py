@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.cluster.live.devices import MASK
-from hocket.cluster.live.jobs import LiveJob
+from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.errors import HocketError
 
 JobState = Literal["queued", "running", "finished", "failed", "cancelled"]

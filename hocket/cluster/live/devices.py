@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hocket.errors import HocketError
-from hocket.words import counted
+from hocket.text import counted
 
 MASK = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"nvidia[0-9]+")

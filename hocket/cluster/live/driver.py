@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine import submit, touch
+from hocket.cluster.engine.engine import submit, touch
+from hocket.cluster.engine.placing import finish_jobs, place_on
+from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
+from hocket.cluster.engine.transfer_progress import reset, settle
+from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
-from hocket.cluster.live.decisions import Actions, decide
-from hocket.cluster.live.roster import TICK_S, Parts, Roster
-from hocket.cluster.placing import finish_jobs, place_on
-from hocket.cluster.progress import reset, settle
-from hocket.cluster.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
-from hocket.cluster.transfers import account, leave, stop_transfer
+from hocket.cluster.live.engine_decisions import Actions, decide
+from hocket.cluster.live.engine_rows import TICK_S, Parts, Roster
 
 
 class Driver(Roster):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from hocket.cluster.live.book import Book, Run
-from hocket.cluster.live.decisions import Actions
-from hocket.cluster.live.jobs import attempt_token
-from hocket.cluster.live.server import RankLink
+from hocket.cluster.live.context import Book, Run
+from hocket.cluster.live.engine_decisions import Actions
+from hocket.cluster.live.manager_server import RankLink
+from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.launch.control import Guest
 from hocket.launch.gate import Compute, Computed, FromRank, Go, Held, Join, Transfer, Transferred
 

@@ -19,23 +19,23 @@ from pathlib import Path
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.attempts import Attempts
-from hocket.cluster.live.book import Book, Run
-from hocket.cluster.live.commands import Commands
+from hocket.cluster.live.client_requests import Commands
+from hocket.cluster.live.context import Book, Run
 from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
-from hocket.cluster.live.jobs import LiveJob
-from hocket.cluster.live.messages import Status
+from hocket.cluster.live.manager_messages import Status
+from hocket.cluster.live.manager_server import Server
 from hocket.cluster.live.nodes import Node, check_reachable
-from hocket.cluster.live.server import Server
+from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.credentials import Credentials
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
 from hocket.launch.open_files import allow_ranks
-from hocket.launch.sparing import SparingNote
+from hocket.launch.rate_limited_log import SparingNote
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hocket.cluster.live.clients import TOKEN_VARIABLE
 from hocket.cluster.live.devices import visible_devices
+from hocket.cluster.live.manager_address import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import Node as LabNode
 from hocket.lab.links import free_port, is_there
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
-from hocket.launch.ranks import Ranks, Wrap
+from hocket.launch.rank_records import Ranks, Wrap
 
 WITHHELD = frozenset(
     (

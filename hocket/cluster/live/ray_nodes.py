@@ -32,7 +32,7 @@ from hocket.cluster.live.nodes import (
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
-from hocket.launch.ranks import Ranks
+from hocket.launch.rank_records import Ranks
 
 _ANSWER_S = 30.0
 _TRIES = 5
@@ -49,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class RankActor:
-    """The process on a node: :class:`hocket.launch.ranks.Ranks`, and a question or two about the machine."""
+    """The process on a node: its ranks (:class:`hocket.launch.rank_records.Ranks`) and its machine."""
 
     def __init__(self, folder: str) -> None:
         self._ranks = Ranks(folder, WITHHELD)

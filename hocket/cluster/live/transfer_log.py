@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from hocket.cluster.live.messages import TransferSpan
+from hocket.cluster.live.manager_messages import TransferSpan
 
 _MOST_SPANS = 5000
 

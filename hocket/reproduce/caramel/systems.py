@@ -13,7 +13,7 @@ import msgspec
 from hocket.graph import Plan, ResultRow, StepGraph
 from hocket.network import Network, PatternChoice
 from hocket.planner import POLICIES, plan
-from hocket.planner.caramel import caramel
+from hocket.planner.caramel.caramel import caramel
 from hocket.sim import simulate
 
 MODELS = ("alexnet_v2", "inception_v3", "resnet50_v1", "resnet152_v2", "vgg16")

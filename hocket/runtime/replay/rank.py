@@ -15,9 +15,9 @@ import torch.distributed as dist
 from hocket.errors import HocketError
 from hocket.graph import check_plan, load_plan, load_step
 from hocket.launch.gate import first_iteration
-from hocket.runtime.allreduce import Groups
-from hocket.runtime.group import Group
 from hocket.runtime.replay.worker import replay_with_reductions
+from hocket.runtime.transfers.channel import Groups
+from hocket.runtime.transfers.gloo_group import Group
 
 _WAIT_S = 86_400.0  # as long as others may have the network
 

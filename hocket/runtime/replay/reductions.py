@@ -8,9 +8,9 @@ from collections import Counter, deque
 import torch
 
 from hocket.graph import Plan, StepGraph
-from hocket.runtime.allreduce import Channel, Groups
-from hocket.runtime.buckets import Bucket, lay_out
-from hocket.runtime.replay.processor import Mailbox
+from hocket.runtime.replay.replayed_processor import Mailbox
+from hocket.runtime.transfers.buckets import Bucket, lay_out
+from hocket.runtime.transfers.channel import Channel, Groups
 
 _FLOAT_BYTES = 4
 

@@ -16,11 +16,11 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.launch import Job
 from hocket.launch.job import JOB_VARIABLE
-from hocket.runtime.ps.client import Client
-from hocket.runtime.ps.layout import Frame
-from hocket.runtime.ps.order import Direction
-from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.replay.processor import Mailbox
+from hocket.runtime.ps.wire.layout import Frame
+from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
+from hocket.runtime.ps.wire.order_statistics import Direction
+from hocket.runtime.ps.worker.client import Client
+from hocket.runtime.replay.replayed_processor import Mailbox
 
 
 def free_address(host: str) -> str:
@@ -40,7 +40,7 @@ def serve(job: Job, index: int) -> None:
     HocketError
         When it ends before its workers.
     """
-    command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server", str(index)]
+    command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server.server", str(index)]
     process = subprocess.Popen(command, env={**os.environ, JOB_VARIABLE: job.encoded()})
     try:
         if status := process.wait():

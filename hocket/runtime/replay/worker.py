@@ -13,10 +13,10 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.graph.step import Seconds
 from hocket.launch import Job
-from hocket.runtime.allreduce import Groups
-from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.reductions import Reductions
+from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
+from hocket.runtime.transfers.channel import Groups
 
 
 class Replay(NamedTuple):

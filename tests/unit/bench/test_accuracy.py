@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from hocket.bench.accuracy import Accuracy, accuracy_document
-from hocket.bench.accuracy_figures import Row, groups_of, measured_rate, row_of
-from hocket.bench.accuracy_request import Configuration, Request, configurations
-from hocket.bench.accuracy_table import group_name, group_table, row_table
-from hocket.bench.graphs import load_target
-from hocket.bench.replays import longest_wait_s, network_of, scaled
-from hocket.bench.rounds import drawn_begins_s, rate_of_rounds
+from hocket.bench.replay.accuracy import Accuracy, accuracy_document
+from hocket.bench.replay.accuracy_request import Configuration, Request, configurations
+from hocket.bench.replay.accuracy_statistics import Row, groups_of, measured_rate, row_of
+from hocket.bench.replay.accuracy_table import group_name, group_table, row_table
+from hocket.bench.replay.async_rounds import drawn_begins_s, rate_of_rounds
+from hocket.bench.replay.replayed_steps import longest_wait_s, network_of, scaled
+from hocket.bench.speed.timed_steps import load_target
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
 from hocket.launch import Job, Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.bench.batches import MOST, choose_batch_sizes
+from hocket.bench.training.batch_sizes import MOST, choose_batch_sizes
 from hocket.errors import HocketError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.bench.bound import critical_cycle_s, simulated_s
+from hocket.bench.training.measured_bound import critical_cycle_s, simulated_s
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import MeasuredReduction, Network
-from hocket.sim.bound import lower_bound
+from hocket.sim.bounds.lower_bound import lower_bound
 from tests.strategies import operation, parameter, step
 
 PAIR = Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=0.0, b_s_per_byte=0.01))

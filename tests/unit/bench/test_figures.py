@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hocket.bench.figures import Cell, cell_of, spread, summary_of
-from hocket.bench.request import (
+from hocket.bench.training.train import Benchmark, benchmark_document
+from hocket.bench.training.training_request import (
     BUSY,
     COMPUTE,
     DDP_COMPILED,
@@ -22,8 +22,8 @@ from hocket.bench.request import (
     Measured,
     Request,
 )
-from hocket.bench.table import cell_heading, cell_table, summary_line
-from hocket.bench.train import Benchmark, benchmark_document
+from hocket.bench.training.training_statistics import Cell, cell_of, spread, summary_of
+from hocket.bench.training.training_table import cell_heading, cell_table, summary_line
 
 FORMATS = Path(__file__).parents[3] / "docs" / "formats.md"
 STEPS_S = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hocket.bench.models import NAMES, load
-from hocket.bench.variants import Copy, gradient_bytes
+from hocket.bench.training.timed_models import NAMES, load
+from hocket.bench.training.variants import Copy, gradient_bytes
 from hocket.errors import HocketError
 
 FACTORY = """

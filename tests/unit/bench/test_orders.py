@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hocket.bench.accuracy_request import ReplayedRow
-from hocket.bench.orders import (
+from hocket.bench.replay.accuracy_request import ReplayedRow
+from hocket.bench.replay.orders import (
     OrdersMeasured,
     OrdersRequest,
     configuration,
@@ -15,7 +15,7 @@ from hocket.bench.orders import (
     orders_document,
     steps_of,
 )
-from hocket.bench.orders_table import orders_table
+from hocket.bench.replay.orders_table import orders_table
 from hocket.errors import HocketError
 from hocket.network.file import NetworkFile
 

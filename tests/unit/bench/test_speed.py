@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.bench.graphs import inception_like, load_target
-from hocket.bench.speed import bench_plan, bench_simulation, on_cores
-from hocket.bench.speed_table import plan_table, simulation_table
+from hocket.bench.speed.speed import bench_plan, bench_simulation, on_cores
+from hocket.bench.speed.speed_table import plan_table, simulation_table
+from hocket.bench.speed.timed_steps import inception_like, load_target
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import save_step
 from hocket.network import Network

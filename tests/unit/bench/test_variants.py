@@ -8,9 +8,9 @@ import pytest
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hocket.bench.models import load
-from hocket.bench.request import BUCKETS_MB, DEFAULT_BUCKET_MB
-from hocket.bench.variants import ddp
+from hocket.bench.training.timed_models import load
+from hocket.bench.training.training_request import BUCKETS_MB, DEFAULT_BUCKET_MB
+from hocket.bench.training.variants import ddp
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hocket.cluster.live.jobs import read_live_jobs
+from hocket.cluster.live.runnable_jobs import read_live_jobs
 from hocket.errors import HocketError
 from hocket.launch.credentials import new_credentials
 from tests.tokens import TOKEN
@@ -75,7 +75,7 @@ def test_odd_requests_are_answered_in_a_line(in_tmp: Path, monkeypatch: pytest.M
 def test_whoever_has_another_token_or_no_manager_is_told_so(
     in_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.cluster.live.clients._CONNECT_S", 0.2)
+    monkeypatch.setattr("hocket.cluster.live.manager_address._CONNECT_S", 0.2)
     with served(in_tmp, monkeypatch) as cluster:
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", new_credentials().without_key.text)
         said = refused(hocket("cluster", "status"))

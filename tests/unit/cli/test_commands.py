@@ -43,8 +43,8 @@ def hocket(*arguments: str) -> Ran:
     with (
         mock.patch.object(sys, "argv", ["hocket", *arguments]),
         mock.patch("hocket.cli.main.app", COMMAND),
-        mock.patch("hocket.cli.output._FIRST_LINE_S", 60.0),  # a busy machine is no part of what is tested
-        mock.patch("hocket.cli.output._WAITED_S", 60.0),
+        mock.patch("hocket.cli.printing._FIRST_LINE_S", 60.0),  # a busy machine is no part of what is tested
+        mock.patch("hocket.cli.printing._WAITED_S", 60.0),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         pytest.raises(SystemExit) as stopped,

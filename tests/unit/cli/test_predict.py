@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.lists import bandwidths, counts, speeds
+from hocket.cli.list_options import bandwidths, counts, speeds
 from hocket.errors import HocketError
 from tests.unit.cli.test_commands import BRANCHES, CARAMEL, STEP, Ran, hocket, in_tmp, refused
 

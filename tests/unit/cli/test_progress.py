@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.table import Table
 
-from hocket.cli.output import note_table, print_table, progress
+from hocket.cli.printing import note_table, print_table, progress
 
 
 def test_what_a_user_wrote_is_shown_as_it_is(

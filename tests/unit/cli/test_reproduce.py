@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import hocket.reproduce.registry as registry
+import hocket.reproduce.papers as registry
 from hocket.reproduce import QUICK
 from tests.unit.cli.test_commands import hocket, in_tmp, refused
 from tests.unit.reproduce.test_output import made

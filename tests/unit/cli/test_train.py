@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import pytest
 
-from hocket.cli import torchrun
+from hocket.cli import torchrun_options
 from hocket.launch import Job
 from hocket.launch.credentials import credentials_of
 from hocket.launch.processes import SCRIPT
@@ -51,7 +51,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Started:
 
     def execve(program: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         assert [program, command[1]] == [sys.executable, "-P"]
-        assert Path(command[2]).name == "torchrun.py"
+        assert Path(command[2]).name == "torchrun_launcher.py"
         assert environment.keys() >= os.environ.keys()
         assert environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == os.environ.get(
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"
@@ -129,7 +129,7 @@ def test_torchruns_options_are_those_of_the_one_installed() -> None:
         name.replace("_", "-"): action.nargs != 0 for action in actions for name in action.option_strings
     }
     del known["-h"], known["--help"]
-    assert {name: bool(each.value) for each in torchrun.OPTIONS for name in each.names} == known
+    assert {name: bool(each.value) for each in torchrun_options.OPTIONS for name in each.names} == known
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_an_abbreviation_is_made_whole(
 
 
 def test_an_option_that_only_the_installed_torchrun_has_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [each for each in torchrun.OPTIONS if each.names[0] != "--role"]
-    monkeypatch.setattr(torchrun, "OPTIONS", known)
+    known = [each for each in torchrun_options.OPTIONS if each.names[0] != "--role"]
+    monkeypatch.setattr(torchrun_options, "OPTIONS", known)
     assert started(monkeypatch, "--role", "r", "train.py").arguments == ["--role", "r", *SCRIPT, "train.py"]
 
 
@@ -255,7 +255,7 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(_Replaced):
             main()
     (server, its), (worker, theirs) = told
-    assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server", "0"]
+    assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server.server", "0"]
     assert worker == [sys.executable, *SCRIPT, "train.py", "--lr", "1"]
     serves, works = (msgspec.json.decode(each["HOCKET_JOB"], type=Job) for each in (its, theirs))
     assert serves.token == TOKEN

@@ -9,7 +9,7 @@ from hocket import models
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.workloads import overlapped, paper_workload
-from hocket.cluster.workloads.buckets import BUCKETS, Bucket
+from hocket.cluster.workloads.overlapped_batches import BUCKETS, Bucket
 from hocket.errors import HocketError
 
 ZOO = {"vgg16": "vgg16", "resnet50": "resnet50_v1", "inception_v3": "inception_v3", "lstm_ptb": "lstm_ptb"}

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.simulate import ClusterRun, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.errors import HocketError, UnknownNameError
 
 B = 1e-9

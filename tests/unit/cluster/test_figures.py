@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.figures import ClusterRow, cluster_row, figures_of
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.simulate import ClusterRun
+from hocket.cluster.results.run_statistics import ClusterRow, cluster_row, figures_of
+from hocket.cluster.simulator.simulate import ClusterRun
 
 CLUSTER = Cluster(num_servers=2, gpus_per_server=1)
 

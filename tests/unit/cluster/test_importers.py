@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hocket.cluster.workloads import IMPORTERS, import_trace
-from hocket.cluster.workloads.models import TABLE_III
+from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.errors import FormatError, HocketError, UnknownNameError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placement.earliest import exposed_ticks
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet, read_jobs, write_jobs
 from hocket.cluster.overlap import lower_step
-from hocket.cluster.placement.earliest import exposed_ticks
-from hocket.cluster.placement.registry import placement_of
-from hocket.cluster.policies.registry import policy_of
-from hocket.cluster.simulate import ClusterRun, simulate
-from hocket.cluster.state import make_state
+from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.errors import FormatError
 from hocket.graph import Plan, Reduction, StepGraph, save_plan, save_step
 from hocket.graph.io import plan_document, step_document

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hocket.cluster.paired import SweepRow, SweepRun, paired_rows, sweep_row
-from hocket.intervals import interval_95
+from hocket.cluster.results.paired import SweepRow, SweepRun, paired_rows, sweep_row
+from hocket.confidence import interval_95
 
 
 def row(policy: str, averages: list[float]) -> SweepRow:

@@ -10,7 +10,7 @@ import pytest
 
 from hocket.cluster.jobs import Job
 from hocket.cluster.workloads import paper_workload
-from hocket.cluster.workloads.models import FORWARD_SHARE, TABLE_III, estimated_memory_bytes
+from hocket.cluster.workloads.trained_models import FORWARD_SHARE, TABLE_III, estimated_memory_bytes
 from hocket.errors import HocketError
 
 TABLE = {model.name: model for model in TABLE_III}

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hocket.errors import FormatError, HocketError
 from hocket.graph import Phase, Plan, Reduction, StepGraph
 from hocket.graph.io import step_document
-from hocket.interop.chakra import import_chakra
-from hocket.interop.chakra_export import chakra_bytes
-from hocket.interop.chakra_schema import (
+from hocket.interop.chakra.chakra_export import chakra_bytes
+from hocket.interop.chakra.chakra_step import import_chakra
+from hocket.interop.chakra.schema import (
     Collective,
     GlobalMetadata,
     Node,

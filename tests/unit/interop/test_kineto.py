@@ -15,10 +15,10 @@ import zstandard
 
 from hocket.errors import FormatError
 from hocket.graph import Csr, Phase, StepGraph
-from hocket.graph.updates import is_update
-from hocket.interop.execution_trace import _written_arguments
+from hocket.graph.update_operations import is_update
 from hocket.interop.imported import Imported
-from hocket.interop.kineto import import_kineto
+from hocket.interop.kineto.execution_trace import _written_arguments
+from hocket.interop.kineto.kineto_step import import_kineto
 from tests.unit.interop.traces import ACCUMULATE, ENGINE, Kineto, ddp, execution_trace, with_function_ids
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import FormatError
-from hocket.interop.kineto import import_kineto
+from hocket.interop.kineto.kineto_step import import_kineto
 
 SHARED = Path(__file__).parents[4] / "shared" / "cases" / "traces"
 WHOLE = (3, 4, 16 * 2**20)

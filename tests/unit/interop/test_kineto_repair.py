@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hocket.errors import FormatError
 from hocket.graph.io import step_document
-from hocket.interop.kineto import import_kineto
-from hocket.interop.kineto_repair import mended
+from hocket.interop.kineto.json_repair import mended
+from hocket.interop.kineto.kineto_step import import_kineto
 from tests.strategies import examples
 from tests.unit.interop.traces import ddp
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import torch
 
-from hocket.cluster.live.clients import Contact, asked
-from hocket.cluster.live.messages import Answer, AskStatus, Submit
+from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_messages import Answer, AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch import Rule
 from hocket.launch.control import Connection, Guest, TransportError, Welcome, connect, framed
@@ -23,7 +23,7 @@ from hocket.launch.gate import Compute, Gate, Go, Join, ToRank
 from hocket.launch.job import split_address
 from hocket.launch.tls import new_identity, server_context
 from hocket.launch.traffic import Ring
-from hocket.runtime.ps.messages import Bye
+from hocket.runtime.ps.wire.training_messages import Bye
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until

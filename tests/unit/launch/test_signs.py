@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from hocket.launch import signs
-from hocket.launch.signs import LEAST_S, Signer, Signs
+from hocket.launch import heartbeats
+from hocket.launch.heartbeats import LEAST_S, Signer, Signs
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(signs, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=None))
+    monkeypatch.setattr(heartbeats, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=None))
     return now
 
 
@@ -76,11 +76,11 @@ def test_signs_are_given_by_the_process_that_was_asked_alone(monkeypatch: pytest
     told, _ = kept.begin(0)
     begun: list[Signer] = []
     monkeypatch.setattr(Signer, "start", lambda self: begun.append(self))
-    monkeypatch.setattr(signs, "signer", None)
+    monkeypatch.setattr(heartbeats, "signer", None)
     monkeypatch.setenv("HOCKET_SIGNS", told["HOCKET_SIGNS"])
-    signs.give_signs()
-    assert begun == [signs.signer]
+    heartbeats.give_signs()
+    assert begun == [heartbeats.signer]
     assert "HOCKET_SIGNS" not in os.environ  # for what it starts
-    signs.give_signs()
+    heartbeats.give_signs()
     assert len(begun) == 1
     kept.close()

@@ -7,11 +7,11 @@ import pytest
 
 from hocket.graph import OperationRow, ParameterRow, StepGraph, check_plan
 from hocket.network import Network, reduction_s
-from hocket.planner.caramel import caramel
-from hocket.planner.caramel_batches import NetworkModel, batch_gradients, depth_of, fit_network
-from hocket.planner.caramel_order import best_order, compute_order, control_edges
-from hocket.planner.caramel_windows import Groups, place
-from hocket.planner.processor import serial_times, step_operations
+from hocket.planner.caramel.caramel import caramel
+from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
+from hocket.planner.caramel.group_placement import Groups, place
+from hocket.planner.caramel.reduction_batches import NetworkModel, batch_gradients, depth_of, fit_network
+from hocket.planner.worker_processor import serial_times, step_operations
 from tests.strategies import operation, parameter, step
 
 # Costs at first: a 1+5+1, b 1+2+1, c 1+5+1. Once b's operations have run a and c are even, and a is first in

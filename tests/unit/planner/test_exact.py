@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.bench.graphs import inception_like
+from hocket.bench.speed.timed_steps import inception_like
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.planner.optimum import Optimum, check_exact, exact
+from hocket.planner.exact import Optimum, check_exact, exact
 from hocket.sim import simulate
 from tests.strategies import operation, parameter, step
 

@@ -8,7 +8,7 @@ from hocket.network import Network
 from hocket.planner.baselines import default, layerwise, poseidon
 from hocket.planner.ibatch import batches_end, ibatch, mirrored, optimal_batches
 from hocket.planner.ibatch_greedy import algorithm_1, algorithm_2, greedy_batches, ibatch_greedy
-from hocket.planner.layers import backward_layers, forward_layers
+from hocket.planner.layer_chain import backward_layers, forward_layers
 from tests.strategies import operation, parameter, step
 
 # 125 bytes a second for each of two workers that pull at once; a second to start a transfer.

@@ -17,8 +17,8 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.network import MeasuredReduction, Network
 from hocket.predictor import Machines, predict
-from hocket.predictor.baselines import Totals, cynthia, lin
-from hocket.predictor.trace import trace
+from hocket.predictor.published_models import Totals, cynthia, lin
+from hocket.predictor.synthetic_trace import trace
 from tests import strategies
 
 SECOND = 125  # bytes that take one second at NETWORK's bandwidth

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.predictor.uneven import slowest_s, uneven_s
+from hocket.predictor.unlike_steps import slowest_s, uneven_s
 
 LENGTHS = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=4)
 SPEEDS = st.lists(st.sampled_from([0.5, 1.0, 2.0, 0.3]), min_size=1, max_size=4)

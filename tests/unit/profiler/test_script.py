@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from hocket.errors import HocketError
 from hocket.graph import load_step
 from hocket.profiler import profile, profile_script
-from hocket.profiler.script import model_of
+from hocket.profiler.profiled_script import model_of
 from tests.unit.profiler.rows import classified, perceptron, rows_of
 
 NEEDED = 1 + 3 + 1 + 2 * 2

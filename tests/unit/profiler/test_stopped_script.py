@@ -180,7 +180,7 @@ def test_a_stop_of_a_process_that_was_forked_is_none_of_its_parent():
     program = """
 import multiprocessing, time
 from hocket.cli import stoppable
-from hocket.stops import unwinding
+from hocket.signals import unwinding
 
 stoppable._GRACE_S = 0.2
 

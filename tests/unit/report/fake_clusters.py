@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hocket.cluster.figures import ClusterRow, Contention, JobRow, Percentiles
+from hocket.cluster.results.run_statistics import ClusterRow, Contention, JobRow, Percentiles
 
 
 def fake_cluster(policy="psrsf", *, jobs=40, slower=1.0, servers=4, gpus_per_server=4, **changes):

@@ -10,14 +10,14 @@ from fake_runs import fake_row, fake_timeline
 from test_report_page import NASTY, Page
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.figures import setting_of
+from hocket.cluster.results.run_statistics import setting_of
 from hocket.errors import FormatError, HocketError
 from hocket.interop import timeline_document
 from hocket.report import ClusterEntry, load_results, render_results
-from hocket.report.cluster_figure import Residence, residence_figure
 from hocket.report.cluster_page import render_cluster
+from hocket.report.cluster_plot_data import Residence, residence_figure
 from hocket.report.cluster_table import cluster_columns
-from hocket.words import TimeUnit
+from hocket.text import TimeUnit
 
 SECONDS = TimeUnit("s", 1.0)
 

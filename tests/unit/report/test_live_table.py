@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from hocket.cluster.live.messages import JobStatus, Status
+from hocket.cluster.live.manager_messages import JobStatus, Status
 from hocket.report.live_table import live_table
 
 

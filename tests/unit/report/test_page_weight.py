@@ -12,9 +12,9 @@ from hocket.report import ClusterEntry, Entry, render
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
 from hocket.report.live_page import render_live
-from hocket.report.load import TrainingEntry
 from hocket.report.packed import packed_plotly
 from hocket.report.prediction_page import render_prediction
+from hocket.report.result_files import TrainingEntry
 from hocket.report.training_page import render_training
 
 MOST_BYTES = 1_000_000
@@ -101,8 +101,8 @@ def test_a_page_weighs_less_than_a_megabyte(page):
 
 
 def test_of_very_many_spans_the_first_ones_are_drawn_and_the_caption_says_so():
-    from hocket.report.figures import MOST_SPANS, Panel, timeline_figure
-    from hocket.report.table import TimeUnit
+    from hocket.report.ranking_table import TimeUnit
+    from hocket.report.step_plot_data import MOST_SPANS, Panel, timeline_figure
 
     timeline = scattered_timeline(MOST_SPANS + 1000)
     (panel,) = timeline_figure([Panel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]

@@ -17,7 +17,7 @@ from hocket.errors import HocketError
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.origin import Origin
 from hocket.report import Entry, render
-from hocket.report.figures import contours, overlap_figure
+from hocket.report.step_plot_data import contours, overlap_figure
 
 
 class Page(HTMLParser):

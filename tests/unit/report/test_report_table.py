@@ -7,8 +7,8 @@ from fake_runs import fake_row
 from rich.console import Console
 
 from hocket.report.columns import fitting, in_one_line, legend, terminal_columns
+from hocket.report.ranking_table import decimals_for, number_text, ranking_table
 from hocket.report.step_table import step_columns, terms
-from hocket.report.table import decimals_for, number_text, ranking_table
 
 
 def printed(rows, width=80, wide=True):

@@ -13,9 +13,9 @@ from hocket.interop import timeline_document
 from hocket.origin import Origin
 from hocket.report import load_results, render_results
 from hocket.report.comparison_page import render_comparison
-from hocket.report.load import TrainingEntry
-from hocket.report.training import training_of
+from hocket.report.result_files import TrainingEntry
 from hocket.report.training_page import render_training
+from hocket.report.training_run import training_of
 
 
 def test_steps_waits_and_transfers_by_hand():

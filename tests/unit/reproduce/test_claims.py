@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.reproduce.claims import Claim, Share, judged, share
+from hocket.reproduce.claim import Claim, Share, judged, share
 
 
 def claim(**options: Any) -> Claim[float]:

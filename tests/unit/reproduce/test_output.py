@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from hocket.errors import HocketError
-from hocket.reproduce.claims import ClaimRow
+from hocket.reproduce.claim import ClaimRow
 from hocket.reproduce.markdown import markdown
-from hocket.reproduce.output import check_folder, write
-from hocket.reproduce.page import cell_text, render
-from hocket.reproduce.result import (
+from hocket.reproduce.output_folder import check_folder, write
+from hocket.reproduce.papers_page import cell_text, render
+from hocket.reproduce.reproduction import (
     Circumstances,
     Document,
     Figure,

@@ -15,19 +15,19 @@ from hocket.graph import StepGraph
 from hocket.network import NetworkFile
 from hocket.network.file import AllReduce, Fit, Fits, Point
 from hocket.reproduce import loopback, papers_of
-from hocket.reproduce.caramel import measure as caramel
+from hocket.reproduce.caramel import caramel_measurements as caramel
 from hocket.reproduce.caramel import systems
-from hocket.reproduce.claims import judged
-from hocket.reproduce.contention import measure as contention
-from hocket.reproduce.contention.claims import CLAIMS as CONTENTION
-from hocket.reproduce.ibatch import measure as ibatch
-from hocket.reproduce.ibatch.nodes import matching_default, one_of, rows_of, speedup
-from hocket.reproduce.prediction import measure as prediction
-from hocket.reproduce.prediction.sharing import STREAMS, WINDOW, agreements, multiplexed, partition
-from hocket.reproduce.result import Reproduction
+from hocket.reproduce.claim import judged
+from hocket.reproduce.contention import contention_measurements as contention
+from hocket.reproduce.contention.contention_claims import CLAIMS as CONTENTION
+from hocket.reproduce.ibatch import ibatch_measurements as ibatch
+from hocket.reproduce.ibatch.testbed import matching_default, one_of, rows_of, speedup
+from hocket.reproduce.prediction import prediction_measurements as prediction
+from hocket.reproduce.prediction.stream_sharing import STREAMS, WINDOW, agreements, multiplexed, partition
+from hocket.reproduce.reproduction import Reproduction
 from hocket.reproduce.steps import derived
-from hocket.reproduce.tictac import measure as tictac
-from hocket.reproduce.tictac.claims import TABLE_1
+from hocket.reproduce.tictac import tictac_measurements as tictac
+from hocket.reproduce.tictac.tictac_claims import TABLE_1
 from tests.unit.reproduce.settings import TINY
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hocket.runtime.compiled import compile_model
+from hocket.runtime.compiled.compiled_model import compile_model
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
 

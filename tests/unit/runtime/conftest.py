@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
-from hocket.runtime.ending import went_on
+from hocket.runtime.observe.exit_status import went_on
 
 
 @pytest.fixture

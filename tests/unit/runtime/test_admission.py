@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.admission import optimizers_of, trained_parameters
+from hocket.runtime.training.trainable import optimizers_of, trained_parameters
 
 
 def test_one_optimizer_or_several() -> None:

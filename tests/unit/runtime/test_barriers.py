@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.runtime import barriers as module
-from hocket.runtime.barriers import WINDOW, Barriers
+from hocket.runtime.observe import barriers as module
+from hocket.runtime.observe.barriers import WINDOW, Barriers
 
 
 @pytest.fixture(autouse=True)

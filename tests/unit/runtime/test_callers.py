@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hocket.runtime.callers import place_in_script
-from hocket.runtime.pending import PendingGradient
+from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.observe.callers import place_in_script
 
 CALLS = {
     "torch.nn.utils.clip_grad_norm_([p], 1.0)": "clip_grad_norm_",

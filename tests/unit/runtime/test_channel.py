@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime.allreduce import Channel, Groups, TransferError
-from hocket.runtime.buckets import Layout, lay_out
-from hocket.runtime.group import Group
-from hocket.runtime.queued import CREDIT
+from hocket.runtime.transfers.buckets import Layout, lay_out
+from hocket.runtime.transfers.channel import Channel, Groups, TransferError
+from hocket.runtime.transfers.gloo_group import Group
+from hocket.runtime.transfers.queue import CREDIT
 
 LIMIT_S = 20.0
 URGENT = 100  # added to a place: in the lane of what is waited for

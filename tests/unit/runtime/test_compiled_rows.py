@@ -12,8 +12,8 @@ from hocket.errors import HocketError
 from hocket.graph import check_plan, step_from_rows
 from hocket.network import Network
 from hocket.planner import plan
-from hocket.runtime.compiled_graph import Code, must_precede, reordered
-from hocket.runtime.compiled_rows import gradient_order_of
+from hocket.runtime.compiled.compiled_profile import gradient_order_of
+from hocket.runtime.compiled.traced_graph import Code, must_precede, reordered
 from tests.unit.runtime.compiled_models import (
     Broken,
     Transformer,

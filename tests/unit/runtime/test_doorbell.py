@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hocket.runtime.doorbell import Doorbell
+from hocket.runtime.transfers.predicate_condition import Doorbell
 
 LIMIT_S = 20.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.runtime.ending import notice_exits, script_failed, went_on
+from hocket.runtime.observe.exit_status import notice_exits, script_failed, went_on
 
 
 @pytest.fixture(autouse=True)

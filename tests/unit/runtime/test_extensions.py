@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hocket.runtime.extensions import Extensions, takes_tensors
+from hocket.runtime.lazy.extensions import Extensions, takes_tensors
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction
-from hocket.runtime.group import Group, from_first, gathered, named
+from hocket.runtime.transfers.gloo_group import Group, from_first, gathered, named
 
 
 class _Relayed(Group):

@@ -10,11 +10,11 @@ import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.network import MeasuredReduction, Network
-from hocket.runtime import recorder as module
-from hocket.runtime.barriers import Barriers
-from hocket.runtime.measured import explanation
-from hocket.runtime.recorder import Recorder
-from hocket.runtime.trials import Choice
+from hocket.runtime.observe import recorder as module
+from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.training.explain import explanation
+from hocket.runtime.training.plan_trials import Choice
 
 MB = 1_000_000
 # 10 ms for each of the two parameters' gradients, 1 ms of them a startup.

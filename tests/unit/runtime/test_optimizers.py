@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hocket.runtime.optimizers import _parts
+from hocket.runtime.training.optimizer_step import _parts
 
 
 class Counted(list):

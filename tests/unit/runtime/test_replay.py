@@ -9,7 +9,7 @@ import pytest
 from hocket.errors import HocketError
 from hocket.graph import ParameterRow, Plan, Pull, Push, StepGraph
 from hocket.launch import Job, Rule
-from hocket.runtime.replay.processor import Mailbox, Processor, WallClock
+from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
 from hocket.runtime.replay.worker import Gradients, replay_with_servers
 from tests import strategies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hocket.graph import OperationRow, StepRows, step_from_rows
-from hocket.runtime.rows import parameter_rows, unused_row
+from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 
 
 def test_parameters_that_no_step_used_have_a_place_in_the_graph() -> None:

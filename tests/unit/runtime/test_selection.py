@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime import trials
-from hocket.runtime.group import Group
-from hocket.runtime.training import Training
-from hocket.runtime.trials import Choice, Scheduled, Trials
+from hocket.runtime.training import plan_trials
+from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials
+from hocket.runtime.training.training import Training
+from hocket.runtime.transfers.gloo_group import Group
 
 STEPS_A_TURN = 5  # one is not timed
 
@@ -48,8 +48,8 @@ def tried(
 ) -> tuple[Choice, int]:
     """What is chosen of plans of such steps, and after how many of them."""
     clock = Clock(step_s, disturbed_s)
-    monkeypatch.setattr(trials.time, "perf_counter", lambda: clock.now_s)
-    monkeypatch.setattr(trials, "largest", lambda values, _: values)
+    monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr(plan_trials, "largest", lambda values, _: values)
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
         enforce=lambda _: None,

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hocket.runtime import uneven
-from hocket.runtime.uneven import Collective, IdleTimes, Sign, collective_of, lost_for_good
+from hocket.runtime.observe import lost_ranks
+from hocket.runtime.observe.lost_ranks import Collective, IdleTimes, Sign, collective_of, lost_for_good
 
 NEEDED = 36  # half steps: eighteen steps
 
@@ -81,10 +81,10 @@ def test_idle_ranks_have_called_no_model_for_some_time() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_process_without_a_group_is_over() -> None:
-    assert uneven.over() == ""
+    assert lost_ranks.over() == ""
     store = dist.HashStore()
     dist.destroy_process_group()
     try:
-        assert uneven.over() == "has ended its process group"
+        assert lost_ranks.over() == "has ended its process group"
     finally:
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)

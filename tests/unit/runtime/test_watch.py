@@ -13,9 +13,9 @@ import pytest
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from hocket.runtime import signs
-from hocket.runtime import watch as module
-from hocket.runtime.watch import Sign, Watch
+from hocket.runtime.observe import liveness as module
+from hocket.runtime.observe import store_heartbeats
+from hocket.runtime.observe.liveness import Sign, Watch
 
 LONG_S = 20.0
 
@@ -64,7 +64,7 @@ def test_an_answer_that_fails_costs_one_answer_and_no_sign(monkeypatch: pytest.M
     until(lambda: other.check(["answer/2/0"]))
     assert other.get("answer/2/0") == b"spans"
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(signs, "_served", [])  # rank 1, which was never there, is not seen off
+    monkeypatch.setattr(store_heartbeats, "_served", [])  # rank 1, which was never there, is not seen off
     watch.stop(finished=True)
     assert sign_of(server).finished
 

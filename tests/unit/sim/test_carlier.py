@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hocket.sim.carlier import SAME, _ends, _schrage, without_preemption
-from hocket.sim.reach import Floats, one_machine
+from hocket.sim.bounds.one_machine import SAME, _ends, _schrage, without_preemption
+from hocket.sim.bounds.reach import Floats, one_machine
 
 
 def seconds(*values: float) -> Floats:

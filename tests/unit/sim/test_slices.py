@@ -10,7 +10,7 @@ from hocket.network import Network
 from hocket.planner import plan
 from hocket.planner.p3 import p3
 from hocket.sim import simulate
-from hocket.sim.slices import slice_graph, sliced
+from hocket.sim.lowering.slices import slice_graph, sliced
 from hocket.tuner import make_plan
 from tests.strategies import operation, parameter, step
 

@@ -18,8 +18,8 @@ from hocket.planner import policies_of
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner import make_plan, plan, tune
-from hocket.tuner.choose import architecture_of, check_request
-from hocket.tuner.training import _Planner, best_plans
+from hocket.tuner.distribute import _Planner, best_plans
+from hocket.tuner.policies import architecture_of, check_request
 from tests.golden.make import BRANCHES_NETWORK, branches
 from tests.strategies import networks, operation, parameter, step, steps
 

@@ -11,8 +11,8 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.graph import load_plan
-from hocket.tuner.serving import resolved_server_plan
-from hocket.tuner.training import resolved_plan
+from hocket.tuner.distribute import resolved_plan
+from hocket.tuner.server_plans import resolved_server_plan
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KINDS = [

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.live.clients import Contact, asked
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.driver import warm
-from hocket.cluster.live.jobs import LiveJob, attempt_token
 from hocket.cluster.live.manager import Manager
-from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Status
+from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_messages import Answer, AskStatus, FromClient, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
+from hocket.cluster.live.runnable_jobs import LiveJob, attempt_token
 from hocket.launch.control import Connection, Guest, connect
 from hocket.launch.credentials import Credentials
 from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN

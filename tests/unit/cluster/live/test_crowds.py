@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.server import _FILES
+from hocket.cluster.live.manager_server import _FILES
 from hocket.errors import HocketError
+from hocket.launch.capacity import Places
 from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
 from hocket.launch.gate import Compute, Go, Join, ToRank
 from hocket.launch.job import split_address
-from hocket.launch.places import Places
 from tests.tokens import CREDENTIALS
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, as_rank, running
 from tests.unit.cluster.live.test_manager import events, noting
@@ -57,8 +57,8 @@ def test_that_there_is_no_place_is_said_once_until_half_are_free() -> None:
 
 
 def test_strangers_beyond_a_bound_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.server._MOST_STRANGERS", 8)
-    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", LIMIT_S)
+    monkeypatch.setattr("hocket.cluster.live.manager_server._MOST_STRANGERS", 8)
+    monkeypatch.setattr("hocket.cluster.live.manager_server.HANDSHAKE_S", LIMIT_S)
     with running(tmp_path, [noting("a", tmp_path, 100.0)], until_idle=False) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
         host_and_port = split_address(cluster.manager.address)
@@ -77,7 +77,7 @@ def test_strangers_beyond_a_bound_are_sent_away(tmp_path: Path, monkeypatch: pyt
 
 
 def test_commands_beyond_a_bound_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.server._MOST_CLIENTS", 4)
+    monkeypatch.setattr("hocket.cluster.live.manager_server._MOST_CLIENTS", 4)
     with running(tmp_path, until_idle=False) as cluster:
         idle = [connect(cluster.manager.address, CREDENTIALS, Guest("client", 0, ""), 5.0) for _ in range(4)]
         for _ in range(3):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.cluster.live import kept_credentials as kept
-from hocket.cluster.live.clients import Contact, asked
-from hocket.cluster.live.jobs import attempt_token
 from hocket.cluster.live.kept_credentials import kept_credentials
-from hocket.cluster.live.messages import AskStatus
+from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_messages import AskStatus
+from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials, new_credentials

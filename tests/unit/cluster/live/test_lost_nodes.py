@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hocket.cluster.live.messages import Cancel, Submit
+from hocket.cluster.live.manager_messages import Cancel, Submit
 from hocket.cluster.live.nodes import AbsentError, LocalNode
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE, GIVEN_UP

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.clients import Contact, asked
 from hocket.cluster.live.database import Database
-from hocket.cluster.live.messages import AskStatus, Cancel, Drain, Submit
+from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_messages import AskStatus, Cancel, Drain, Submit
 from hocket.errors import HocketError
 from hocket.launch import control
 from hocket.launch.control import Guest, TransportError, connect
@@ -223,7 +223,7 @@ def test_a_drained_node_gets_no_job(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.5)
+    monkeypatch.setattr("hocket.cluster.live.manager_server.HANDSHAKE_S", 0.5)
     with running(tmp_path, [live_job("a", 4, iterations=50)]) as cluster:
         address = cluster.manager.address
         cluster.until(lambda s: s.jobs[0].iteration >= 1)
@@ -253,7 +253,7 @@ def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_rank_of_an_attempt_that_was_given_up_is_sent_away(tmp_path: Path) -> None:
-    from hocket.cluster.live.jobs import attempt_token
+    from hocket.cluster.live.runnable_jobs import attempt_token
 
     with running(tmp_path, until_idle=False) as cluster:
         with pytest.raises(TransportError, match=GIVEN_UP):

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.clients import asked, contact_of
-from hocket.cluster.live.jobs import LiveJob
-from hocket.cluster.live.messages import AskStatus, Status, Submit
+from hocket.cluster.live.manager_address import asked, contact_of
+from hocket.cluster.live.manager_messages import AskStatus, Status, Submit
+from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.errors import HocketError
 from tests.unit.cluster.live.clusters import live_job
 
@@ -110,7 +110,7 @@ def ran_once(path: Path, ranks: int) -> int:
 def test_managers_that_are_killed_around_submissions_lose_no_job_and_finish_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.cluster.live.clients._CONNECT_S", 1.0)
+    monkeypatch.setattr("hocket.cluster.live.manager_address._CONNECT_S", 1.0)
     state, chance = tmp_path / "state", random.Random(0)
     jobs = [noting(f"j{number}", tmp_path, chance) for number in range(JOBS_EACH * KILLS)]
     known, unsure, tokens = set[str](), list[LiveJob](), set[str]()

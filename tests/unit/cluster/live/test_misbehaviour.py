@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.cluster_manager import open_nodes
-from hocket.cluster.live.clients import Contact, asked
-from hocket.cluster.live.jobs import attempt_token
-from hocket.cluster.live.messages import Answer, AskStatus, FromClient, Submit
+from hocket.cli.cluster.manager_options import open_nodes
+from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_messages import Answer, AskStatus, FromClient, Submit
+from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.gate import (
@@ -69,7 +69,7 @@ def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.server.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("hocket.cluster.live.manager_server.HANDSHAKE_S", 0.3)
 
     async def much(_: FromClient) -> Answer:
         return Answer(notes=("x" * (1 << 25),))
@@ -110,7 +110,7 @@ def test_ranks_find_the_next_manager_where_the_last_one_was(tmp_path: Path) -> N
 
 
 def test_a_request_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.cluster.live.clients.MOST_BYTES", 1000)
+    monkeypatch.setattr("hocket.cluster.live.manager_address.MOST_BYTES", 1000)
     contact = Contact(address="127.0.0.1:1", token=TOKEN)
     with pytest.raises(HocketError, match="a manager takes 1000: submit fewer jobs at once"):
         asked(contact, Submit(tuple(live_job(f"j{k}") for k in range(10))))

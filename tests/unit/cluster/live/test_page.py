@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.cluster.live.page import PageServer
+from hocket.cluster.live.page_server import PageServer
 from hocket.launch.job import split_address
 from tests.unit.cluster.live.clusters import LIMIT_S
 
@@ -56,7 +56,7 @@ def test_it_gives_nothing_else_and_nothing_to_other_names(server: PageServer) ->
 def test_so_many_are_served_at_a_time_and_none_for_long(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hocket.cluster.live.page._MOST_REQUESTS", 4)
+    monkeypatch.setattr("hocket.cluster.live.page_server._MOST_REQUESTS", 4)
     said: list[str] = []
     server = PageServer("127.0.0.1", 0, b"x" * (1 << 24), said.append)
     others = set(threading.enumerate())
@@ -76,12 +76,12 @@ def test_so_many_are_served_at_a_time_and_none_for_long(
             "there are 4 requests for the page at once; others are sent away until some have gone"
         ]
 
-        monkeypatch.setattr("hocket.cluster.live.page._REQUEST_S", 0.1)
+        monkeypatch.setattr("hocket.cluster.live.page_server._REQUEST_S", 0.1)
         assert silent.recv(100) == b""
         deadline = time.monotonic() + LIMIT_S
         with pytest.raises(OSError, match=r"Broken pipe|reset by peer"):
             drip(drips, deadline)
-        monkeypatch.setattr("hocket.cluster.live.page._REQUEST_S", 10.0)
+        monkeypatch.setattr("hocket.cluster.live.page_server._REQUEST_S", 10.0)
         while answer(server, "/state")[0] != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -12,7 +12,7 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.ray_nodes import RayNode, ray_nodes
-from hocket.parallel import ray_cluster
+from hocket.executors import ray_cluster
 from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cluster.live.clusters import Running, live_job
 

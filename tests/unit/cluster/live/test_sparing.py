@@ -8,7 +8,7 @@ import pytest
 
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials
-from hocket.launch.sparing import SparingNote
+from hocket.launch.rate_limited_log import SparingNote
 from tests.tokens import FINGERPRINT
 from tests.unit.cluster.live.clusters import running
 from tests.unit.cluster.live.test_manager import events, noting
@@ -26,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("hocket.launch.sparing.time", made)
+    monkeypatch.setattr("hocket.launch.rate_limited_log.time", made)
     return made
 
 

@@ -18,7 +18,7 @@ from hocket.launch import control
 from hocket.launch.control import Connection, Guest, accept, connect, refuse, welcome
 from hocket.launch.credentials import Credentials, new_credentials
 from hocket.launch.tls import client_context
-from hocket.runtime.ps.transport import TransportError
+from hocket.runtime.ps.wire.transport import TransportError
 from tests.tokens import CREDENTIALS, FINGERPRINT
 
 

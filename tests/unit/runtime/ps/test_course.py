@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from hocket.runtime.ps.course import PullTimes
+from hocket.runtime.ps.worker.plan_switch import PullTimes
 
 SMALL, LARGE = 1_000, 10_000
 

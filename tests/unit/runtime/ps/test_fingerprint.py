@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.runtime.ps.fingerprint import Fingerprint
+from hocket.runtime.ps.worker.fingerprint import Fingerprint
 from tests.strategies import examples
 
 MOST_TURNS = 8

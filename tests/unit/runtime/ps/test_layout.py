@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Pull, Push
-from hocket.runtime.ps.layout import Frame, check_lay, cut, homes_of, laid_out
-from hocket.runtime.ps.messages import Lay, Piece
-from hocket.runtime.ps.packing import packed, unpacked
-from hocket.runtime.ps.spec import Spec, TensorSpec
-from hocket.runtime.ps.transport import FIRST_FRAME, Header, Kind, TransportError, unpack
+from hocket.runtime.ps.wire.layout import Frame, check_lay, cut, homes_of, laid_out
+from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
+from hocket.runtime.ps.wire.packing import packed, unpacked
+from hocket.runtime.ps.wire.training_messages import Lay, Piece
+from hocket.runtime.ps.wire.transport import FIRST_FRAME, Header, Kind, TransportError, unpack
 
 TENSORS = (
     TensorSpec("a", (3, 5), "float32"),

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from hocket.runtime.ps.order import Order
-from hocket.runtime.ps.outbox import Outbox
+from hocket.runtime.ps.wire.order_statistics import Order
+from hocket.runtime.ps.wire.outbox import Outbox
 
 
 def taken(outbox: Outbox) -> list[object]:

@@ -15,12 +15,12 @@ import torch
 from hocket.errors import HocketError
 from hocket.launch import Job, Rule, control
 from hocket.launch.control import Connection, Guest, connect
-from hocket.launch.joined import Joined
-from hocket.runtime.ps.messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
-from hocket.runtime.ps.peer import Peer
-from hocket.runtime.ps.server import Server, _listening, _threads
-from hocket.runtime.ps.spec import TensorSpec
-from hocket.runtime.ps.transport import Header, Kind, TransportError
+from hocket.launch.join_flags import Joined
+from hocket.runtime.ps.server.server import Server, _listening, _threads
+from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.runtime.ps.wire.model_spec import TensorSpec
+from hocket.runtime.ps.wire.training_messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
+from hocket.runtime.ps.wire.transport import Header, Kind, TransportError
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until
@@ -170,7 +170,7 @@ def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: py
         step(model, optimizer, *batch(worker, 0))
         model.hocket.detach()
 
-    monkeypatch.setattr("hocket.runtime.ps.server.welcome", welcome)
+    monkeypatch.setattr("hocket.runtime.ps.server.server.welcome", welcome)
     with served(Rule(mode="async")) as job:
         (server,) = job.servers
         job.on_workers(work)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.ps.spec import restored, settings_of
+from hocket.runtime.ps.wire.model_spec import restored, settings_of
 
 
 def optimizer_with(**changes: Any) -> torch.optim.Optimizer:

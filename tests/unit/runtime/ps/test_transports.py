@@ -17,10 +17,10 @@ import torch
 from hocket.launch import Job, Rule
 from hocket.launch.job import split_address
 from hocket.launch.tls import Identity, Tls, Wire, new_identity
-from hocket.runtime.ps import gloo
-from hocket.runtime.ps.connect import connected
-from hocket.runtime.ps.meeting import Meeting
-from hocket.runtime.ps.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
+from hocket.runtime.ps.wire import gloo_transport
+from hocket.runtime.ps.wire.make_transport import connected
+from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
 from tests.tokens import TOKEN
 
 Ends = tuple[Transport, Transport]
@@ -206,7 +206,7 @@ def test_grpc_workers_leave_a_server_that_has_another_key() -> None:
 
 def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
-    monkeypatch.setattr("hocket.runtime.ps.grpc_calls._HANDSHAKE_MS", 500)
+    monkeypatch.setattr("hocket.runtime.ps.wire.grpc_transport._HANDSHAKE_MS", 500)
     told: list[Any] = []
     server = grpc_server(told)
     host_and_port = split_address(told[0]["address"])
@@ -326,5 +326,5 @@ def test_gloo_says_in_one_line_that_a_peer_is_lost() -> None:
         "Connection closed by peer [::1]:9",
     ):
         error = RuntimeError(f"[/somewhere/pair.cc:537] {reason}. This may indicate a crash on rank 1.")
-        assert gloo._line(error) == "its connection was closed"
-    assert gloo._line(RuntimeError("Timed out waiting\nfor a send")) == "Timed out waiting"
+        assert gloo_transport._line(error) == "its connection was closed"
+    assert gloo_transport._line(RuntimeError("Timed out waiting\nfor a send")) == "Timed out waiting"

@@ -1,0 +1,62 @@
+"""A rank's process: how it is started, how it begins and ends, whatever its benchmark, and what that says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import torch.distributed as dist
+
+from hocket.bench.training.training_request import LOST
+from hocket.errors import HocketError
+
+
+def run_rank(work: Callable[[], None], folder: Path) -> NoReturn:
+    """Do ``work`` as this process's only purpose, and end it.
+
+    A rank that fails leaves one line in RANK.failed of ``folder`` and ends with status 1, or with
+    :data:`~hocket.bench.training.training_request.LOST` where it failed because another was gone.
+    """
+    threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
+    # An interrupt is for whoever started us to speak of.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # What a user's file prints is no part of the answer that whoever started us prints.
+    os.dup2(2, 1)
+    try:
+        work()
+        # An interpreter that ends is aborted where one of torch's threads still has a tensor to give back.
+        sys.stdout.flush()
+        os._exit(0)
+    except Exception as error:
+        kind = "" if isinstance(error, HocketError) else f"{type(error).__name__}: "
+        (folder / f"{os.environ['RANK']}.failed").write_text(f"{kind}{error}".strip().partition("\n")[0])
+        # Threads of the process groups may still wait for a rank that is gone.
+        os._exit(LOST if _by_another(error) else 1)
+
+
+def environment_of_ranks(threads: int) -> dict[str, str]:
+    """What ranks need in their environment: they import what this process imports, from where it does."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of namespaces without a name server
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+    }
+
+
+def _leave_with(parent: int) -> None:
+    """End this process when the one that started it is gone: nobody waits for what it finds."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _by_another(error: Exception) -> bool:
+    """Whether this rank failed only because another is gone; gloo has no type of its own for that."""
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or "connection closed" in text or "connection reset" in text

@@ -1,0 +1,1 @@
+"""``bench predict`` and ``bench orders``: steps replayed on an emulated cluster."""

@@ -1,0 +1,91 @@
+"""Rounds of an asynchronous row: workers begin at drawn moments, and predictions know these.
+
+How asynchronous workers come to share a link hangs on when each began, for hundreds of steps: runs of one
+configuration differ by 10% and more however exactly everything is known. A row is therefore the mean over
+rounds, each with moments of its own, and so is what is predicted of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hocket.bench.replay.accuracy_statistics import measured_rate
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.predictor.kernel_run import run_steps
+from hocket.predictor.prediction_request import Request
+from hocket.predictor.prepared import prepare
+
+_SEEDS = 10
+_ENDS = 2  # times as many steps are simulated as are replayed: some workers have more than their share
+
+
+def drawn_begins_s(
+    graph: StepGraph, *, workers: int, rounds: int, transfer_s: float, rho: float, seed: int
+) -> list[list[float]]:
+    """When each worker begins, after all are ready, for each round; (rounds, workers).
+
+    Anywhere in the length of a step alone, and not before the last pushes of an earlier round, at
+    ``transfer_s`` each, have come.
+    """
+    alone_s = float(graph.durations_s.sum(axis=0).mean()) * (1.0 + rho)
+    drawn = np.random.default_rng(seed).uniform(0.0, alone_s, (rounds, workers))
+    begins_s: list[list[float]] = (workers * transfer_s + drawn).tolist()
+    return begins_s
+
+
+def rate_of_rounds(
+    graph: StepGraph,
+    network: Network,
+    plan: Plan | str,
+    begins_s: Sequence[Sequence[float]],
+    *,
+    servers: int,
+    num_steps: int,
+    skip: int,
+    window_bytes: float,
+    seed: int,
+) -> float:
+    """Steps a second over all workers, the mean over rounds that begin so; counted as they are replayed.
+
+    ``plan``: or the policy that draws one anew in each step.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the request does not fit together.
+    """
+    given: dict[str, Any] = {"policy": plan} if isinstance(plan, str) else {"plan": plan}
+    workers = len(begins_s[0])
+    request = Request(
+        graph=graph,
+        network=network,
+        mode="async",
+        updates="commit",
+        window_bytes=window_bytes,
+        steps=num_steps,
+        skip=skip,
+        **given,
+    )
+    prepared = prepare(request, workers, servers)
+    assert prepared.step is not None
+    rates = []
+    for number, starts_s in enumerate(begins_s):
+        for again in range(_SEEDS):
+            ends_s, who = run_steps(
+                prepared.step,
+                prepared.topology,
+                _ENDS * workers * num_steps,
+                window_bits=prepared.window_bits,
+                startup_s=prepared.network.startup_s,
+                start_s=starts_s,
+                shuffled=prepared.drawn_anew,
+                seed=seed + number * _SEEDS + again,
+            )
+            own = [ends_s[who == worker][:num_steps].tolist() for worker in range(workers)]
+            rates.append(measured_rate(own, skip))
+    return math.fsum(rates) / len(rates)

@@ -1,0 +1,1 @@
+"""``bench plan`` and ``bench sim``: planners, simulator and predictor by the clock."""

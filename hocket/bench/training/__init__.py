@@ -1,0 +1,1 @@
+"""``bench train``: real training by the clock, beside DDP's."""

@@ -1,0 +1,247 @@
+"""``hocket bench``: training, planners and the simulator by the clock."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.answer_settings import (
+    assumed,
+    defaults,
+    described_network,
+    heading,
+    option_setting,
+    option_settings,
+    step_settings,
+)
+from hocket.cli.bench_replays_command import orders, predict
+from hocket.cli.command_help import App
+from hocket.cli.list_options import counts, parts, ratios
+from hocket.cli.name_options import complete_policy, lowercase
+from hocket.cli.panels import BENCHMARK, NETWORK, PLANNING, WORKERS, option
+from hocket.cli.printing import print_json, print_table, progress
+
+app = App(help="Time training, planners and the simulator.")
+
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STEP|MODEL|NUMBER...", help="hocket.step/1 files, zoo models, or numbers of operations."
+    ),
+]
+Cores = Annotated[
+    int,
+    option(
+        panel=BENCHMARK,
+        rare=True,
+        metavar="N",
+        help="To run on; planners and the simulator are one thread each.",
+    ),
+]
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    nodes: Annotated[
+        int | None,
+        option(panel=NETWORK, metavar="N", help="Of the emulated cluster; else 2. Under torchrun: its own."),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        option(
+            panel=NETWORK,
+            metavar="RATE",
+            help="Of its links, each way: 1Gbit/s, or 1gbit.",
+            show_default="250Mbit/s",
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        option(
+            panel=BENCHMARK,
+            metavar="NAME",
+            help="cnn, vgg11, gpt, resnet18 or FILE.py:FACTORY, several by commas.",
+            show_default="all four",
+        ),
+    ] = None,
+    rho: Annotated[
+        str,
+        option(panel=BENCHMARK, metavar="LIST", help="N / C, the network busy, to choose batch sizes for."),
+    ] = "2,1,0.5",
+    batch_size: Annotated[
+        int | None, option(panel=BENCHMARK, metavar="N", help="One batch size instead of --rho.")
+    ] = None,
+    plan: Annotated[
+        str,
+        option(
+            panel=PLANNING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="What hocket trains by: auto, or a policy.",
+        ),
+    ] = "auto",
+    compile_: Annotated[bool, option("--compile", panel=BENCHMARK, help="Compiled models too.")] = False,
+    steps: Annotated[
+        int,
+        option(
+            panel=BENCHMARK, rare=True, metavar="N", help="Timed steps of a block, after three that are not."
+        ),
+    ] = 8,
+    blocks: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Rounds: blocks of each variant.")
+    ] = 5,
+    threads: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Intra-op threads of each rank.")
+    ] = 1,
+    timeout: options.Timeout = "28800s",
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Time DDP's bucket sizes and hocket in turn, on one model and network, and what bounds them both.
+
+    Where rho is less than 1 that bound is a reference, slightly above the true limit.
+
+    The cluster is emulated (as root), or that of the processes that torchrun started.
+    """
+    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
+    from hocket.bench.training.timed_models import NAMES
+    from hocket.bench.training.train import bench_train, benchmark_document
+    from hocket.bench.training.training_request import Request
+    from hocket.bench.training.training_table import cell_heading, cell_table, summary_line
+    from hocket.network import parse_bandwidth, parse_duration
+
+    request = Request(
+        models=NAMES if model is None else parts(model),
+        rhos=ratios(rho),
+        batch_size=batch_size,
+        steps=steps,
+        blocks=blocks,
+        seed=seed,
+        threads=threads,
+        plan=plan,
+        compile=compile_,
+        timeout_s=parse_duration(timeout),
+    )
+    benchmark = bench_train(request, nodes=nodes, rate_bps=None if rate is None else parse_bandwidth(rate))
+    if benchmark is None:
+        return
+    if json:
+        print_json({**benchmark_document(benchmark), "assumed": defaults(context)})
+        return
+    print(heading(option_settings(context)))
+    for cell in benchmark.cells:
+        print(cell_heading(cell))
+        print_table(cell_table(cell))
+    print(summary_line(benchmark.cells, benchmark.summary))
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    targets: Targets,
+    policies: Annotated[
+        str | None,
+        option(
+            panel=PLANNING,
+            metavar="LIST",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Some of them: tic,tac,caramel.",
+            show_default="all",
+        ),
+    ] = None,
+    workers: options.Workers = 8,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each plan is made, in turns.")
+    ] = 7,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time planners: seconds a plan, and what that is for each operation of the step."""
+    from hocket.bench.speed.speed import bench_plan, on_cores
+    from hocket.bench.speed.speed_table import plan_table
+    from hocket.bench.speed.timed_steps import load_target
+    from hocket.planner import POLICIES
+
+    network, of_network = described_network(context, workers, servers)
+    graphs = {target: load_target(target) for target in targets}
+    names = list(POLICIES) if policies is None else policies.split(",")
+    with on_cores(cores), progress("planning") as report:
+        rows = bench_plan(graphs, network, names, repeats=repeats, progress=report)
+    if json:
+        asked = {"cores": cores, "repeats": repeats, "workers": workers, "servers": servers}
+        print_json({**asked, "rows": rows, "assumed": assumed(context, of_network)})
+    else:
+        print(heading([*step_settings(context, network), *of_network]))
+        print_table(plan_table(rows))
+
+
+@app.command()
+def sim(
+    context: typer.Context,
+    targets: Targets,
+    policy: Annotated[
+        str,
+        option(
+            panel=PLANNING,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_policy,
+            help="Plan by this policy.",
+        ),
+    ] = "tac",
+    workers: Annotated[
+        str, option(panel=WORKERS, metavar="LIST", help="Numbers of them: 4, 1,2,4 or 1-16.")
+    ] = "1,4,16",
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    iterations: Annotated[
+        int,
+        option(panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps that the simulator simulates."),
+    ] = 10,
+    steps: Annotated[
+        int,
+        option(
+            panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps of each worker that are predicted."
+        ),
+    ] = 100,
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each is timed, in turns.")
+    ] = 5,
+    cores: Cores = 1,
+    json: options.Json = False,
+) -> None:
+    """Time the simulator and the predictor: events a second, seconds a step, compiling apart."""
+    import dataclasses
+
+    from hocket.bench.speed.speed import bench_simulation, on_cores
+    from hocket.bench.speed.speed_table import simulation_table
+    from hocket.bench.speed.timed_steps import load_target
+
+    network, of_network = described_network(context, 1, servers)
+    networks = [dataclasses.replace(network, num_workers=count) for count in counts(workers, "workers")]
+    graphs = {target: load_target(target) for target in targets}
+    with on_cores(cores), progress("simulating") as report:
+        rows = bench_simulation(
+            graphs, networks, policy, iterations=iterations, steps=steps, repeats=repeats, progress=report
+        )
+    if json:
+        settings = assumed(context, of_network)
+        print_json({"cores": cores, "repeats": repeats, "rows": rows, "assumed": settings})
+    else:
+        print(heading([option_setting(context, "policy", policy), *of_network]))
+        print_table(simulation_table(rows))
+
+
+for replayed in (predict, orders):
+    app.command()(replayed)

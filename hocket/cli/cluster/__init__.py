@@ -1,0 +1,1 @@
+"""``hocket cluster``: job sets, simulations, and the commands of a live cluster."""

@@ -1,0 +1,92 @@
+"""``hocket cluster submit``, ``cancel``, ``drain`` and ``status``: what is asked of a cluster's manager."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.panels import GENERAL, option
+from hocket.cli.printing import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from hocket.cluster.live.manager_messages import Answer, FromClient
+
+State = Annotated[
+    Path | None,
+    option(
+        panel=GENERAL,
+        metavar="FOLDER",
+        help="The cluster's: jobs, checkpoints, token.",
+        show_default="HOCKET_CLUSTER and HOCKET_CLUSTER_TOKEN",
+    ),
+]
+
+
+def submit(
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
+    state: State = None,
+) -> None:
+    """Hand jobs to a cluster's manager; arrival_s counts from now on. A job it knows is not run again."""
+    from hocket.cluster.live.manager_messages import Submit
+    from hocket.cluster.live.runnable_jobs import read_live_jobs
+
+    for line in _asked(state, Submit(read_live_jobs(jobs))).notes:
+        note(line)
+
+
+def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Its id.")], state: State = None) -> None:
+    """End a job, wherever it is."""
+    from hocket.cluster.live.manager_messages import Cancel
+
+    note(_asked(state, Cancel(job)).notes[0])
+
+
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name in status.")],
+    undo: Annotated[bool, option("--undo", panel=GENERAL, help="Place jobs there again.")] = False,
+    state: State = None,
+) -> None:
+    """Place no job on a node any more; those that are there stay to their end."""
+    from hocket.cluster.live.manager_messages import Drain
+
+    note(_asked(state, Drain(node, not undo)).notes[0])
+
+
+def status(
+    state: State = None,
+    watch: Annotated[bool, option("--watch", panel=GENERAL, help="Show it until interrupted.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show a cluster's jobs: who queues, computes, transfers, and how far everybody is."""
+    from hocket.cluster.live.manager_address import contact_of
+    from hocket.cluster.live.manager_messages import AskStatus, Status
+    from hocket.report.live_table import live_table
+
+    def asked() -> Status:
+        found = _asked(state, AskStatus()).status
+        assert found is not None
+        return found
+
+    if json:
+        print_json(asked())
+    elif not watch:
+        print_table(live_table(asked()))
+        if page := contact_of(state).page:
+            note(f"the cluster's page: {page}")
+    else:
+        from rich.live import Live
+
+        with Live(live_table(asked()), auto_refresh=False) as view:
+            while True:
+                time.sleep(1.0)
+                view.update(live_table(asked()), refresh=True)
+
+
+def _asked(state: Path | None, request: FromClient) -> Answer:
+    from hocket.cluster.live.manager_address import asked, contact_of
+
+    return asked(contact_of(state), request)

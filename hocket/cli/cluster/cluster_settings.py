@@ -1,0 +1,48 @@
+"""Settings of a cluster that commands answer for, and where each came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hocket.cli.answer_settings import DEFAULT, Setting, defaults, option_setting
+from hocket.text import duration_text
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+
+_OPTIONS = (
+    "placement",
+    "placements",
+    "policy",
+    "policies",
+    "servers",
+    "gpus_per_server",
+    "memory",
+    "sharing",
+)
+
+
+def cluster_settings(context: typer.Context, cluster: Cluster) -> list[Setting]:
+    """Placement, policy, machines, and what a transfer costs between them."""
+    given: dict[str, Any] = context.params
+    settings = [
+        option_setting(context, name, given[name]) for name in _OPTIONS if given.get(name) is not None
+    ]
+    if cluster.racks > 1:
+        settings.append(option_setting(context, "racks", cluster.racks))
+    path = given.get("network_file")
+    source = f"{DEFAULT}, two nodes on 10 Gbit/s Ethernet" if path is None else str(path)
+    startup, byte, more = map(duration_text, (cluster.startup_s, cluster.per_byte_s, cluster.eta_s))
+    text = f"transfers of {startup} and {byte} a byte, {more} more for each at once"
+    return [*settings, Setting("transfers", None, text, source)]
+
+
+def assumed_of_cluster(context: typer.Context, cluster: Cluster) -> dict[str, Any]:
+    """Everything that was not given: options with their defaults, and what transfers cost without a file."""
+    options = defaults(context)
+    if context.params.get("network_file") is None:
+        costs = (cluster.startup_s, cluster.per_byte_s, cluster.eta_s)
+        options |= zip(("startup_s", "per_byte_s", "contention_per_byte_s"), costs, strict=True)
+    return options

@@ -1,0 +1,134 @@
+"""``hocket cluster generate`` and ``import``: job sets, drawn from a workload or made of published traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.name_options import lowercase
+from hocket.cli.panels import JOBS, OUTPUT, option
+from hocket.cli.printing import note, print_json
+from hocket.errors import HocketError, UnknownNameError
+
+if TYPE_CHECKING:
+    from hocket.cluster.jobs import JobSet
+
+_WORKLOADS = ("paper",)
+
+Sizes = Annotated[
+    Literal["paper", "wide"],
+    option(panel=JOBS, help="Of models: Table III's, or log-uniform from 5 to 1500 MB."),
+]
+Overlap = Annotated[
+    bool,
+    option(
+        "--overlap", panel=JOBS, help="Transfers overlap computing, in buckets of 25 MiB placed by Caramel."
+    ),
+]
+NumJobs = Annotated[
+    int, option("--jobs", panel=JOBS, metavar="N", help="How many jobs; the mix of GPUs stays.")
+]
+Period = Annotated[str, option(panel=JOBS, metavar="TIME", help="Jobs arrive evenly over this: 1200s.")]
+Output = Annotated[
+    Path | None,
+    option(
+        "-o",
+        "--output",
+        panel=OUTPUT,
+        metavar="FILE",
+        help="The hocket.jobs/1 file to write.",
+        show_default="printed",
+    ),
+]
+
+
+def generate(
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", callback=lowercase, help="paper: the contention paper's.")
+    ],
+    output: Output = None,
+    jobs: NumJobs = 160,
+    sizes: Sizes = "paper",
+    period: Period = "1200s",
+    overlap: Overlap = False,
+    seed: options.Seed = 0,
+) -> None:
+    """Draw a job set."""
+    from hocket.cluster.workloads import overlapped
+    from hocket.document import check_writable
+
+    if output is not None:
+        check_writable(output)
+    drawn = drawn_jobs(workload, seed, jobs, sizes, period)
+    _put(overlapped(drawn) if overlap else drawn, output)
+
+
+def import_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", callback=lowercase, help="tiresias, gavel, philly, alibaba or helios."
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz and .zst are decompressed.")],
+    output: Output = None,
+    jobs: Annotated[
+        int | None, option(panel=JOBS, metavar="N", help="Only so many, those that arrive first.")
+    ] = None,
+    throughputs: Annotated[
+        Path | None, option(panel=JOBS, rare=True, metavar="FILE", help="gavel: its measured throughputs.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="NAME",
+            callback=lowercase,
+            help="gavel: the device among them.",
+            show_default="v100",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Make a job set of a published trace, and say what had to be assumed."""
+    from hocket.cluster.workloads import import_trace
+    from hocket.document import check_writable
+
+    if output is not None:
+        check_writable(output, *options.inputs(file, throughputs))
+    imported = import_trace(kind, file, limit=jobs, seed=seed, throughputs=throughputs, gpu=gpu)
+    _put(imported.jobs, output)
+    for line in imported.notes:
+        note(f"{kind}: {line}")
+
+
+def drawn_jobs(workload: str, seed: int, jobs: int, sizes: Literal["paper", "wide"], period: str) -> JobSet:
+    """A job set of ``workload``; its jobs arrive over ``period``, a text with a unit.
+
+    Raises
+    ------
+    UnknownNameError, HocketError
+        When there is no such workload, or for a period that is none.
+    """
+    from hocket.cluster.workloads import paper_workload
+    from hocket.network import parse_duration
+
+    if workload not in _WORKLOADS:
+        raise UnknownNameError("workload", workload, _WORKLOADS)
+    period_s = parse_duration(period)
+    if period_s != int(period_s):
+        raise HocketError(f"period '{period}' is not in whole seconds; give e.g. 1200s")
+    return paper_workload(seed=seed, num_jobs=jobs, sizes=sizes, period_s=int(period_s))
+
+
+def _put(jobs: JobSet, output: Path | None) -> None:
+    from hocket.cluster.jobs import jobs_document, write_jobs
+
+    if output is None:
+        print_json(jobs_document(jobs))
+    else:
+        write_jobs(jobs, output)

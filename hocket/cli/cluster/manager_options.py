@@ -1,0 +1,183 @@
+"""What ``hocket cluster run`` and ``serve`` make of their options: nodes, and a manager that is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hocket.cli.printing import note, progress
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+    from hocket.cluster.live.manager import Manager
+    from hocket.cluster.live.nodes import Node
+    from hocket.cluster.live.runnable_jobs import LiveJob
+
+
+@contextlib.contextmanager
+def state_folder(state: Path | None) -> Iterator[Path]:
+    """``state``, or a folder that is gone at the end."""
+    if state is not None:
+        yield state
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hocket-cluster-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_nodes(
+    folder: Path, servers: int | None, engine: str, address: str | None, lab: str | None
+) -> Iterator[Sequence[Node]]:
+    """The nodes of a cluster in ``folder``: processes of this machine, of a lab, or of a Ray cluster."""
+    from hocket.cluster.live.kept_credentials import kept_credentials
+    from hocket.cluster.live.manager_address import TOKEN_VARIABLE
+    from hocket.cluster.live.nodes import lab_nodes, local_nodes
+
+    os.environ.pop(TOKEN_VARIABLE, None)  # it is for commands; Ray would inherit it
+    kept_credentials(folder)  # what else is in the folder is behind its permissions
+    if engine == "ray":
+        from hocket.cluster.live.ray_nodes import ray_nodes
+        from hocket.executors import ray_cluster
+
+        if lab is not None:
+            raise HocketError(
+                "--lab runs processes; for Ray start a Ray node in each of the lab's, and run this in node0:"
+                f" hocket lab exec node0 --name {lab} -- hocket cluster ... --engine ray --address HOST:PORT"
+            )
+        with ray_cluster(address) as ray:
+            yield ray_nodes(ray, folder, servers)
+        return
+    if address is not None:
+        raise HocketError(f"--address {address} is a Ray cluster's; give --engine ray with it")
+    if lab is None:
+        yield local_nodes(folder, 1 if servers is None else servers)
+        return
+    from hocket.lab import Lab
+
+    found = lab_nodes(folder, Lab.find(lab))
+    if servers is not None and not 1 <= servers <= len(found):
+        raise HocketError(
+            f"{servers} servers, and lab '{lab}' has {len(found)} nodes; give 1 to {len(found)}"
+        )
+    yield found[:servers]
+
+
+def cluster_of(servers: int, gpus_per_server: int, memory: str, network_file: Path | None) -> Cluster:
+    """The cluster that options describe, as the simulator has it."""
+    from hocket.cli.cluster.cluster_command import make_cluster
+
+    return make_cluster(servers, gpus_per_server, memory, "equation5", 1, 1.0, network_file=network_file)
+
+
+def make_manager(
+    folder: Path,
+    cluster: Cluster,
+    nodes: Sequence[Node],
+    placement: str,
+    policy: str,
+    seed: int,
+    chunk: str,
+    restarts: int,
+    lost_after: str,
+) -> Manager:
+    """The manager of a cluster, loaded and ready; its clock runs."""
+    from hocket.cluster.live.driver import warm
+    from hocket.cluster.live.kept_credentials import kept_credentials
+    from hocket.cluster.live.manager import Manager
+    from hocket.network import parse_bytes, parse_duration
+
+    lost_after_s = parse_duration(lost_after)
+    if lost_after_s <= 0:
+        raise HocketError(f"--lost-after {lost_after} is over at once; give e.g. 60s")
+    # Before there is a manager: from then on its clock runs.
+    with progress("loading the engine"):
+        warm()
+    return Manager(
+        folder,
+        cluster,
+        nodes,
+        placement=placement,
+        policy=policy,
+        credentials=kept_credentials(folder),
+        seed=seed,
+        chunk_bytes=parse_bytes(chunk),
+        restarts=restarts,
+        lost_after_s=lost_after_s,
+    )
+
+
+async def served(
+    manager: Manager, folder: Path, listen: str, page: str, jobs: Sequence[LiveJob], *, until_idle: bool
+) -> None:
+    """Run the manager, with its page, and say where both are."""
+    import msgspec
+
+    from hocket.cluster.live.kept_credentials import kept_credentials
+    from hocket.cluster.live.manager_address import Contact, leave_contact
+    from hocket.cluster.live.page_server import PageServer
+    from hocket.launch.job import split_address
+    from hocket.report.live_page import render_live
+
+    pages = None
+    if page != "off":
+        try:
+            pages = PageServer(*split_address(page), render_live().encode(), manager.note)
+        except OSError as error:
+            raise HocketError(f"the page cannot be at {page}: {error.strerror or error}") from None
+
+    async def show() -> None:
+        while pages is not None:
+            pages.state = msgspec.json.encode(manager.status())
+            await asyncio.sleep(0.5)
+
+    def opened() -> None:
+        url = "" if pages is None else pages.url
+        token = kept_credentials(folder).without_key.text
+        leave_contact(folder, Contact(address=manager.address, token=token, page=url))
+        if not until_idle or pages is not None:
+            note(f"manager at {manager.address}" + (f", page at {url}" if url else ""))
+
+    shown = asyncio.create_task(show())
+    try:
+        await manager.run(*split_address(listen), jobs, until_idle=until_idle, opened=opened)
+    finally:
+        shown.cancel()
+        if pages is not None:
+            pages.close()
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work``; what stops this process cancels it, and it cleans up, however often that is asked for."""
+    stopped: list[int] = []
+
+    async def main() -> None:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> Callable[[], None]:
+            def do() -> None:
+                stopped.append(number)
+                if len(stopped) == 1:  # another one would end the cleaning up, and ranks would live on
+                    task.cancel()
+
+            return do
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stop(number))
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    if stopped:
+        raise SystemExit(128 + stopped[0])

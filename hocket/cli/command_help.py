@@ -1,0 +1,167 @@
+"""Help and usage errors of the command line: options in panels, the rare ones behind ``--help-all``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from hocket.cli import printing
+from hocket.cli.help_sections import described
+from hocket.cli.help_text import help_text
+from hocket.cli.panels import GENERAL, option
+
+_NOT_ONE_OF = re.compile(r"'(?P<name>[^']*)' is not one of (?P<valid>.*)")
+
+
+class ReaderGoneError(Exception):
+    """The reader of the output (head, less) has left."""
+
+
+def _show_all(context: typer.Context, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        print(help_text(*described(context, everything=True)))
+        raise typer.Exit
+
+
+def _be_quiet(asked: bool) -> None:
+    if asked:
+        printing.be_quiet()
+
+
+def _be_verbose(asked: bool) -> None:
+    if asked:
+        printing.be_verbose()
+
+
+Quiet = Annotated[
+    bool,
+    option(
+        "--quiet",
+        "-q",
+        panel=GENERAL,
+        help="Print the result and errors, nothing else.",
+        callback=_be_quiet,
+        expose_value=False,
+    ),
+]
+Verbose = Annotated[
+    bool,
+    option(
+        "--verbose",
+        "-v",
+        panel=GENERAL,
+        help="Log what goes on, and show where an error comes from.",
+        callback=_be_verbose,
+        expose_value=False,
+    ),
+]
+_HelpAll = Annotated[
+    bool,
+    option(
+        "--help-all",
+        panel=GENERAL,
+        help="Show the rare options too.",
+        callback=_show_all,
+        expose_value=False,
+        is_eager=True,
+    ),
+]
+_COMMON = {"quiet": Quiet, "verbose": Verbose, "help_all": _HelpAll}
+
+
+def _with_more(function: Callable[..., Any], more: Mapping[str, Any]) -> Callable[..., Any]:
+    """``function`` as a command that has ``more`` options, none of which it is given."""
+    own = inspect.signature(function, eval_str=True)  # typer evaluates those of the function alone
+    added = {name: kind for name, kind in more.items() if name not in own.parameters}
+
+    @functools.wraps(function)
+    def command(**values: Any) -> Any:
+        return function(**{name: value for name, value in values.items() if name not in added})
+
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in added.items()
+    ]
+    command.__signature__ = own.replace(parameters=[*own.parameters.values(), *parameters])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, **added}
+    return command
+
+
+class Command(TyperCommand):
+    """A command whose help has panels, and names the rare options on request.
+
+    ``more_options``: annotated options of a class's own, whose values no function is given.
+    """
+
+    more_options: ClassVar[Mapping[str, Any]] = {}
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGoneError from None  # typer would make a failure of it
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        formatter.write(help_text(*described(ctx)))
+
+
+class Group(TyperGroup):
+    """A group of commands, whose name alone is answered with its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; without a command, show what there is.
+
+        The status is then 0: nothing was asked for that could not be served, and the answer is the help that
+        ``--help`` gives.
+        """
+        if not args and not ctx.resilient_parsing:
+            self.show(ctx)
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def show(self, ctx: Any) -> None:
+        """Print what the name alone is answered with."""
+        print(help_text(*described(ctx)))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        formatter.write(help_text(*described(ctx)))
+
+
+class App(typer.Typer):
+    """An application whose commands are :class:`Command` and whose groups are :class:`Group`."""
+
+    def __init__(self, *, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, pretty_exceptions_enable=False, **settings)
+
+    def command(self, name: str | None = None, *, cls: type[Any] = Command, **settings: Any) -> Any:  # type: ignore[override]
+        """Register a function as a command, as :meth:`typer.Typer.command` does."""
+        register = super().command(name, cls=cls, **settings)
+
+        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+            register(_with_more(function, {**getattr(cls, "more_options", {}), **_COMMON}))
+            return function
+
+        return registered
+
+
+def usage_error(error: Any) -> str:
+    """What is wrong with a command line, the nearest valid name, and where its options are explained."""
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    unknown = _NOT_ONE_OF.search(message)
+    if unknown is not None:
+        valid = [name.strip(" '") for name in unknown["valid"].split(",")]
+        near = difflib.get_close_matches(unknown["name"].casefold(), valid, n=1)
+        message += f"; did you mean '{near[0]}'?" if near else ""
+    context = getattr(error, "ctx", None)
+    path = "hocket" if context is None else context.command_path
+    return f"{message}{'' if message.endswith('?') else '.'} See '{path} --help'."

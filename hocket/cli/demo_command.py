@@ -1,0 +1,140 @@
+"""``hocket demo``: the whole flow on a real model, measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from hocket.cli import options
+from hocket.cli.answer_settings import assumptions, described_network, step_settings
+from hocket.cli.given import other_options
+from hocket.cli.name_options import complete_model, lowercase
+from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
+from hocket.cli.printing import note, progress
+from hocket.cli.profile_command import measured_step
+from hocket.cli.screen import MORE, show
+from hocket.cli.step_screen import step_sheet
+from hocket.errors import HocketError
+from hocket.text import scaled_text
+
+ARCHITECTURES: tuple[Literal["allreduce", "ps"], ...] = ("allreduce", "ps")
+_EXCHANGES = {"allreduce": "All-reduce", "ps": "Parameter servers"}
+
+
+def demo(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        option(
+            "--model",
+            panel=PROFILE,
+            metavar="NAME",
+            help="A model of the zoo (hocket models).",
+            callback=lowercase,
+            autocompletion=complete_model,
+        ),
+    ] = "inception_v1",
+    batch_size: Annotated[
+        int, option("--batch-size", panel=PROFILE, metavar="N", min=1, help="Examples in a step.")
+    ] = 8,
+    steps: Annotated[
+        int, option("--steps", panel=PROFILE, metavar="N", min=1, help="Steps to measure.")
+    ] = 10,
+    workers: options.Workers = options.WORKERS_ASSUMED,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: Annotated[
+        str | None,
+        option(
+            "--bandwidth",
+            panel=NETWORK,
+            metavar="RATE",
+            help="Of every interface, each way.",
+            show_default="1Gbit/s",
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        option(
+            "--latency",
+            panel=NETWORK,
+            metavar="TIME",
+            help="Startup of each transfer.",
+            show_default="50us",
+        ),
+    ] = None,
+    iterations: options.Iterations = 100,
+    budget: options.Budget = "5s",
+    seed: options.Seed = 0,
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FOLDER", help="The folder to fill.")
+    ] = Path("hocket-demo"),
+    wide: options.Wide = False,
+) -> None:
+    """Profile a real model here, rank every policy, search for a better plan, and write the report."""
+    from hocket.document import write_json, write_whole
+    from hocket.graph import save_plan, save_step
+    from hocket.interop import timeline_document
+    from hocket.network import assign_servers, parse_duration
+    from hocket.origin import origin
+    from hocket.profiler import load, profile_step
+    from hocket.report import Entry, render
+    from hocket.report.verdicts import on_workers, ranking_verdict
+    from hocket.tuner import tune
+
+    network, of_network = described_network(context, workers, servers, bandwidth="1Gbit/s", latency="50us")
+    setup = load(model, batch_size)
+    assign_servers([0] * len(list(setup.model.parameters())), servers)  # refuse before measuring
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HocketError(f"{output}: cannot be made a folder: {error.strerror}") from None
+    with progress(f"profiling {model}, batch size {batch_size}") as report:
+        measured = profile_step(
+            *setup[:4], steps=steps, name=setup.name, batch_size=batch_size, progress=report
+        )
+    graph = measured.graph
+    save_step(graph, output / "step.json")
+    made, entries, answers, sheets = origin(network), [], [], []
+    for architecture in ARCHITECTURES:
+        with progress("tuning") as report:
+            found = tune(
+                graph,
+                network,
+                architecture=architecture,
+                iterations=iterations,
+                seed=seed,
+                budget_s=parse_duration(budget),
+                timelines=True,
+                progress=lambda what, done, total, report=report: report(done, total, what),  # type: ignore[misc]
+            )
+        for row in found.ranked:
+            save_plan(found.plans[row.policy], output / f"{architecture}.{row.policy}.plan.json")
+            shown = found.timelines.get(row.policy)
+            entries.append(Entry(row, shown, made))
+            if shown is not None:
+                name = f"{architecture}.{row.policy}.timeline.json"
+                write_json(
+                    timeline_document(shown, row) | {"origin": msgspec.to_builtins(made)}, output / name
+                )
+        where = on_workers(found.best, scaled_text(network.bandwidth_bps, "bit/s"))
+        told = ranking_verdict(found.ranked, where)
+        answers.append(f"{model} by {_EXCHANGES[architecture].lower()}, {told}")
+        sheets.append(
+            step_sheet(found.ranked, of=found.best.policy, wide=wide, title=_EXCHANGES[architecture])
+        )
+    page = output / "report.html"
+    write_whole(render(entries).encode(), page)
+    asked = [*step_settings(context, network), *of_network]
+    asked += other_options(context, asked)
+    show(
+        answers,
+        assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",
+        sheets=sheets,
+        remarks=[f"Why, in pictures: {page}", *([] if wide else [MORE])],
+        following="hocket profile train.py -o step.json",
+    )
+    note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")

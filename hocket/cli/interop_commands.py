@@ -1,0 +1,223 @@
+"""``hocket import`` and ``hocket export``: steps from other tools' traces, and traces for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.answer_settings import applying, described_network, heading
+from hocket.cli.command_help import App
+from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
+from hocket.cli.printing import note, progress
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph, Timeline
+    from hocket.graph.result import ResultRow
+    from hocket.interop.imported import Imported
+    from hocket.network import Network
+
+import_app = App(help="Steps from what other tools recorded.")
+export_app = App(help="Steps and timelines for other tools.")
+
+Unplanned = Annotated[
+    bool,
+    option(
+        "--allow-no-gradients",
+        panel=GENERAL,
+        help="Import to look at: without parameters, where the exchange of gradients cannot be told.",
+    ),
+]
+Written = Annotated[
+    Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
+]
+
+
+@import_app.command("kineto")
+def import_kineto(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="torch.profiler's trace of each rank (.json, .gz)."),
+    ],
+    output: Written,
+    execution_trace: Annotated[
+        Path | None,
+        option(panel=GENERAL, metavar="FILE", help="The first rank's ExecutionTrace: shapes and dataflow."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
+    ] = None,
+    allow_no_gradients: Unplanned = False,
+) -> None:
+    """One job's Kineto traces as a step that can be planned, tuned and predicted."""
+    from hocket.document import check_writable
+    from hocket.interop.kineto.kineto_step import import_kineto as run
+
+    check_writable(output, *traces, *options.inputs(execution_trace))
+    with progress("reading"):
+        imported = run(
+            traces,
+            execution_trace=execution_trace,
+            batch_size=batch_size,
+            allow_no_gradients=allow_no_gradients,
+        )
+    _put(imported, output)
+
+
+@import_app.command("chakra")
+def import_chakra(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="A Chakra execution trace of each rank (.et, .gz)."),
+    ],
+    output: Written,
+    allow_no_gradients: Unplanned = False,
+) -> None:
+    """Chakra execution traces as a step; one that Hocket exported reads back equal."""
+    from hocket.document import check_writable
+    from hocket.interop.chakra.chakra_step import import_chakra as run
+
+    check_writable(output, *traces)
+    with progress("reading"):
+        imported = run(traces, allow_no_gradients=allow_no_gradients)
+    _put(imported, output)
+
+
+@export_app.command("chakra")
+def export_chakra(
+    step: options.Step,
+    output: Annotated[
+        Path,
+        option(
+            "-o", "--output", panel=OUTPUT, metavar="FILE", help="The Chakra execution trace to write (.et)."
+        ),
+    ],
+    plan: Annotated[
+        Path | None, option(panel=PLANNING, metavar="FILE", help="A hocket.plan/1 file for all-reduce.")
+    ] = None,
+) -> None:
+    """A step as a Chakra execution trace: operations, and an all-reduce for each parameter or as planned."""
+    from hocket.document import check_writable, write_bytes
+    from hocket.graph import load_step
+    from hocket.interop.chakra.chakra_export import chakra_bytes
+
+    check_writable(output, *options.inputs(step, plan))
+    graph = load_step(step)
+    write_bytes(chakra_bytes(graph, _plan(plan, graph)), output)
+    note(f"{output}: {graph.num_operations} operations as nodes, durations in whole microseconds")
+
+
+@export_app.command("perfetto")
+def export_perfetto(
+    context: typer.Context,
+    source: Annotated[
+        Path, typer.Argument(metavar="TIMELINE|STEP", help="A hocket.timeline/1 or hocket.step/1 file.")
+    ],
+    output: Annotated[
+        Path,
+        option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The trace to write (.json, .json.gz)."),
+    ],
+    plan: Annotated[
+        Path | None,
+        option(panel=PLANNING, metavar="FILE", help="Of a STEP: the hocket.plan/1 file it runs under."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        option(panel=WORKERS, metavar="N", help="Of a STEP: workers that train together.", show_default="4"),
+    ] = None,
+    servers: Annotated[
+        int | None, option(panel=WORKERS, metavar="N", help="Of a STEP: parameter servers.", show_default="1")
+    ] = None,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    seed: Annotated[
+        int | None,
+        option(panel=GENERAL, metavar="N", min=0, max=2**63 - 1, help="Of a STEP: decides every draw."),
+    ] = None,
+) -> None:
+    """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
+    from hocket.document import check_writable, read_document, write_json
+    from hocket.graph.io import step_from_document
+    from hocket.interop import TIMELINE_FORMAT, timeline_document
+
+    check_writable(output, *options.inputs(source, plan, network_file))
+    document = read_document(source)  # once: it may be a pipe
+    if isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT:
+        of_steps = {
+            **{"plan": plan, "workers": workers, "servers": servers, "network": network_file},
+            **{"bandwidth": bandwidth, "latency": latency, "seed": seed},
+        }
+        given = [f"--{name}" for name, value in of_steps.items() if value is not None]
+        if given:
+            raise HocketError(f"{source}: is a timeline, and {', '.join(given)} for a step; leave it out")
+        timeline, written = _again(document, str(source))
+        notes = []
+    else:
+        graph = step_from_document(document, str(source))
+        schedule = _plan(plan, graph)
+        if schedule is None:
+            raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
+        servers = 1 if servers is None else servers
+        options.check_servers(servers, schedule.architecture)
+        network, of_network = described_network(
+            context, options.WORKERS_ASSUMED if workers is None else workers, servers
+        )
+        notes = [heading(applying(of_network, schedule.architecture))]
+        timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
+        written = timeline_document(timeline, row)
+    write_json(written, output)
+    for line in notes:
+        note(line)
+    note(f"{output}: {len(timeline.spans)} spans; open it at ui.perfetto.dev")
+
+
+def _again(document: dict[str, Any], source: str) -> tuple[Timeline, dict[str, Any]]:
+    """The timeline that was read, and its document as we write it, with the row of its run and its origin."""
+    from hocket.cluster.results.recorded import is_recorded, recorded_document, recorded_from_document
+    from hocket.interop import timeline_document, timeline_from_document
+
+    kept = {"origin": document["origin"]} if "origin" in document else {}
+    if is_recorded(document):
+        timeline, cluster = recorded_from_document(document, source)
+        return timeline, recorded_document(timeline, cluster) | kept
+    timeline, row = timeline_from_document(document, source)
+    return timeline, timeline_document(timeline, row) | kept
+
+
+def _put(imported: Imported, output: Path) -> None:
+    from hocket.graph import save_step
+
+    graph = imported.graph
+    save_step(graph, output)
+    for line in imported.notes:
+        note(line)
+    note(
+        f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
+        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
+    )
+
+
+def _plan(path: Path | None, graph: StepGraph) -> Plan | None:
+    from hocket.graph import load_plan
+    from hocket.graph.format_rules import check_plan
+
+    if path is None:
+        return None
+    plan = load_plan(path)
+    check_plan(plan, graph, str(path))
+    return plan
+
+
+def _simulated(graph: StepGraph, plan: Plan, network: Network, seed: int) -> tuple[Timeline, ResultRow]:
+    from hocket.sim import simulate
+    from hocket.tuner.policies import check_request
+
+    check_request(graph, network, plan.architecture)
+    result = simulate(graph, plan, network, seed=seed, timeline=True)
+    assert result.timeline is not None
+    return result.timeline, result.row

@@ -1,0 +1,177 @@
+"""``hocket network``: the network between real processes, measured."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hocket.cli import options
+from hocket.cli.command_help import App
+from hocket.cli.panels import OUTPUT, PROFILE, option
+from hocket.cli.printing import note, print_json, progress
+from hocket.cli.screen import Sheet, show
+from hocket.network.fit_quality import is_usable, measured_verdict
+from hocket.text import duration_text, scaled_text
+
+if TYPE_CHECKING:
+    from hocket.network import NetworkFile
+    from hocket.report.columns import Column
+
+app = App(help="Measure the network that steps are planned for.")
+
+
+@app.callback()
+def _network() -> None:
+    """Keep ``measure`` a command of its own: typer calls a group's only command without its name."""
+
+
+@app.command()
+def measure(
+    output: Annotated[
+        Path | None,
+        option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.network/1 file to write."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        option(
+            panel=PROFILE,
+            metavar="N",
+            help="Processes to start here, on loopback; else 2. Under torchrun: its own.",
+        ),
+    ] = None,
+    largest: Annotated[
+        str,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="SIZE",
+            help="Largest message; all-reduces take up to half of it, concurrent ones an eighth.",
+        ),
+    ] = "32MB",
+    repeats: Annotated[
+        int,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="N",
+            help="How often each size is timed; the lower quartile counts.",
+        ),
+    ] = 10,
+    concurrent: Annotated[
+        int, option(panel=PROFILE, rare=True, metavar="N", help="All-reduces at once, at most.")
+    ] = 8,
+    timeout: Annotated[
+        str, option(panel=PROFILE, rare=True, metavar="TIME", help="For how long measuring may go on: 120s.")
+    ] = "120s",
+    json: options.Json = False,
+) -> None:
+    """Time transfers and all-reduces between processes, and fit what --network takes.
+
+    Started by torchrun on one or several machines, it measures between torchrun's processes.
+    """
+    from hocket.network import parse_bytes, parse_duration, save_network
+    from hocket.network.file import network_document
+    from hocket.profiler import launched, measure_network
+
+    place = launched()
+    first = place is None or place.rank == 0
+    if output is not None and first:
+        options.check_beside_result(output)
+    with progress("measuring the network") if first else contextlib.nullcontext():
+        measured = measure_network(
+            workers=workers,
+            largest_bytes=int(parse_bytes(largest)),
+            repeats=repeats,
+            concurrent=concurrent,
+            timeout_s=parse_duration(timeout),
+        )
+    if measured is None:
+        return
+    if output is not None:
+        save_network(measured, output)
+    if json:
+        print_json(network_document(measured))
+        note(measured_verdict(measured))
+    else:
+        _show(measured, output)
+    if measured.host is not None and measured.host.repeats is not None and measured.host.repeats < repeats:
+        fewer = f"each size was timed {measured.host.repeats} times, not {repeats}"
+        note(f"{fewer}: on this link more would take over half of --timeout {timeout}; raise it for more")
+    assert measured.fits is not None
+    for name in measured.fits.__struct_fields__:
+        if held := getattr(measured.fits, name).note:
+            note(f"{name}: {held}")
+
+
+def _show(measured: NetworkFile, output: Path | None) -> None:
+    """Print whether to plan by what was measured, then the fits, then a command that uses the file."""
+    host = measured.host
+    assert host is not None
+    columns = measured_columns(measured)
+    path = "network.json" if output is None else str(output)
+    if output is None or not is_usable(measured):
+        following = [
+            "hocket",
+            "network",
+            "measure",
+            "-o",
+            path,
+            *([] if output is None else ["--repeats", "50"]),
+        ]
+    else:
+        following = ["hocket", "predict", "step.json", "--network", path]
+    show(
+        [measured_verdict(measured)],
+        assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
+        sheets=[Sheet("", columns, [False] * len(columns[0].cells), columns[-2:])],
+        following=shlex.join(following),
+    )
+
+
+def measured_columns(measured: NetworkFile) -> list[Column]:
+    """What was fitted, and how far the points are from the fits."""
+    from hocket.report.columns import text_column
+
+    assert measured.allreduce is not None
+    assert measured.fits is not None
+    fits, reduced = measured.fits, measured.allreduce
+    rows = []
+    for name, fit, figures in (
+        (
+            "transfer",
+            fits.transfer,
+            {
+                "bandwidth": scaled_text(measured.bandwidth_bps, "bit/s"),
+                "startup": duration_text(measured.startup_s),
+            },
+        ),
+        (
+            "parse",
+            fits.parse,
+            {
+                "a byte": duration_text(measured.parse_s_per_byte),
+                "a message": duration_text(measured.parse_s),
+            },
+        ),
+        (
+            "allreduce",
+            fits.allreduce,
+            {"a": duration_text(reduced.a_s), "b, a byte": duration_text(reduced.b_s_per_byte)},
+        ),
+        ("contention", fits.contention, {"eta, a byte": duration_text(reduced.eta_s_per_byte)}),
+    ):
+        errors = (str(len(fit.points)), f"{fit.rms_error:.1%}", f"{fit.max_error:.1%}")
+        for k, (of, value) in enumerate(figures.items()):
+            rows.append((name, of, value, *errors) if k == 0 else ("", of, value, "", "", ""))
+    headings = {
+        "Fit": "",
+        "Of": "",
+        "Value": "",
+        "Points": "",
+        "Rms error": "Root of the mean square of errors, each relative to its time.",
+        "Largest": "The largest of those errors.",
+    }
+    cells = zip(headings.items(), zip(*rows, strict=True), strict=True)
+    return [text_column(heading, heading, meaning, texts) for (heading, meaning), texts in cells]

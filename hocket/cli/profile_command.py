@@ -1,0 +1,196 @@
+"""``hocket profile``: one worker's step, measured here or derived for a device that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli import options
+from hocket.cli.name_options import complete_device, complete_model, lowercase, lowercase_unless_file
+from hocket.cli.panels import OUTPUT, PROFILE, option
+from hocket.cli.printing import note, note_table, progress
+from hocket.cli.profile_script import measure_script
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.profiler import Profile, Setup
+
+_BATCH_SIZE = 32
+
+
+def profile(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE.py:FACTORY|SCRIPT.py",
+            help="A zoo model (hocket models), a function in a file of yours, or a script that trains.",
+            callback=lowercase_unless_file,
+            autocompletion=complete_model,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGUMENTS...", help="A script's own.")
+    ] = None,
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
+    ] = Path("step.json"),
+    batch_size: Annotated[
+        int | None,
+        option(
+            panel=PROFILE,
+            metavar="N",
+            min=1,
+            help="Examples in a step.",
+            show_default="32, or what FACTORY makes",
+        ),
+    ] = None,
+    steps: Annotated[
+        int, option(panel=PROFILE, metavar="N", min=1, help="Steps to measure, each with its own durations.")
+    ] = 20,
+    device: Annotated[
+        str,
+        option(
+            panel=PROFILE,
+            metavar="NAME",
+            callback=lowercase,
+            autocompletion=complete_device,
+            help="Measure on cpu or cuda; derive k80, p100, v100, ...",
+        ),
+    ] = "cpu",
+    inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False,
+    threads: Annotated[
+        int | None,
+        option(
+            panel=PROFILE,
+            metavar="N",
+            min=1,
+            max=1024,
+            help="Intra-op threads.",
+            show_default="torch's choice",
+        ),
+    ] = None,
+    jitter: Annotated[
+        float,
+        option(
+            panel=PROFILE,
+            rare=True,
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="Derived: vary whole steps lognormally by this much.",
+        ),
+    ] = 0.0,
+    seed: options.Seed = 0,
+) -> None:
+    """Measure a real training step as a graph of operations, or derive it for a device (nothing is run).
+
+    A SCRIPT.py is run as python would, alone as torchrun would, and ended when the steps of the first
+    optimizer that steps in it are measured: --steps sampled ones, as many plain ones, and 5 before.
+    """
+    from hocket.document import check_writable
+    from hocket.graph import save_step
+    from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
+
+    if is_derived(device) and threads is not None:
+        raise HocketError(f"{threads} threads: nothing runs to derive a step for {device}; leave them out")
+    if not is_derived(device) and jitter:
+        raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
+    asked = _BATCH_SIZE if batch_size is None else batch_size
+    check_writable(output, target.rpartition(":")[0] or target)
+    if target.endswith(".py"):
+        for named, given in (("--inference", inference), (f"--device {device}", device != "cpu")):
+            if given:
+                raise HocketError(f"{named}: a script runs as it is; leave it out, or give {target}:FACTORY")
+        if threads is not None:
+            set_num_threads(threads)
+        measure_script(Path(target), arguments or [], output, steps, batch_size)
+        return
+    if arguments:
+        raise HocketError(f"{arguments[0]}: arguments are for a script, and {target} is none; leave them out")
+    if is_derived(device):
+        with progress(f"deriving {target} on {device}"), fake():
+            setup = load(target, asked, training=not inference)
+            graph = derive(
+                *setup[:4],
+                device=device,
+                inference=inference,
+                name=setup.name,
+                batch_size=_num_examples(setup, target, batch_size),
+                samples=steps if jitter > 0 else 1,
+                jitter=jitter,
+                seed=seed,
+            )
+        save_step(graph, output)
+        print_calibration(device)
+    else:
+        if threads is not None:
+            set_num_threads(threads)
+        setup = on_device(load(target, asked, training=not inference), device)
+        with progress(f"profiling {target} on {device}") as report:
+            measured = profile_step(
+                *setup[:4],
+                steps=steps,
+                inference=inference,
+                name=setup.name,
+                batch_size=_num_examples(setup, target, batch_size),
+                progress=report,
+            )
+        graph = measured.graph
+        save_step(graph, output)
+        note(measured_step(measured))
+    note(
+        f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
+        f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
+    )
+
+
+def _num_examples(setup: Setup, target: str, asked: int | None) -> int:
+    """What the file says of the batch: of a function that makes one size only, what its batch holds."""
+    from hocket.profiler import first_extent
+
+    if setup.takes_batch_size:
+        return _BATCH_SIZE if asked is None else asked
+    held = first_extent(setup.batch)
+    if asked is None:
+        if held is None:
+            raise HocketError(f"{target} takes no batch_size, and its batch shows none; give --batch-size")
+        return held
+    if held not in (None, asked):
+        note(f"{target} takes no batch_size: its first input holds {held}, counted as {asked} as you say")
+    return asked
+
+
+def measured_step(measured: Profile) -> str:
+    """The operations' sum beside the step without a profiler, in one line."""
+    import numpy as np
+
+    plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
+    return (
+        f"operations took {own_s:.4f} s of {plain_s:.4f} s that the step takes without the profiler"
+        f" ({measured.own_to_plain:.1%}); with the time between them shared out they sum to"
+        f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%}){measured.doubt}"
+    )
+
+
+def print_calibration(device: str) -> None:
+    """Say how far the roofline is from each published figure of ``device``."""
+    from hocket.profiler import stored_residuals
+
+    rows = stored_residuals(device)
+    if not rows:
+        note(
+            f"{device} is uncalibrated: its datasheet's float32 peaks at the efficiency fitted to v100; "
+            "TF32, PyTorch's default for convolutions there, and half precision are faster"
+        )
+        return
+    from rich.table import Table
+
+    table = Table(title=f"calibration of {device}: predicted against published", box=None)
+    for heading in ("model", "batch", "published/s", "predicted/s", "ratio", "source"):
+        table.add_column(heading, justify="left" if heading in ("model", "source") else "right")
+    for row in rows:
+        figures = (f"{row.published_images_s:.1f}", f"{row.predicted_images_s:.1f}", f"{row.ratio:.3f}")
+        table.add_row(row.model, str(row.batch_size), *figures, row.source)
+    note_table(table)

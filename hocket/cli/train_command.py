@@ -1,0 +1,228 @@
+"""``hocket train``: torchrun, with what ``hocket.distribute`` is to know in the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from hocket.cli import options, torchrun_options, train_options
+from hocket.cli.command_help import Command
+from hocket.errors import HocketError
+from hocket.logs import VARIABLE
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan
+    from hocket.planner import Barrier
+
+_TORCHRUN = str(Path(__file__).parents[1] / "runtime" / "torchrun_launcher.py")
+_OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+_SERVING = (
+    *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
+    *("timeout", "restarts", "checkpoint"),
+)
+_FLAGS = frozenset({"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token"})
+_OURS = _FLAGS | {"--plan", "--network", "--timeline", "--architecture", *(f"--{name}" for name in _SERVING)}
+_NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
+_SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
+
+
+class Train(Command):
+    """Leaves to torchrun what is torchrun's, wherever our own options stand among it."""
+
+    more_options = torchrun_options.shown_options()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse our options alone; the rest, SCRIPT and its arguments included, stays as it was given."""
+        try:
+            named, script = _split(args)
+        except HocketError:
+            if not ctx.resilient_parsing:  # a shell completes a line that is not whole
+                raise
+            named, script = [], []
+        ours = [part for option in named if option[0].partition("=")[0] in _OURS for part in option]
+        theirs = [part for option in named if option[0].partition("=")[0] not in _OURS for part in option]
+        # Without SCRIPT, the last of our options may lack its value: nothing stands behind it then.
+        return super().parse_args(ctx, [*ours, "--", *theirs, *script] if script else ours)
+
+
+def train(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments behind it."),
+    ],
+    plan: train_options.PlanOrPolicy = None,
+    network_file: train_options.NetworkPath = None,
+    timeline: train_options.Timeline = None,
+    verbose: train_options.Verbose = False,
+    architecture: train_options.Architecture = "allreduce",
+    servers: train_options.Servers = None,
+    workers: train_options.Workers = None,
+    mode: train_options.Mode = None,
+    barrier: train_options.Barrier = None,
+    staleness: train_options.Staleness = None,
+    backup: train_options.Backup = None,
+    policy: train_options.Policy = None,
+    seed: train_options.Seed = None,
+    transport: train_options.Transport = None,
+    timeout: train_options.Timeout = None,
+    restarts: train_options.Restarts = None,
+    checkpoint: train_options.Checkpoint = None,
+    new_token: train_options.NewToken = False,
+) -> None:
+    """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
+
+    Options stand before SCRIPT, ours and torchrun's, whose names may be abbreviated (--nproc 2). With
+    --architecture ps, servers and workers are started on this machine instead; under RANK and WORLD_SIZE
+    (hocket lab exec --all) each rank becomes one of them, servers first.
+    """
+    from hocket.document import check_writable
+    from hocket.launch.processes import SCRIPT
+    from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS
+
+    named, script = _split(command)
+    flags = {option[0] for option in named}
+    given = {
+        **{"servers": servers, "workers": workers, "mode": mode, "barrier": barrier, "staleness": staleness},
+        **{"backup": backup, "policy": policy, "seed": seed, "transport": transport, "timeout": timeout},
+        **{"restarts": restarts, "checkpoint": checkpoint},
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if architecture == "allreduce" and given:
+        raise HocketError(
+            f"--{next(iter(given))} is for parameter servers; add --architecture ps, or leave it out"
+        )
+    if architecture == "ps" and flags:
+        raise HocketError(f"{named[0][0]} is torchrun's, which does not start servers; leave it out")
+    names_file = flags.isdisjoint(_NAMES_NO_FILE)
+    if names_file and not Path(script[0]).is_file():
+        raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
+    if names_file and script[0].endswith((".json", ".json.zst", ".json.gz")):
+        raise HocketError(f"{script[0]}: is no script; give a file that Python runs, and a plan as --plan")
+    if find_spec("torch") is None:
+        raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+    # By default torchrun's processes meet in a store that outlives them: those that are started again would
+    # look for each other where the ones before them were.
+    told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
+    if policy is not None and plan is not None:
+        raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
+    if verbose:
+        told[VARIABLE] = "info"
+    wanted = policy if plan is None else plan
+    loaded: Plan | None = None
+    if wanted is not None:
+        loaded, by_policy = _resolved(wanted, architecture)
+        told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
+    if network_file is not None:
+        used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS
+        options.check_fits(network_file, options.read_network(network_file), used)
+        told["HOCKET_NETWORK"] = str(network_file.absolute())
+    if timeline is not None:
+        inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))
+        check_writable(timeline, *inputs)
+        told["HOCKET_TIMELINE"] = str(timeline.absolute())
+    if architecture == "ps":
+        given["barrier"] = _barrier(barrier, loaded, told.get("HOCKET_PLAN"))
+        _serve(script, told, given)
+    if names_file and flags.isdisjoint(_SHARES_INTERPRETER):
+        # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
+        command = [*(part for option in named for part in option), *SCRIPT, *script]
+        told["HOCKET_AWAITED"] = " ".join(
+            name
+            for name, value in (("--plan", wanted), ("--network", network_file), ("--timeline", timeline))
+            if value is not None
+        )
+    # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
+    # does, it does not import from the folder that it is started in.
+    python = sys.executable
+    os.execve(python, [python, "-P", _TORCHRUN, *command], {**os.environ, **told})
+
+
+def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> NoReturn:
+    """Train with parameter servers, by the options that were ``given``."""
+    from hocket.cli.train_servers import train_with_servers
+    from hocket.launch import Rule
+    from hocket.network import parse_duration
+
+    if given.get("transport") == "grpc" and find_spec("grpc") is None:
+        raise HocketError("--transport grpc needs grpcio; pip install 'hocket[grpc]'")
+    rule = Rule(
+        mode=given.get("mode", "sync"),
+        workers=given.get("workers", 1),
+        barrier=given["barrier"],
+        staleness=given.get("staleness"),
+        backup=given.get("backup", 0),
+    )
+    if given.get("restarts") and rule.mode == "sync":
+        raise HocketError(f"--restarts {given['restarts']} is for mode 'async'; leave it out")
+    status = train_with_servers(
+        script,
+        told,
+        servers=given.get("servers", 1),
+        rule=rule,
+        restarts=given.get("restarts", 0),
+        seed=given.get("seed", 0),
+        transport=given.get("transport", "gloo"),
+        timeout_s=parse_duration(given.get("timeout", "1800s")),
+        checkpoint=str(given["checkpoint"].absolute()) if "checkpoint" in given else "",
+    )
+    raise typer.Exit(status)
+
+
+def _barrier(asked: Barrier | None, plan: Plan | None, policy: str | None) -> Barrier:
+    """What pulls wait for: a policy's own barrier can be replaced, a plan was made for one."""
+    if plan is None:
+        return asked or ("parameter" if policy == "p3" else "step")
+    if asked not in (None, plan.barrier):
+        raise HocketError(
+            f"plan '{plan.policy}' has barrier '{plan.barrier}', not '{asked}'; leave --barrier out"
+        )
+    return plan.barrier
+
+
+def _resolved(plan: str, architecture: str) -> tuple[Plan | None, str]:
+    """The plan of a file, or a policy's name."""
+    from hocket.tuner.distribute import resolved_plan
+    from hocket.tuner.server_plans import resolved_server_plan
+
+    return resolved_plan(plan) if architecture == "allreduce" else resolved_server_plan(plan)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The options before SCRIPT, each with its value, and SCRIPT with all that follows it."""
+    found: list[list[str]] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        given = rest[0]
+        if given == "--":
+            return found, rest[1:]
+        name, equals, value = given.partition("=")
+        known = (
+            torchrun_options.Spelled(name, name not in _FLAGS)
+            if name in _OURS
+            else torchrun_options.spelled(name)
+        )
+        if known is None:
+            raise HocketError(_unknown(name))
+        holds_value = equals or (len(given) > 2 and not given.startswith("--"))  # -t3
+        taken = 2 if known.takes_value and not holds_value else 1
+        found.append([f"{known.name}{equals}{value}", *rest[1:taken]])
+        rest = rest[taken:]
+    return found, rest
+
+
+def _unknown(name: str) -> str:
+    valid = [*_OURS, *(each for known in torchrun_options.OPTIONS for each in known.names)]
+    beginnings = {each[: len(name) + 1]: each for each in valid}  # it may be an abbreviation, misspelt
+    near = difflib.get_close_matches(name, [*valid, *beginnings], n=1)
+    hint = f"did you mean {beginnings.get(near[0], near[0])}? " if near else ""
+    return (
+        f"{name}: neither hocket train nor torchrun has this option; {hint}SCRIPT's own stand behind it."
+        " See 'hocket train --help'."
+    )

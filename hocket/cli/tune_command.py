@@ -1,0 +1,147 @@
+"""``hocket tune``: every policy on one's own step and network, ranked, and the best plan on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from hocket.cli import options
+from hocket.cli.answer_settings import (
+    SYNCHRONOUS,
+    applying,
+    architecture_setting,
+    assumed,
+    assumptions,
+    described_network,
+    step_settings,
+)
+from hocket.cli.given import given, other_options
+from hocket.cli.panels import OUTPUT, option
+from hocket.cli.printing import note, print_json, progress
+from hocket.cli.screen import command_line, show
+from hocket.cli.step_screen import remarks_on, step_sheet, train_command
+from hocket.text import capitalized, counted, scaled_text
+
+
+def tune(
+    context: typer.Context,
+    step: options.Step,
+    output: Annotated[
+        Path | None,
+        option(
+            "-o",
+            "--output",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="The best plan's file.",
+            show_default="STEP.tuned.plan.json, here",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        option("--report", panel=OUTPUT, metavar="FILE", help="Write a page that shows the ranking and why."),
+    ] = None,
+    architecture: options.Architecture = None,
+    barrier: options.Barrier = None,
+    workers: options.Workers = options.WORKERS_ASSUMED,
+    servers: options.Servers = 1,
+    network_file: options.NetworkPath = None,
+    bandwidth: options.Bandwidth = None,
+    latency: options.Latency = None,
+    parse_alpha: options.ParseAlpha = None,
+    parse_beta: options.ParseBeta = None,
+    pattern: options.PatternName = None,
+    window: options.Window = None,
+    fusion: options.Fusion = "0B",
+    budget: options.Budget = "10s",
+    iterations: options.Iterations = 20,
+    seed: options.Seed = 0,
+    wide: options.Wide = False,
+    json: options.Json = False,
+) -> None:
+    """Try every policy, search for a better plan, and write the best: never slower than any of them."""
+    from hocket.document import write_whole
+    from hocket.graph import load_step, save_plan
+    from hocket.network import parse_duration
+    from hocket.origin import origin
+    from hocket.report import Entry, render
+    from hocket.report.verdicts import gains, on_workers, ranking_verdict
+    from hocket.tuner import tune as run
+
+    options.check_printed(json, wide)
+    exchange = architecture_setting(context, None)
+    options.check_servers(servers, exchange.value)
+    network, of_network = described_network(context, workers, servers)
+    written = _named_after(step) if output is None else output
+    inputs = options.inputs(step, network_file)
+    options.check_beside_result(written, *inputs)
+    if report is not None:
+        options.check_beside_result(report, *inputs)
+        options.check_apart(report, written, "the page and the plan")
+    graph = load_step(step)
+    with progress("tuning") as tell:
+        found = run(
+            graph,
+            network,
+            architecture=exchange.value,
+            barrier=barrier,
+            iterations=iterations,
+            seed=seed,
+            fusion_bytes=options.fusion_bytes_of(fusion),
+            budget_s=parse_duration(budget),
+            timelines=report is not None,
+            progress=lambda what, done, total: tell(done, total, what),
+        )
+    save_plan(found.plan, written)
+    made = origin(network)
+    if report is not None:
+        entries = [Entry(row, found.timelines.get(row.policy), made) for row in found.ranked]
+        write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
+    best = found.best
+    settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
+    settings += other_options(context, settings)
+    if json:
+        print_json(
+            {
+                "ranked": [msgspec.to_builtins(row) for row in found.ranked],
+                "best": best.policy,
+                "bound_s": best.bound_s,
+                "plan": str(written),
+                "evaluations": found.evaluations,
+                "wall_s": found.wall_s,
+                "origin": msgspec.to_builtins(made),
+                "assumed": assumed(context, settings, exchange.value),
+                "given": given(context, settings, exchange.value),
+            }
+        )
+    else:
+        where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"))
+        show(
+            [capitalized(ranking_verdict(found.ranked, where))],
+            assumptions=assumptions(graph, applying(settings, exchange.value)),
+            sheets=[step_sheet(found.ranked, of=best.policy, wide=wide)],
+            remarks=remarks_on(graph, wide=wide),
+            following=train_command(context, graph, found.plan, network, str(written))
+            if gains(found.ranked)
+            else _more_workers(context, best.architecture),
+        )
+    note(f"{written}: the plan of {best.policy}; the search tried {counted(found.evaluations, 'plan')}")
+    if report is not None:
+        note(f"{report}: open it in a browser")
+
+
+def _more_workers(context: typer.Context, architecture: str) -> str:
+    """The command for where no plan gains anything: it asks what more workers do."""
+    exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
+    return command_line(context, "hocket", "predict", str(context.params["step"]), **exchange)
+
+
+def _named_after(step: Path) -> Path:
+    """The plan's file where none is named: after STEP, without what says that it is one, in this folder."""
+    name = "stdin" if str(step) == "-" else step.name
+    for suffix in (".zst", ".gz", ".json", ".step"):
+        name = name.removesuffix(suffix)
+    return Path(f"{name or 'step'}.tuned.plan.json")

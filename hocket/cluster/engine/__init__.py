@@ -1,0 +1,1 @@
+"""The engine that decides: events in, actions out; policies and placements are its rules."""

@@ -1,0 +1,41 @@
+"""LWF-kappa: least workload first (contention paper, section IV-A, Algorithm 1).
+
+Up to kappa GPUs: the least-loaded ones anywhere. More: servers by their load, GPUs by theirs inside each, so
+that a wide job is on few servers and a narrow one fills what is left over.
+
+Differs from the paper
+----------------------
+* Line 13 cuts the servers to the first ceil(n / N_g), the loop in line 15 runs over all. All of them count,
+  or a job could wait for memory on them while other servers have it.
+"""
+
+from __future__ import annotations
+
+from hocket.cluster.engine.placement.gpu_load import ascending
+from hocket.cluster.engine.placement.ls import least_loaded
+from hocket.kernel import kernel
+
+
+@kernel
+def by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen):
+    """Write ``num`` GPUs to ``chosen``, server by server, the least loaded of each first; how many."""
+    n = 0
+    for server in servers:
+        first = server * gpus_per_server
+        if n == num:
+            break
+        for i in ascending(gpu_load[first : first + gpus_per_server]):
+            if n < num and gpus[first + i].free >= memory:
+                chosen[n] = first + i
+                n += 1
+    return n
+
+
+@kernel
+def least_workload_first(gpus, gpu_load, server_load, gpus_per_server, memory, num, kappa, chosen):
+    """Write ``num`` GPUs with ``memory`` bytes free to ``chosen``; ties go to the first."""
+    if num <= kappa:
+        least_loaded(gpus, gpu_load, memory, num, chosen)
+    else:
+        servers = ascending(server_load)
+        by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen)

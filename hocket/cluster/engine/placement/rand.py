@@ -1,0 +1,26 @@
+"""RAND: GPUs drawn among those that have the memory (contention paper, section V, a baseline)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.cluster.engine.placement.gpu_load import ascending
+from hocket.kernel import kernel
+from hocket.sim.draws import drawn
+
+
+@kernel
+def draw_gpus(gpus, memory, num, seed, draw, chosen):
+    """Write to ``chosen`` the ``num`` GPUs with ``memory`` bytes free that draw the least numbers for a job.
+
+    So what a job gets depends on the seed, its place among all jobs (``draw``) and what is free,
+    not on how many were placed before it.
+    """
+    number = np.empty(len(gpus), np.int64)
+    for g in range(len(gpus)):
+        number[g] = drawn(seed, draw, g)
+    n = 0
+    for g in ascending(number):
+        if n < num and gpus[g].free >= memory:
+            chosen[n] = g
+            n += 1

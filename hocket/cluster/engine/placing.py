@@ -1,0 +1,138 @@
+"""Jobs come to GPUs and leave them: memory, residents, and the links their transfers will use."""
+
+from __future__ import annotations
+
+from hocket.cluster.engine.engine import begin_iteration
+from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
+from hocket.cluster.engine.policies.policy_dispatch import key_of
+from hocket.cluster.engine.records import COMPUTING, FINISHED, NONE
+from hocket.cluster.engine.wait_lists import wait_at
+from hocket.kernel import lean_kernel
+
+
+@lean_kernel
+def _take_memory(gpus, class_memory, class_fits, g, memory):
+    """Take bytes of a GPU, or give them back if negative."""
+    old, new = gpus[g].free, gpus[g].free - memory
+    gpus[g].free = new
+    for c in range(len(class_memory)):
+        if new < class_memory[c] <= old:
+            class_fits[c] -= 1
+        elif old < class_memory[c] <= new:
+            class_fits[c] += 1
+
+
+@lean_kernel
+def _disconnect(jobs, ports, links, j):
+    """Take job j off the users of its links, and off those that wait for one."""
+    wait_at(jobs, links, j, NONE)
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
+        link = ports[p].link
+        if links[link].user == p:
+            links[link].user = ports[p].next
+        else:
+            other = links[link].user
+            while ports[other].next != p:
+                other = ports[other].next
+            ports[other].next = ports[p].next
+
+
+@lean_kernel
+def finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now):
+    """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
+    for i in range(counts[0].over):
+        j = over[i]
+        memory = sites.class_memory[jobs[j].memory_class]
+        jobs[j].stage, jobs[j].finished = FINISHED, now
+        _disconnect(jobs, ports, links, j)
+        for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+            g = workers[w].gpu
+            _take_memory(gpus, sites.class_memory, sites.class_fits, g, -memory)
+            if gpus[g].resident == w:
+                gpus[g].resident = workers[w].next
+            else:
+                other = gpus[g].resident
+                while workers[other].next != w:
+                    other = workers[other].next
+                workers[other].next = workers[w].next
+    counts[0].finished += counts[0].over
+    counts[0].over = 0
+
+
+@lean_kernel
+def _add_port(jobs, ports, links, route, rules, j, link):
+    i = jobs[j].num_hops
+    p = jobs[j].first_port + i
+    ports[p].job, ports[p].link, ports[p].next = j, link, links[link].user
+    links[link].user = p
+    jobs[j].num_hops += 1
+    if rules.max_min:
+        route[j, i] = link
+
+
+@lean_kernel
+def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
+    """Give a job on several servers its ports: the servers', then the uplinks' of its racks if several."""
+    num_servers = len(rack)
+    if chosen[0] // rules.gpus_per_server == chosen[-1] // rules.gpus_per_server:
+        return
+    at = NONE
+    for g in chosen:
+        if g // rules.gpus_per_server != at:
+            at = g // rules.gpus_per_server
+            _add_port(jobs, ports, links, route, rules, j, at)
+    jobs[j].num_servers = jobs[j].num_hops
+    jobs[j].per_iteration += jobs[j].reduce
+    if jobs[j].num_batches > 0:
+        jobs[j].overlaps = 1
+        jobs[j].first_segment += jobs[j].num_segments
+        jobs[j].num_segments = jobs[j].overlapped_segments
+        jobs[j].arrived = jobs[j].complete = jobs[j].num_batches
+    first, last = rack[chosen[0] // rules.gpus_per_server], rack[chosen[-1] // rules.gpus_per_server]
+    if len(capacity) > num_servers and first != last:
+        at = NONE
+        for g in chosen:
+            if rack[g // rules.gpus_per_server] != at:
+                at = rack[g // rules.gpus_per_server]
+                _add_port(jobs, ports, links, route, rules, j, num_servers + at)
+    jobs[j].per_byte = jobs[j].alone_per_byte = rules.per_byte
+    if rules.max_min:
+        for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
+            jobs[j].alone_per_byte = max(jobs[j].alone_per_byte, 1.0 / capacity[ports[p].link])
+
+
+@lean_kernel
+def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now):
+    """Give job j the GPUs in ``sites.chosen``, ascending; it begins, unless it takes time to launch."""
+    memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
+    for i in range(jobs[j].gpus):
+        w, g = jobs[j].first_worker + i, chosen[i]
+        workers[w].gpu, workers[w].next = g, gpus[g].resident
+        gpus[g].resident = w
+        _take_memory(gpus, sites.class_memory, sites.class_fits, g, memory)
+    _connect(jobs, ports, links, sites.rack, sites.capacity, sites.route, rules, j, chosen[: jobs[j].gpus])
+    jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
+    jobs[j].started = now
+    jobs[j].stage = COMPUTING
+    if jobs[j].launch == 0:
+        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+
+
+@lean_kernel
+def place_queue(
+    jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
+):
+    """Place whoever fits, in order; fills ``placed``."""
+    kept = num_placed = 0
+    for i in range(counts[0].queued):
+        j = queue[i]
+        if sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
+            memory = sites.class_memory[jobs[j].memory_class]
+            choose_gpus(jobs, workers, gpus, ports, links, segments, sites, rules, j, memory)
+            place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now)
+            placed[num_placed] = j
+            num_placed += 1
+        else:
+            queue[kept] = j
+            kept += 1
+    counts[0].queued, counts[0].placed = kept, num_placed

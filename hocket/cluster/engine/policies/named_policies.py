@@ -1,0 +1,39 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+import re
+
+from hocket.cluster.engine.policies.ada_srsf import ADA_SRSF
+from hocket.cluster.engine.policies.fifo import FIFO
+from hocket.cluster.engine.policies.kway import K_WAY
+from hocket.cluster.engine.policies.psrsf import PSRSF
+from hocket.cluster.engine.policies.scheduling_policy import Policy
+from hocket.cluster.engine.policies.srpt import SRPT
+from hocket.cluster.engine.policies.srsf import srsf
+from hocket.cluster.engine.policies.tiresias import TIRESIAS
+from hocket.errors import HocketError, UnknownNameError
+
+POLICY_NAMES = ("srsf-N", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
+_POLICIES = {policy.name: policy for policy in (ADA_SRSF, K_WAY, PSRSF, SRPT, FIFO, TIRESIAS)}
+_MOST = 1_000_000
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of that name; ``srsf-2`` is SRSF(2).
+
+    Raises
+    ------
+    UnknownNameError
+        When there is none; lists those there are.
+    HocketError
+        When the N of ``srsf-N`` is out of range.
+    """
+    if name in _POLICIES:
+        return _POLICIES[name]
+    match = re.fullmatch(r"srsf-(0|[1-9]\d{0,8})", name)
+    if match is None:
+        raise UnknownNameError("policy", name, POLICY_NAMES)
+    if not 1 <= int(match[1]) <= _MOST:
+        raise HocketError(f"policy '{name}': N is not from 1 to {_MOST}; give e.g. srsf-1")
+    return srsf(int(match[1]))

@@ -1,0 +1,237 @@
+"""Transfers on links: who may start, who has to stop, and how fast they are.
+
+All of it is local. What decides about a transfer is on its own servers, so only those are looked at again
+on whose links something ended; one that waited and may not start does not become startable otherwise
+(:mod:`hocket.cluster.engine.wait_lists`). Who claims what where transfers are preempted:
+:mod:`hocket.cluster.engine.link_reservations`.
+"""
+
+from __future__ import annotations
+
+from hocket.cluster.engine.link_reservations import may_claim, queue_candidate, settle_claims
+from hocket.cluster.engine.policies.policy_dispatch import before, refusing_link
+from hocket.cluster.engine.records import NONE, READY, TRANSFERRING
+from hocket.cluster.engine.transfer_progress import at_chunk_end, reset, settle
+from hocket.cluster.engine.wait_lists import list_waiting, wait_at
+from hocket.kernel import lean_kernel
+from hocket.network.max_min import fill
+
+# Rates closer than this (relative) are one: a transfer's end is not moved by rounding.
+_SAME_RATE = 1e-12
+
+
+@lean_kernel
+def account(jobs, j, now):
+    """Add what job j's stage has lasted to what its time went to, if nothing else of it went on."""
+    if jobs[j].stalled == 1:
+        if jobs[j].stage == TRANSFERRING:
+            jobs[j].transferring += now - jobs[j].since
+        else:
+            jobs[j].network_wait += now - jobs[j].since
+        jobs[j].stalls += now - jobs[j].since
+    jobs[j].since = now
+
+
+@lean_kernel
+def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
+    """Let job j, whose gradients (those of its next batch) are complete, wait for its links."""
+    account(jobs, j, now)
+    jobs[j].stage, jobs[j].claims = READY, 0
+    jobs[j].startup_left, jobs[j].ranked_at, jobs[j].blocker = rules.startup, NONE, NONE
+    if jobs[j].overlaps == 1:
+        jobs[j].size = batch_bytes[jobs[j].first_batch + jobs[j].arrived % jobs[j].num_batches]
+    reset(jobs, j, jobs[j].size, rules.chunk)
+    ready[counts[0].ready] = j
+    counts[0].ready += 1
+
+
+@lean_kernel
+def _unlink_flow(ports, links, link, p):
+    """Take port p off those of the link whose transfers are under way."""
+    if links[link].flow == p:
+        links[link].flow = ports[p].next_flow
+    else:
+        other = links[link].flow
+        while ports[other].next_flow != p:
+            other = ports[other].next_flow
+        ports[other].next_flow = ports[p].next_flow
+
+
+@lean_kernel
+def _count(jobs, ports, links, changed, counts, j, by):
+    """Let one transfer more use job j's links, or one less."""
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
+        link = ports[p].link
+        links[link].count += by
+        if by > 0:
+            ports[p].next_flow, links[link].flow = links[link].flow, p
+            links[link].claimant = j
+        else:
+            _unlink_flow(ports, links, link, p)
+            links[link].freed = 1
+            if links[link].claimant == j:
+                links[link].claimant = NONE
+        if links[link].changed == 0:
+            links[link].changed = 1
+            changed[counts[0].changed] = link
+            counts[0].changed += 1
+
+
+@lean_kernel
+def note_moved(jobs, moved, counts, j):
+    """List job j among those whose transfer started or stopped or has another rate."""
+    if jobs[j].moved == 0:
+        jobs[j].moved = 1
+        moved[counts[0].moved] = j
+        counts[0].moved += 1
+
+
+@lean_kernel
+def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
+    """Let job j's transfer be under way since ``now``."""
+    jobs[j].stage, jobs[j].since, jobs[j].moving_since = TRANSFERRING, now, now
+    jobs[j].flow, jobs[j].ranked_at = counts[0].flows, NONE
+    flows[counts[0].flows] = j
+    counts[0].flows += 1
+    _count(jobs, ports, links, changed, counts, j, 1)
+    note_moved(jobs, moved, counts, j)
+
+
+@lean_kernel
+def leave(jobs, ports, links, changed, flows, counts, j, now):
+    """Let job j's transfer be under way no longer: it is over, or preempted."""
+    jobs[j].ranked_at = NONE
+    account(jobs, j, now)
+    counts[0].flows -= 1
+    last = flows[counts[0].flows]
+    flows[jobs[j].flow], jobs[last].flow = last, jobs[j].flow
+    _count(jobs, ports, links, changed, counts, j, -1)
+
+
+@lean_kernel
+def stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now):
+    """Preempt job j's transfer, whose chunk is over."""
+    settle(jobs, rules, j, now)
+    leave(jobs, ports, links, changed, flows, counts, j, now)
+    jobs[j].stage = READY
+    note_moved(jobs, moved, counts, j)
+
+
+@lean_kernel
+def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
+    account(jobs, j, now)
+    occupy(jobs, ports, links, changed, flows, moved, counts, j, now)
+
+
+@lean_kernel
+def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
+    """Start the transfers that the policy admits, of those that something has changed for, in order."""
+    n = list_waiting(jobs, links, changed, ready, counts, candidates)
+    waiting = 0
+    for i in range(n):
+        j = candidates[i]
+        jobs[j].listed = 0
+        # Those before it can only make it less admissible.
+        link = refusing_link(jobs, ports, links, rules, left, j, now)
+        if link != NONE:
+            wait_at(jobs, links, j, link)
+            continue
+        place = waiting
+        while place > 0 and before(jobs, j, candidates[place - 1]):
+            candidates[place] = candidates[place - 1]
+            place -= 1
+        candidates[place] = j
+        waiting += 1
+    started = False
+    for i in range(waiting):
+        j = candidates[i]
+        link = refusing_link(jobs, ports, links, rules, left, j, now) if started else NONE
+        wait_at(jobs, links, j, link)
+        if link == NONE:
+            started = True
+            jobs[j].claims = 1
+            _start(jobs, ports, links, changed, flows, moved, counts, j, now)
+
+
+@lean_kernel
+def _busy_link(jobs, ports, links, j):
+    """The first server of job j that carries a transfer, or NONE."""
+    for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
+        link = ports[p].link
+        if links[link].count > 0:
+            return link
+    return NONE
+
+
+@lean_kernel
+def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
+    """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
+    listed = list_waiting(jobs, links, changed, ready, counts, altered)
+    n = 0
+    for i in range(listed):
+        j = altered[i]
+        jobs[j].listed = 0
+        # Whoever is before it and claims one of its servers would have to lose that claim first.
+        if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
+            queue_candidate(jobs, rules, candidates, 0, n, j, now)
+            n += 1
+    num_altered = settle_claims(jobs, ports, links, candidates, n, altered, rules, now)
+    for i in range(num_altered):
+        j = altered[i]
+        if jobs[j].stage == TRANSFERRING:
+            note_moved(jobs, moved, counts, j)
+            if jobs[j].claims == 0 and at_chunk_end(jobs, rules, j, now):
+                stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
+    for i in range(num_altered):
+        j = altered[i]
+        if jobs[j].stage == READY and jobs[j].claims == 1:
+            link = _busy_link(jobs, ports, links, j)
+            wait_at(jobs, links, j, link)
+            if link == NONE:
+                _start(jobs, ports, links, changed, flows, moved, counts, j, now)
+
+
+@lean_kernel
+def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, now):
+    """Let the transfers that share changed links have the rates that are now theirs.
+
+    fair: capacity, route, rate, room and load, for max-min sharing.
+    """
+    capacity, route, rate, room, load = fair
+    if rules.max_min and counts[0].changed > 0:
+        running = flows[: counts[0].flows]
+        fill(route, capacity, running, rate, room, load)
+        for j in running:
+            per_byte = 1.0 / rate[j]
+            if abs(per_byte - jobs[j].per_byte) > _SAME_RATE * per_byte:
+                settle(jobs, rules, j, now)
+                jobs[j].per_byte = per_byte
+                note_moved(jobs, moved, counts, j)
+    for i in range(counts[0].changed):
+        link = changed[i]
+        links[link].changed, links[link].freed = 0, 0
+        flow = NONE if rules.max_min or rules.exclusive else links[link].flow
+        while flow != NONE:
+            j = ports[flow].job
+            flow = ports[flow].next_flow
+            most = 0
+            for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
+                most = max(most, links[ports[p].link].count)
+            per_byte = most * rules.per_byte + (most - 1) * rules.eta
+            if per_byte != jobs[j].per_byte:
+                settle(jobs, rules, j, now)
+                jobs[j].per_byte = per_byte
+                note_moved(jobs, moved, counts, j)
+    counts[0].changed = 0
+
+
+@lean_kernel
+def decide_transfers(
+    jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, left, fair, rules, now
+):
+    """Start and stop transfers, and set the rates that follow; adds to ``moved``."""
+    if rules.preemptive:
+        preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now)
+    else:
+        admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now)
+    set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, now)

@@ -1,0 +1,171 @@
+"""What everybody in a manager works with: records of jobs, attempts under way, the engine, the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.live.database import Database, JobState, Record
+from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.manager_server import RankLink
+from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.runnable_jobs import Attempt
+
+
+class Run:
+    """An attempt at a job that is under way: its ranks' connections, and what they wait for."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.attempt = Attempt(job=record.job, number=record.number, attempt=record.attempt, gpus=record.gpus)
+        self.links: dict[int, RankLink] = {}
+        self.computes: dict[int, int] = {}
+        self.transfer: int | None = None
+        self.started_s: float | None = None  # of the loop's time, when all of its ranks had been
+        self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
+        self.lost = False  # with a node
+
+
+class Book:
+    """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
+
+    ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
+    ``decide`` is called soon after anything has come up; ``events`` counts what has. ``changed`` is set when
+    somebody should look, at ``failure``, say: what went wrong where nobody could be told.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster,
+        nodes: Sequence[Node],
+        driver: Driver,
+        database: Database,
+        *,
+        epoch_s: float,
+        decide: Callable[[], None],
+    ) -> None:
+        self.folder, self.cluster, self.nodes = folder, cluster, list(nodes)
+        self.driver, self.database = driver, database
+        self.records = {record.job.id: record for record in database.jobs()}
+        self.runs: dict[str, Run] = {}
+        self.by_attempt: dict[str, Run] = {}
+        self.drained = database.drained()
+        self.silent: set[str] = set()
+        for node in self.nodes:
+            self._place_there(node.name)
+        self.events = 0
+        self.changed = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._ahead_s = time.time() - epoch_s - time.monotonic()
+        self._decide, self._deciding = decide, False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def now_s(self) -> float:
+        """Seconds since the cluster's beginning, also if that was another manager's."""
+        return time.monotonic() + self._ahead_s
+
+    def note(self, what: str, job: str | None = None) -> None:
+        """Write down what happened."""
+        self.database.note(self.now_s(), job, what)
+
+    def set_drained(self, name: str, *, drained: bool) -> None:
+        """Place nobody on a node any more, or again, since somebody wants that; kept before it is done."""
+        self.database.drain(name, on=drained)
+        (self.drained.add if drained else self.drained.discard)(name)
+        self._place_there(name)
+
+    def set_silent(self, name: str, *, silent: bool) -> None:
+        """Place nobody on a node that does not answer, or again on one that does."""
+        (self.silent.add if silent else self.silent.discard)(name)
+        self._place_there(name)
+
+    def _place_there(self, name: str) -> None:
+        server = [node.name for node in self.nodes].index(name)
+        self.driver.drain(server, on=name in self.drained or name in self.silent)
+
+    def checkpoint(self, record: Record) -> Path:
+        """The folder that all attempts at a job share."""
+        return self.folder / "jobs" / str(record.number)
+
+    def make_known(self, records: Sequence[Record]) -> None:
+        """Let the engine know these jobs."""
+        self.driver.add(
+            [record.job for record in records],
+            [min(record.iteration, record.job.iterations - 1) for record in records],
+            [not record.job.is_traffic for record in records],
+            [record.number - 1 for record in records],
+        )
+
+    def arrives(self, record: Record) -> None:
+        """Let a job queue when it is to."""
+
+        def arrive() -> None:
+            if record.state == "queued" and record.job.id in self.driver.courses:
+                self.driver.arrive(record.job.id)
+                self.decide_soon()
+
+        left_s = record.arrival_s - self.now_s()
+        if left_s <= 0:
+            arrive()
+        else:
+            asyncio.get_running_loop().call_later(left_s, arrive)
+
+    def begun(self, record: Record) -> Run:
+        """The attempt that a record is at, under way from now on."""
+        run = Run(record)
+        self.runs[record.job.id] = run
+        self.by_attempt[run.attempt.name] = run
+        return run
+
+    def keep_iterations(self) -> None:
+        """Keep how far jobs are."""
+        changed = []
+        for job in self.runs:
+            record, done = self.records[job], self.driver.done(job)
+            if done > record.iteration:
+                record.iteration = done
+                changed.append(record)
+        if changed:
+            self.database.put(changed)
+
+    def decide_soon(self) -> None:
+        """Decide once everything that has come by now is taken in."""
+        self.events += 1
+        if not self._deciding:
+            self._deciding = True
+            asyncio.get_running_loop().call_soon(self._decide_now)
+
+    def _decide_now(self) -> None:
+        self._deciding = False
+        try:
+            self._decide()
+        except Exception as error:  # a callback's exception would only be printed
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """The manager cannot go on."""
+        self.failure = error
+        self.changed.set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside everything else."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    async def end_work(self) -> None:
+        """End what was spawned."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""The jobs that the engine knows of: how far each is, and where it is in the engine's state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.records import (
+    COMPUTING,
+    NONE,
+    QUEUED,
+    READY,
+    SUBMITTED,
+    TRANSFERRING,
+    Rules,
+)
+from hocket.cluster.engine.state import State, make_state
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.live.state_migration import carry, count_room
+
+TICK_S = 1e-9
+_FULL = 2**61  # bytes that no job leaves free: nobody is placed on a drained server's GPUs
+_STAGES = {
+    SUBMITTED: "to arrive",
+    QUEUED: "queued",
+    COMPUTING: "computing",
+    READY: "waits for the network",
+    TRANSFERRING: "transferring",
+}
+
+
+@dataclass(eq=False)
+class Course:
+    """How far a job is.
+
+    ``tasks``: of each rank how many tasks it says it has ended, two an iteration; ``ended``: how many of them
+    the engine knows of. ``begun``, ``done``: iterations that were over when it was added, and are now.
+    ``transferred``: iterations whose transfers have ended. ``chunks``: how many of the one under way were let
+    go. ``here``: ranks that talk to the gate, ``parked``: those that do not and have
+    left their GPU; ``computes``, ``transfers``: the task that each waits for,
+    and the iteration whose chunk rank 0 waits with.
+    """
+
+    job: Job
+    row: int
+    free_running: bool
+    begun: int = 0
+    done: int = 0
+    tasks: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    transferred: int = 0
+    chunks: int = 0
+    here: set[int] = field(default_factory=set)
+    parked: set[int] = field(default_factory=set)
+    computes: dict[int, int] = field(default_factory=dict)
+    transfers: int | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a job's time on its GPUs went into, in seconds."""
+
+    computing_s: float
+    gpu_wait_s: float
+    transferring_s: float
+    network_wait_s: float
+
+
+class Roster:
+    """The jobs of a cluster, each a row of the engine's state, which is made anew when some are added.
+
+    ``courses``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived``: who is
+    to queue at the next decision; ``over``: who has no iteration left, but processes that have yet to end;
+    ``freed``: whether somebody may fit now who did not before.
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, placement: str, policy: str, seed: int = 0, chunk_bytes: float = 4e6
+    ) -> None:
+        self.cluster = cluster
+        self._placement, self._policy = placement_of(placement), policy_of(policy)
+        self._seed, self._chunk_bytes = seed, chunk_bytes
+        self._state: State | None = None
+        self._rules: Rules | None = None
+        self.courses: dict[str, Course] = {}
+        self.by_row: list[Course | None] = []
+        self.arrived: list[Course] = []
+        self.over: list[Course] = []
+        self.freed = False
+        self._drained: set[int] = set()
+        self._ranks: dict[str, int] = {}
+
+    @property
+    def preemptive(self) -> bool:
+        """Whether transfers may be stopped between chunks."""
+        return self._policy.preemptive
+
+    def check(self, job: Job) -> None:
+        """Refuse what can never be placed or counted; raises HocketError."""
+        self._made([job])
+
+    def add(
+        self,
+        jobs: Sequence[Job],
+        done: Sequence[int],
+        free_running: Sequence[bool],
+        places: Sequence[int],
+    ) -> None:
+        """Let these jobs be known; ``done`` of each one's iterations are over. They have yet to arrive.
+
+        places: of each among all jobs that ever came, from 0: RAND draws by it, as for the simulator's jobs,
+        and the same after a restart.
+
+        Raises
+        ------
+        HocketError
+            When one can never be placed, or all together cannot be counted; nothing has changed then.
+        """
+        kept = [course for course in self.by_row if course is not None]
+        new = [
+            Course(
+                job,
+                0,
+                free,
+                begun=d,
+                done=d,
+                transferred=d,
+                tasks=[2 * d] * job.gpus,
+                ended=[2 * d] * job.gpus,
+            )
+            for job, d, free in zip(jobs, done, free_running, strict=True)
+        ]
+        state, rules = self._made([course.job for course in (*kept, *new)])
+        # Ties go by arrival, then id; a job that is tried again keeps its place.
+        for place in np.argsort(state.jobs["rank"][len(kept) :]).tolist():
+            self._ranks.setdefault(new[place].job.id, len(self._ranks))
+        if self._state is None:
+            self._state = state
+            self._take_drained()
+        else:
+            carry(self._state, np.array([course.row for course in kept], np.int64), state)
+            self._state = state
+        self._rules = rules
+        for row, course in enumerate((*kept, *new)):
+            course.row = row
+            if row >= len(kept):
+                state.jobs[row]["draw"] = places[row - len(kept)]
+                state.jobs[row]["remaining"] = course.job.iterations - course.done
+                state.jobs[row]["rank"] = self._ranks[course.job.id]
+                self.courses[course.job.id] = course
+        self.by_row = [*kept, *new]
+
+    def _made(self, jobs: Sequence[Job]) -> tuple[State, Rules]:
+        state, rules, _ = make_state(
+            JobSet(jobs=tuple(jobs), source="jobs"),
+            self.cluster,
+            self._policy,
+            self._placement,
+            self._seed,
+            self._chunk_bytes,
+            TICK_S,
+        )
+        state.jobs["launch"] = 0  # processes say when they are ready
+        return state, rules
+
+    def drain(self, server: int, *, on: bool) -> None:
+        """Place nobody on a server any more, or again; whoever is there stays."""
+        (self._drained.add if on else self._drained.discard)(server)
+        if self._state is not None:
+            self._take_drained()
+
+    def _take_drained(self) -> None:
+        """Take all memory of drained servers' GPUs, and give it back to others."""
+        s, per_server = self.state, self.cluster.gpus_per_server
+        for g in range(self.cluster.num_gpus):
+            drained, taken = g // per_server in self._drained, s.gpus[g]["free"] < -(_FULL // 2)
+            if drained != taken:
+                s.gpus[g]["free"] += -_FULL if drained else _FULL
+        count_room(s)
+        self.freed = True
+
+    # What is known.
+
+    @property
+    def empty(self) -> bool:
+        """Whether no job was ever added."""
+        return self._state is None
+
+    @property
+    def state(self) -> State:
+        """The engine's own."""
+        assert self._state is not None, "no job is known"
+        return self._state
+
+    @property
+    def rules(self) -> Rules:
+        """What the engine decides by."""
+        assert self._rules is not None, "no job is known"
+        return self._rules
+
+    def done(self, job: str) -> int:
+        """How many iterations of a job are over."""
+        return self.courses[job].done
+
+    def stage(self, job: str) -> str:
+        """What a job is doing, in a word."""
+        course = self.courses[job]
+        return "ending" if course in self.over else _STAGES[int(self.state.jobs[course.row]["stage"])]
+
+    def transferring(self) -> dict[str, int]:
+        """Of each job that transfers, the tick at which that began."""
+        rows = {name: self.state.jobs[course.row] for name, course in self.courses.items()}
+        return {name: int(row["since"]) for name, row in rows.items() if row["stage"] == TRANSFERRING}
+
+    def workers(self, course: Course) -> list[int]:
+        """The engine's workers that a job's ranks are, in order."""
+        first = int(self.state.jobs[course.row]["first_worker"])
+        return list(range(first, first + course.job.gpus))
+
+    def shares(self, course: Course, rank: int) -> bool:
+        """Whether somebody else is on the rank's GPU."""
+        s = self.state
+        w = self.workers(course)[rank]
+        return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
+
+    def parts(self, course: Course) -> Parts:
+        """What its time went into until now."""
+        row = self.state.jobs[course.row]
+        computing = (course.done - course.begun) * (row["forward"] + row["backward"])
+        # Where a rank computed shorter than its job says, waiting would be negative.
+        short = min(0, int(row["gpu_wait"]))
+        seconds = [int(computing) + short, int(row["gpu_wait"]) - short]
+        seconds += [int(row["transferring"]), int(row["network_wait"])]
+        return Parts(*(max(0, ticks) * TICK_S for ticks in seconds))

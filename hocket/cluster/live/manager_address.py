@@ -1,0 +1,100 @@
+"""Commands' way to a cluster's manager: a file in the cluster's folder says where it is, and the token."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from hocket.cluster.live.manager_messages import MOST_BYTES, Answer, FromClient
+from hocket.document import convert_document, read_document
+from hocket.errors import HocketError
+from hocket.launch.control import Guest, NobodyError, TransportError, connect
+from hocket.launch.credentials import Credentials, credentials_of
+
+ADDRESS_VARIABLE = "HOCKET_CLUSTER"
+TOKEN_VARIABLE = "HOCKET_CLUSTER_TOKEN"
+
+_CONNECT_S = 12.0  # a busy manager is asked again when it has not answered in time
+_ANSWER_S = 60.0
+
+
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a manager is and what commands have to know; ``page``: where browsers find it, "" for nowhere."""
+
+    address: str
+    token: str
+    page: str = ""
+
+
+def leave_contact(folder: Path, contact: Contact) -> None:
+    """Leave the contact in ``folder`` for commands on this machine."""
+    new = folder / "contact.json.new"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(contact))
+    os.replace(new, folder / "contact.json")
+
+
+def contact_of(folder: Path | None) -> Contact:
+    """The manager of the cluster in ``folder``; without one, that of the environment.
+
+    Raises
+    ------
+    HocketError
+        When nothing says where the manager is.
+    """
+    if folder is None:
+        address, token = os.environ.get(ADDRESS_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+        if not address or not token:
+            raise HocketError(
+                f"which cluster? give --state FOLDER, or set {ADDRESS_VARIABLE} and {TOKEN_VARIABLE}"
+            )
+        checked_token(token, TOKEN_VARIABLE)
+        return Contact(address=address, token=token)
+    path = folder / "contact.json"
+    if not path.exists():
+        raise HocketError(
+            f"{folder}: no manager was started there; start one: hocket cluster serve --state {folder}"
+        )
+    contact = convert_document(read_document(path), Contact, str(path))
+    checked_token(contact.token, str(path))
+    return contact
+
+
+def checked_token(token: str, source: str) -> Credentials:
+    """The credentials that a cluster's token holds; HocketError that names ``source`` where it is none."""
+    return credentials_of(token, source, "copy what is in the file 'token' of the manager's --state FOLDER")
+
+
+def asked(contact: Contact, request: FromClient) -> Answer:
+    """The manager's answer.
+
+    Raises
+    ------
+    HocketError
+        When it cannot be reached, or refuses, and for a request that is longer than it takes.
+    """
+    size = len(msgspec.json.encode(request))
+    if size > MOST_BYTES:
+        raise HocketError(
+            f"a request of {size} bytes; a manager takes {MOST_BYTES}: submit fewer jobs at once"
+        )
+    credentials = checked_token(contact.token, "the cluster's contact")
+    try:
+        connection = connect(contact.address, credentials, Guest("client", 0, ""), _CONNECT_S)
+        try:
+            connection.set_timeout(_ANSWER_S)
+            connection.send(request)
+            answer: Answer = connection.receive(Answer)
+        finally:
+            connection.close()
+    except NobodyError as error:
+        raise HocketError(
+            f"the cluster's manager: {error}; start it again (hocket cluster serve): it goes on with its jobs"
+        ) from None
+    except TransportError as error:
+        raise HocketError(f"the cluster's manager at {contact.address}: {error}") from None
+    if answer.refused:
+        raise HocketError(answer.refused)
+    return answer

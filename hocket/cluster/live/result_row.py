@@ -1,0 +1,61 @@
+"""What came of the jobs of a live cluster, as the simulator says it of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.live.database import Record
+from hocket.cluster.results.run_statistics import ClusterRow, cluster_row
+from hocket.cluster.simulator.simulate import ClusterRun
+
+
+def live_row(
+    records: Sequence[Record],
+    cluster: Cluster,
+    *,
+    placement: str,
+    policy: str,
+    source: str,
+    seed: int,
+    events: int,
+    wall_s: float,
+) -> ClusterRow | None:
+    """The row of ``cluster run --json``: of jobs that have finished, in ``records``' order; None without.
+
+    ``computing_s`` is what the job's file says of the iterations that ran; what they took longer is waiting
+    for GPUs, since that is all that the engine sees.
+    """
+    finished = [r for r in records if r.state == "finished"]
+    if not finished:
+        return None
+    start_s = np.array([r.start_s for r in finished], np.float64)
+    finish_s = np.array([r.finish_s for r in finished], np.float64)
+    arrival_s = np.array([r.arrival_s for r in finished])
+    parts = np.array([r.parts for r in finished])
+    num_gpus = np.array([len(r.gpus) for r in finished])
+    busy_s = float((parts[:, 0] * num_gpus).sum())
+    makespan_s = float(finish_s.max() - arrival_s.min())
+    run = ClusterRun(
+        placement=placement,
+        policy=policy,
+        arrival_s=arrival_s,
+        start_s=start_s,
+        finish_s=finish_s,
+        gpus=tuple(tuple(divmod(g, cluster.gpus_per_server) for g in r.gpus) for r in finished),
+        queueing_s=start_s - arrival_s,
+        computing_s=parts[:, 0],
+        gpu_wait_s=parts[:, 1],
+        transferring_s=parts[:, 2],
+        network_wait_s=parts[:, 3],
+        busy_gpu_s=busy_s,
+        makespan_s=makespan_s,
+        gpu_utilization=busy_s / (makespan_s * cluster.num_gpus),
+        events=events,
+        wall_s=wall_s,
+    )
+    jobs = JobSet(jobs=tuple(r.job for r in finished), source=source)
+    return cluster_row(run, jobs, cluster, seed)

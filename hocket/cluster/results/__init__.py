@@ -1,0 +1,1 @@
+"""Results of cluster runs: statistics, comparisons in pairs, sweeps and recordings."""

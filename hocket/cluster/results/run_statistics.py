@@ -1,0 +1,251 @@
+"""What a run of a cluster comes to: the row that ``cluster simulate --json`` prints and reports rank.
+
+Source: contention paper, section V-A, "Metrics": completion times (JCT) on average, their median and 95th
+percentile, and GPU utilization. Utilization is busy GPU time / (GPUs x makespan).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import FormatError
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+    from hocket.cluster.jobs import JobSet
+    from hocket.cluster.simulator.simulate import ClusterRun
+
+Floats = npt.NDArray[np.float64]
+
+# What a job's time is spent on, in the order in which it is shown.
+PARTS = ("queueing", "computing", "gpu_wait", "transferring", "network_wait")
+
+_BINS = 240
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One job: when it came, was placed and ended, on which (server, GPU) pairs, and what it did meanwhile.
+
+    ``queueing_s``: from arrival to placement; ``gpu_wait_s``: launched, or ready to compute and another job
+    on its GPU; ``network_wait_s``: ready to transfer, not admitted. With batches that and ``transferring_s``
+    count while nothing else of the job goes on.
+    """
+
+    id: str
+    arrival_s: float
+    start_s: float
+    finish_s: float
+    jct_s: float
+    gpus: tuple[tuple[int, int], ...]
+    model: str = ""
+    queueing_s: float | None = None
+    computing_s: float | None = None
+    gpu_wait_s: float | None = None
+    transferring_s: float | None = None
+    network_wait_s: float | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one run; ``average_*_s`` are means over its jobs, ``makespan_s`` is the run's own."""
+
+    average_jct_s: float
+    median_jct_s: float
+    p95_jct_s: float
+    gpu_utilization: float
+    makespan_s: float
+    average_queueing_s: float | None = None
+    average_computing_s: float | None = None
+    average_gpu_wait_s: float | None = None
+    average_transferring_s: float | None = None
+    average_network_wait_s: float | None = None
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt."""
+
+    gpu_memory_bytes: float
+    chunk_bytes: float
+    sharing: str
+    racks: int
+    oversubscription: float
+    startup_s: float
+    per_byte_s: float
+    contention_per_byte_s: float
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Completion times that so many percent of the jobs do not exceed."""
+
+    p5_s: float
+    p25_s: float
+    p75_s: float
+    p90_s: float
+    p99_s: float
+
+
+class Contention(msgspec.Struct, frozen=True, kw_only=True):
+    """How many transfers the most loaded server had, in equal parts of the time from ``begin_s`` on.
+
+    ``mean``: over each part's time; ``most``: at any moment of it.
+    """
+
+    begin_s: float
+    bin_s: float
+    mean: tuple[float, ...]
+    most: tuple[int, ...]
+
+
+class ClusterRow(Figures, frozen=True, kw_only=True):
+    """One placement and policy on one job set: the keys of ``cluster simulate --json``.
+
+    ``overlapping``: jobs whose transfers overlap their computing.
+    """
+
+    placement: str
+    policy: str
+    jobs: tuple[JobRow, ...]
+    events: int
+    wall_s: float
+    source: str = ""
+    seed: int = 0
+    servers: int | None = None
+    gpus_per_server: int | None = None
+    setting: Setting | None = None
+    overlapping: int = 0
+    percentiles: Percentiles | None = None
+    contention: Contention | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from others on the same job set."""
+        return f"{self.placement} / {self.policy}"
+
+
+def setting_of(cluster: Cluster, chunk_bytes: float) -> Setting:
+    """What a run on ``cluster`` is repeated with."""
+    return Setting(
+        gpu_memory_bytes=cluster.gpu_memory_bytes,
+        chunk_bytes=chunk_bytes,
+        sharing=cluster.sharing,
+        racks=cluster.racks,
+        oversubscription=cluster.oversubscription,
+        startup_s=cluster.startup_s,
+        per_byte_s=cluster.per_byte_s,
+        contention_per_byte_s=cluster.eta_s,
+    )
+
+
+def figures_of(run: ClusterRun) -> Figures:
+    """The figures of ``run``, over all its jobs."""
+    return Figures(**_figures(run))
+
+
+def _figures(run: ClusterRun) -> dict[str, float]:
+    jct_s = run.finish_s - run.arrival_s
+    averages = {f"average_{part}_s": float(getattr(run, f"{part}_s").mean()) for part in PARTS}
+    return {
+        "average_jct_s": float(jct_s.mean()),
+        "median_jct_s": float(np.median(jct_s)),
+        "p95_jct_s": float(np.percentile(jct_s, 95)),
+        "gpu_utilization": float(run.gpu_utilization),
+        "makespan_s": float(run.makespan_s),
+        **averages,
+    }
+
+
+def cluster_row(run: ClusterRun, jobs: JobSet, cluster: Cluster, seed: int) -> ClusterRow:
+    """The row of ``run``, of ``jobs`` on ``cluster``; contention where the run recorded it."""
+    jct_s = run.finish_s - run.arrival_s
+    parts: dict[str, Floats] = {f"{part}_s": getattr(run, f"{part}_s") for part in PARTS}
+    rows = tuple(
+        JobRow(
+            id=job.id,
+            model=job.model,
+            arrival_s=float(run.arrival_s[i]),
+            start_s=float(run.start_s[i]),
+            finish_s=float(run.finish_s[i]),
+            jct_s=float(jct_s[i]),
+            gpus=run.gpus[i],
+            **{key: float(values[i]) for key, values in parts.items()},
+        )
+        for i, job in enumerate(jobs.jobs)
+    )
+    p5, p25, p75, p90, p99 = np.percentile(jct_s, (5, 25, 75, 90, 99)).tolist()
+    return ClusterRow(
+        placement=run.placement,
+        policy=run.policy,
+        jobs=rows,
+        **_figures(run),
+        percentiles=Percentiles(p5_s=p5, p25_s=p25, p75_s=p75, p90_s=p90, p99_s=p99),
+        contention=None if run.levels is None else _contention(run.levels, float(run.finish_s.max())),
+        source=jobs.source,
+        seed=seed,
+        servers=cluster.num_servers,
+        gpus_per_server=cluster.gpus_per_server,
+        setting=setting_of(cluster, run.chunk_bytes),
+        overlapping=sum(bool(job.batches) for job in jobs.jobs),
+        events=run.events,
+        wall_s=run.wall_s,
+    )
+
+
+def _contention(levels: Floats, end_s: float) -> Contention | None:
+    """``levels``, (n, 2) of a time and the level from then on, over equal parts of their time.
+
+    None where nothing was recorded, or all of it at one moment.
+    """
+    if not len(levels) or end_s <= levels[0, 0]:
+        return None
+    times, values = levels[:, 0], levels[:, 1]
+    edges = np.linspace(times[0], end_s, _BINS + 1)
+    # The integral of a step function, at its steps and at the edges of the parts.
+    integral = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    at = np.searchsorted(times, edges, side="right") - 1
+    sums = integral[at] + values[at] * (edges - times[at])
+    bin_s = float(edges[1] - edges[0])
+    most = values[at[:-1]].copy()
+    np.maximum.at(most, np.clip(np.searchsorted(edges, times, side="right") - 1, 0, _BINS - 1), values)
+    mean = np.diff(sums) / bin_s
+    return Contention(
+        begin_s=float(times[0]),
+        bin_s=bin_s,
+        mean=tuple(np.round(mean, 6).tolist()),
+        most=tuple(int(level) for level in most),
+    )
+
+
+def check_cluster_row(row: ClusterRow, source: str, field: str = "") -> None:
+    """Refuse a row without a job, with a time or count below 0, or with jobs that end before they begin.
+
+    Raises
+    ------
+    FormatError
+        Naming ``source``, the key below ``field``, and the rule.
+    """
+    prefix = f"{field}." if field else ""
+    if not row.jobs:
+        raise FormatError(source, f"{prefix}jobs", "is empty; a result has at least one job")
+    for key, value in _numbers(row):
+        if value < 0:
+            raise FormatError(source, prefix + key, f"{value} is negative; it must be 0 or more")
+    for key, value in _numbers(row.setting) if row.setting is not None else ():
+        if value < 0:
+            raise FormatError(source, f"{prefix}setting.{key}", f"{value} is negative; it must be 0 or more")
+    for i, job in enumerate(row.jobs):
+        for key, value in _numbers(job):
+            if value < 0:
+                raise FormatError(source, f"{prefix}jobs[{i}].{key}", f"{value} is negative (job '{job.id}')")
+        if not job.arrival_s <= job.start_s <= job.finish_s:
+            rule = f"{job.finish_s} is not after start_s and arrival_s in order (job '{job.id}')"
+            raise FormatError(source, f"{prefix}jobs[{i}].finish_s", rule)
+        if any(server < 0 or gpu < 0 for server, gpu in job.gpus):
+            raise FormatError(source, f"{prefix}jobs[{i}].gpus", f"has a negative number (job '{job.id}')")
+
+
+def _numbers(struct: Any) -> list[tuple[str, float]]:
+    fields = msgspec.structs.asdict(struct).items()
+    return [(key, value) for key, value in fields if isinstance(value, int | float)]

@@ -1,0 +1,85 @@
+"""Many runs: placements and policies on the same job sets, on all cores or over a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.results.paired import Sweep, SweepRun, paired_rows, sweep_row
+from hocket.cluster.results.run_statistics import figures_of, setting_of
+from hocket.cluster.simulator.simulate import simulate
+from hocket.errors import HocketError
+from hocket.executors import Progress, on_processes, on_ray
+
+Engine = Literal["processes", "ray"]
+
+
+def sweep(
+    job_sets: Sequence[JobSet],
+    cluster: Cluster,
+    *,
+    placements: Sequence[str],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    chunk_bytes: float = 4e6,
+    engine: Engine = "processes",
+    progress: Progress | None = None,
+) -> Sweep:
+    """Simulate every placement with every policy on every job set, and compare them pair by pair.
+
+    seeds : one for each job set; they decide what placements draw.
+    engine : "processes" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
+        machine for as long as it takes.
+    progress : called with runs done and in all.
+
+    Raises
+    ------
+    HocketError
+        When there is nothing to run, and as :func:`hocket.cluster.simulator.simulate.simulate` raises it.
+    """
+    for placement in placements:
+        placement_of(placement)  # whoever is no name is refused before any process starts
+    for policy in policies:
+        policy_of(policy)
+    settings = [(placement, policy) for placement in placements for policy in policies]
+    if not job_sets or not settings:
+        raise HocketError("a sweep needs at least one job set, one placement and one policy")
+    if len(set(settings)) < len(settings):
+        raise HocketError("a placement or policy is named twice; name each once")
+    began = time.perf_counter()
+    tasks = [
+        (jobs, cluster, placement, policy, seed, chunk_bytes)
+        for placement, policy in settings
+        for jobs, seed in zip(job_sets, seeds, strict=True)
+    ]
+    runs = (on_ray if engine == "ray" else on_processes)(_run, tasks, progress)
+    count = len(job_sets)
+    rows = tuple(
+        sweep_row(placement, policy, runs[k * count : (k + 1) * count])
+        for k, (placement, policy) in enumerate(settings)
+    )
+    return Sweep(
+        servers=cluster.num_servers,
+        gpus_per_server=cluster.gpus_per_server,
+        setting=setting_of(cluster, float(chunk_bytes)),
+        overlapping=sum(bool(job.batches) for jobs in job_sets for job in jobs.jobs),
+        job_sets=count,
+        rows=rows,
+        pairs=paired_rows(rows),
+        wall_s=time.perf_counter() - began,
+    )
+
+
+def _run(
+    jobs: JobSet, cluster: Cluster, placement: str, policy: str, seed: int, chunk_bytes: float
+) -> SweepRun:
+    run = simulate(jobs, cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
+    figures = msgspec.structs.asdict(figures_of(run))
+    return SweepRun(**figures, job_set=jobs.source, seed=seed, events=run.events, wall_s=run.wall_s)

@@ -1,0 +1,1 @@
+"""The simulator: the engine driven by a virtual clock."""

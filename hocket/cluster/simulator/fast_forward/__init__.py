@@ -1,0 +1,1 @@
+"""Fast forwards of the simulator: iterations that nothing interrupts, passed as one event."""

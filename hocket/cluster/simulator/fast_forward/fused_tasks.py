@@ -1,0 +1,71 @@
+"""Joined tasks: the forward and the backward task of a job that has its GPUs for itself, as one event.
+
+Between the two nobody else can get its GPUs but who is placed there, or was and is launched. When somebody
+is, the job goes on task by task, as if it had come here so.
+"""
+
+from __future__ import annotations
+
+from hocket.cluster.engine.engine import touch
+from hocket.cluster.engine.records import BACKWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE
+from hocket.cluster.simulator.fast_forward.uninterrupted import gpus_alone
+from hocket.kernel import lean_kernel
+from hocket.sim.loop.lanes import set_time
+
+
+@lean_kernel
+def join_tasks(jobs, workers, gpus, forward_until, j, now):
+    """Let job j, which starts to compute on all its GPUs, compute both of its tasks as one; when that ends.
+
+    NEVER if others are on its GPUs, if it has batches that overlap, or if a task takes no time.
+    """
+    if jobs[j].overlaps == 1 or jobs[j].forward == 0 or jobs[j].backward == 0:
+        return NEVER
+    if not gpus_alone(jobs, workers, gpus, j):
+        return NEVER
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        workers[w].phase = IN_BACKWARD
+    forward_until[j] = now + jobs[j].forward
+    return forward_until[j] + jobs[j].backward
+
+
+@lean_kernel
+def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, j, now):
+    """Let job j end its forward task by itself if that is not over."""
+    at = forward_until[j]
+    forward_until[j] = NONE
+    if at == now and not first_instant:
+        return
+    phase = IN_FORWARD if at > now else BACKWARD
+    for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
+        workers[w].phase = phase
+        if phase == BACKWARD:
+            gpus[workers[w].gpu].running = NONE
+            touch(gpus, touched, counts, workers[w].gpu)
+    set_time(tree, leader[j, 0], at if at > now else NEVER)
+
+
+@lean_kernel
+def part_interrupted(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, now):
+    """Let joined tasks go on one by one where somebody is placed or launched at this instant.
+
+    leader (J, 2): the GPU in whose lane a job's group is; first_instant: whether what ends now ends at this
+    instant.
+    """
+    for i in range(counts[0].touched):
+        w = gpus[touched[i]].running
+        if w == NONE or forward_until[workers[w].job] < now:
+            continue
+        _part_tasks(
+            jobs,
+            workers,
+            gpus,
+            touched,
+            counts,
+            tree,
+            leader,
+            forward_until,
+            first_instant,
+            workers[w].job,
+            now,
+        )

@@ -1,0 +1,119 @@
+"""Jumps: iterations of a job whose transfers overlap its computing, passed as one event while it is alone.
+
+How such an iteration goes depends on what the one before has left to send. A job on several servers that has
+its GPUs and its links for itself settles, after a few iterations, into one that repeats itself: what it has
+left to send when it begins to compute is what it had one iteration before, to the byte and the tick. From
+then on each takes as long as that one, until somebody is placed beside it. Nobody is while nobody queues or
+arrives, so it jumps to the last time before the next arrival at which an iteration begins, or to its last.
+
+What is compared is all that its future depends on: nothing about the cluster or the policy is assumed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.cluster.engine.policies.policy_dispatch import key_of
+from hocket.cluster.engine.records import COMPUTING, NEVER, TRANSFERRING
+from hocket.cluster.simulator.fast_forward.uninterrupted import gpus_alone, links_alone
+from hocket.kernel import lean_kernel
+
+JUMP = np.dtype(
+    [
+        # What was left to send when the latest iteration began to compute on all GPUs, if ``known``.
+        ("known", np.int64),
+        ("since", np.int64),  # when that was
+        ("arrived", np.int64),
+        ("elapsed", np.int64),  # since its transfer's record was brought up to date
+        ("startup_left", np.int64),
+        ("chunk_left", np.float64),
+        ("later", np.float64),
+        ("per_byte", np.float64),
+        ("placements", np.int64),  # how many there had been on the cluster
+        ("transferring", np.int64),
+        # The jump under way.
+        ("iterations", np.int64),  # 0 without one
+        ("period", np.int64),
+        ("exposed", np.int64),  # what its transferring grows by in each
+        ("leader", np.int64),  # the GPU in whose lane its group is
+    ],
+    align=True,
+)
+
+
+@lean_kernel
+def _remember(jobs, jumps, placements, j, now):
+    """Take down how job j begins an iteration; whether it began the one before so, and nobody came since."""
+    past = jumps[j]
+    sends = jobs[j].stage == TRANSFERRING
+    elapsed = now - jobs[j].moving_since if sends else 0
+    startup_left = jobs[j].startup_left if sends else 0
+    chunk_left = jobs[j].chunk_left if sends else 0.0
+    later = jobs[j].later if sends else 0.0
+    per_byte = jobs[j].per_byte if sends else 0.0
+    same = (
+        past.known == 1
+        and past.placements == placements
+        and past.arrived == jobs[j].arrived
+        and past.elapsed == elapsed
+        and past.startup_left == startup_left
+        and past.chunk_left == chunk_left
+        and past.later == later
+        and past.per_byte == per_byte
+    )
+    jumps[j].known, jumps[j].placements, jumps[j].arrived = 1, placements, jobs[j].arrived
+    jumps[j].elapsed, jumps[j].startup_left = elapsed, startup_left
+    jumps[j].chunk_left, jumps[j].later, jumps[j].per_byte = chunk_left, later, per_byte
+    return same
+
+
+@lean_kernel
+def jump(jobs, workers, gpus, ports, links, counts, jumps, placements, j, leader, until, now):
+    """Let job j, which begins to compute an iteration on all its GPUs, jump; when it lands, or NEVER.
+
+    until: the next arrival; leader: the GPU in whose lane its group is.
+    """
+    # Whoever has waited for a GPU since its iteration began is not alone on it.
+    if (
+        counts[0].queued > 0
+        or jobs[j].begun + jobs[j].stalls != now
+        or jobs[j].forward == 0
+        or not (jobs[j].stage == COMPUTING or (jobs[j].stage == TRANSFERRING and jobs[j].claims == 1))
+        or not links_alone(jobs, ports, links, j)
+        or not gpus_alone(jobs, workers, gpus, j)
+    ):
+        jumps[j].known = 0
+        return NEVER
+    period = now - jumps[j].since
+    exposed = jobs[j].transferring - jumps[j].transferring
+    same = _remember(jobs, jumps, placements, j, now)
+    jumps[j].since, jumps[j].transferring = now, jobs[j].transferring
+    if not same:
+        return NEVER
+    # Those yet to begin: the one under way is not complete, nor is the one before it if that is not sent.
+    iterations = jobs[j].remaining - (2 if jobs[j].arrived < jobs[j].num_batches else 1)
+    if until != NEVER:
+        iterations = min(iterations, (until - 1 - now) // period)
+    if iterations < 1:
+        return NEVER
+    jumps[j].iterations, jumps[j].period, jumps[j].exposed = iterations, period, exposed
+    jumps[j].leader = leader
+    return now + iterations * period
+
+
+@lean_kernel
+def land(jobs, batch_bytes, rules, jumps, j):
+    """Let job j, which has jumped, be where it was, so many iterations later."""
+    iterations = jumps[j].iterations
+    by = iterations * jumps[j].period
+    jumps[j].iterations = 0
+    jumps[j].since += by
+    jobs[j].begun += by
+    jobs[j].since += by
+    jobs[j].moving_since += by
+    jobs[j].remaining -= iterations
+    jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
+    jobs[j].transferring += iterations * jumps[j].exposed
+    jumps[j].transferring = jobs[j].transferring
+    first = jobs[j].first_batch
+    jobs[j].sent += iterations * batch_bytes[first : first + jobs[j].num_batches].sum()

@@ -1,0 +1,180 @@
+"""Jobs on a shared cluster, simulated: the engine, its virtual clock, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.placement.named_placements import placement_of
+from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.records import NONE, Ints, Records, Rules
+from hocket.cluster.engine.state import State, make_state
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.simulator import clock as clocks
+from hocket.cluster.simulator.cluster_timeline import timeline_of
+from hocket.cluster.simulator.simulation_log import Log
+from hocket.errors import HocketError
+from hocket.graph import Timeline
+
+Floats = npt.NDArray[np.float64]
+
+CHUNK_BYTES = 4e6
+MOST_SPANS = 100_000
+# Between two calls of the kernel signals are served.
+_INSTANTS_A_CALL = 200_000
+_NO_TICK = 2.0**62  # that any run comes to
+_LEVELS_A_CALL = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterRun:
+    """What became of each job, in the order of the job set, and of the cluster; times in seconds.
+
+    Attributes
+    ----------
+    arrival_s, start_s, finish_s : (J,) when it was submitted, got its GPUs, and was over.
+    gpus : of each job (server, GPU of that server) of all its GPUs.
+    queueing_s, gpu_wait_s, computing_s, network_wait_s, transferring_s : (J,) what its time went into, and
+        add up to it: until it had GPUs; its ``startup_s``, and what its iterations' computing took longer
+        because others used its GPUs; computing; ready to transfer and not admitted; transferring. Where
+        transfers overlap the job's own computing the last two are the time in which nothing else went on.
+    busy_gpu_s : seconds that all GPUs computed, added up.
+    makespan_s : from the first arrival to the last end.
+    gpu_utilization : busy time over that of all GPUs from the first arrival to the last end.
+    events, wall_s : what the simulation looked at, and took, compiling left out.
+    levels : (n, 2) if recorded: from when on the busiest server has carried how many transfers.
+    timeline : if recorded.
+    chunk_bytes : where "psrsf" and "srpt" could preempt a transfer.
+    """
+
+    placement: str
+    policy: str
+    arrival_s: Floats
+    start_s: Floats
+    finish_s: Floats
+    gpus: tuple[tuple[tuple[int, int], ...], ...]
+    queueing_s: Floats
+    computing_s: Floats
+    transferring_s: Floats
+    network_wait_s: Floats
+    gpu_wait_s: Floats
+    busy_gpu_s: float
+    makespan_s: float
+    gpu_utilization: float
+    events: int
+    wall_s: float
+    levels: Floats | None = None
+    timeline: Timeline | None = None
+    chunk_bytes: float = CHUNK_BYTES
+
+
+def simulate(
+    jobs: JobSet,
+    cluster: Cluster,
+    *,
+    placement: str,
+    policy: str,
+    seed: int = 0,
+    chunk_bytes: float = CHUNK_BYTES,
+    record: bool = False,
+    record_from_s: float = 0.0,
+    record_spans: int = MOST_SPANS,
+) -> ClusterRun:
+    """Run ``jobs`` on ``cluster``.
+
+    seed: what placement "rand" draws with; chunk_bytes: where "psrsf" and "srpt" may preempt a transfer;
+    record: also write down ``levels``, and ``timeline`` with the first ``record_spans`` tasks and transfers
+    to end of those that begin at or after ``record_from_s``.
+
+    Raises
+    ------
+    UnknownNameError
+        When there is no such placement or policy.
+    HocketError
+        When a job can never be placed, or an option is out of range.
+    """
+    began = time.perf_counter()
+    chosen_placement, chosen_policy = placement_of(placement), policy_of(policy)
+    if isinstance(chunk_bytes, bool) or not 1.0 <= chunk_bytes <= 2.0**53:
+        raise HocketError(f"chunk {chunk_bytes!r} bytes is not between 1 and 2^53; give e.g. 4e6")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise HocketError(f"seed {seed!r} is not a whole number from 0 to 2^63 - 1")
+    state, rules, tick_s = make_state(jobs, cluster, chosen_policy, chosen_placement, seed, chunk_bytes)
+    clock = clocks.make_clock(state)
+    from_tick = round(min(record_from_s / tick_s, _NO_TICK)) if record else 0
+    log = _make_log(record, from_tick, record_spans, len(state.jobs))
+    prepared = time.perf_counter()
+    clocks.run(state, rules, clock, log, 0)  # what has to be compiled or loaded is, before the clock goes on
+    began += time.perf_counter() - prepared
+    levels = _run(state, rules, clock, log)
+    return _outcome(
+        state,
+        np.array([job.arrival_s for job in jobs.jobs]),
+        cluster,
+        tick_s,
+        placement=placement,
+        policy=policy,
+        events=int(clock.hands[0]["events"]),
+        levels=levels * (tick_s, 1.0) if record else None,
+        timeline=timeline_of(jobs, cluster, log.spans[: clock.hands[0]["spans"]], tick_s) if record else None,
+        chunk_bytes=float(chunk_bytes),
+        began=began,
+    )
+
+
+def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> Log:
+    return Log(
+        wanted=record,
+        from_tick=from_tick,
+        opened=np.full(num_jobs, NONE, np.int64),
+        spans=np.zeros((most_spans if record else 0, 5), np.int64),
+        levels=np.zeros((_LEVELS_A_CALL if record else 0, 2), np.int64),
+    )
+
+
+def _run(state: State, rules: Rules, clock: clocks.Clock, log: Log) -> Ints:
+    """Let the kernel run until every job is over; the levels it wrote down."""
+    written = []
+    over = False
+    while not over:
+        over = clocks.run(state, rules, clock, log, _INSTANTS_A_CALL)
+        written.append(log.levels[: clock.hands[0]["levels"]].copy())
+        clock.hands[0]["levels"] = 0
+    assert state.counts[0]["finished"] == len(state.jobs), "what fits an empty cluster is placed"
+    return np.concatenate(written)
+
+
+def _outcome(
+    state: State, arrival_s: Floats, cluster: Cluster, tick_s: float, *, began: float, **described: Any
+) -> ClusterRun:
+    rows: Records = state.jobs
+    computing = rows["iterations"] * (rows["forward"] + rows["backward"])
+    busy_s = float((computing * rows["gpus"]).sum()) * tick_s
+    makespan_s = float(rows["finished"].max() - rows["arrival"].min()) * tick_s
+    gpu = state.workers["gpu"]
+    places = [
+        tuple(divmod(g, cluster.gpus_per_server) for g in gpu[first : first + num].tolist())
+        for first, num in zip(rows["first_worker"].tolist(), rows["gpus"].tolist(), strict=True)
+    ]
+    return ClusterRun(
+        arrival_s=arrival_s,
+        # Who starts at once starts when it arrives, which its tick may be just before.
+        start_s=np.where(rows["started"] == rows["arrival"], arrival_s, rows["started"] * tick_s),
+        finish_s=rows["finished"] * tick_s,
+        gpus=tuple(places),
+        queueing_s=(rows["started"] - rows["arrival"]) * tick_s,
+        computing_s=computing * tick_s,
+        transferring_s=rows["transferring"] * tick_s,
+        network_wait_s=rows["network_wait"] * tick_s,
+        gpu_wait_s=rows["gpu_wait"] * tick_s,
+        busy_gpu_s=busy_s,
+        makespan_s=makespan_s,
+        gpu_utilization=busy_s / (makespan_s * cluster.num_gpus),
+        wall_s=time.perf_counter() - began,
+        **described,
+    )

@@ -1,0 +1,131 @@
+"""Gavel's job traces and measured throughputs (Narayanan et al., OSDI 2020).
+
+Columns, separated by tabs and without a header: job type, such as ``ResNet-50 (batch size 64)``; command; its
+folder; name of the command's argument for the number of steps; whether it needs a data folder; total steps;
+scale factor, the number of GPUs; priority weight; SLO; arrival time, seconds. Read are the type, the steps,
+the scale factor and the arrival.
+
+``throughputs``: JSON, for each device and ``('<job type>', <scale factor>)`` the steps per second, alone
+(``"null"``) or beside another job.
+
+Assumed: a step computes for as long as it takes the job type alone on one GPU of the device; what more GPUs
+cost is simulated. Without throughputs (given, or lying beside the trace as ``gavel_throughputs.json`` or
+``simulation_throughputs.json``, perhaps with .gz or .zst) the duration of a step is a guess: that of the
+contention paper's ResNet-50, whatever the job trains. Each GPU runs all of the total steps. 40% of a step is
+forward. Sizes: published parameter counts of networks, approximate ones of the rest; memory from them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hocket.cluster.jobs import Job
+from hocket.cluster.workloads.trace_rows import Imported, Request, Row, job_set, read_rows
+from hocket.cluster.workloads.trained_models import (
+    FLOAT_BYTES,
+    FORWARD_SHARE,
+    TABLE_III,
+    estimated_memory_bytes,
+    published_sizes,
+)
+from hocket.document import read_document
+from hocket.errors import FormatError
+
+_COLUMNS = (
+    *("job type", "command", "folder", "steps argument", "needs data", "total steps"),
+    *("scale factor", "priority", "SLO", "arrival time"),
+)
+_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size \d+\))?")
+_BESIDE = ("gavel_throughputs.json", "simulation_throughputs.json")
+_GUESSED = next(model for model in TABLE_III if model.name == "resnet50")
+
+# Parameters: ResNets as published; the others about as many as their scripts' defaults make.
+_APPROXIMATE = {
+    "Transformer": 49_000_000,
+    "LM": 14_000_000,
+    "Recommendation": 8_000_000,
+    "CycleGAN": 28_300_000,
+    "A3C": 800_000,
+}
+
+
+def import_gavel(request: Request) -> Imported:
+    """The jobs of a Gavel trace.
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the line or the field, and the rule.
+    """
+    published = published_sizes()
+    sizes = {"ResNet-18": published["resnet18"], "ResNet-50": published["resnet50"]}
+    sizes |= {name: float(FLOAT_BYTES * count) for name, count in _APPROXIMATE.items()}
+    throughputs = request.throughputs or _found_beside(request.path)
+    measured = None if throughputs is None else _Throughputs(throughputs, request.gpu)
+    jobs = []
+    for i, row in enumerate(read_rows(request.path, _COLUMNS, delimiter="\t", header=False)):
+        kind = row.cells["job type"]
+        match = _TYPE.fullmatch(kind)
+        if match is None or match["model"] not in sizes:
+            row.refuse("job type", f"'{kind}' has no known size; known are {', '.join(sizes)}")
+        step_s = _GUESSED.forward_s + _GUESSED.backward_s if measured is None else measured.step_s(row)
+        size = sizes[match["model"]]
+        jobs.append(
+            Job(
+                id=str(i),
+                model=kind,
+                gpus=row.whole("scale factor", 1),
+                iterations=row.whole("total steps", 1),
+                arrival_s=row.number("arrival time"),
+                forward_s=FORWARD_SHARE * step_s,
+                backward_s=(1 - FORWARD_SHARE) * step_s,
+                size_bytes=size,
+                memory_bytes=estimated_memory_bytes(size),
+            )
+        )
+    if measured is None:
+        first = (
+            "no throughputs are given or lie beside the trace: a step computes for as long as the contention "
+            "paper's ResNet-50 on a V100, a guess; give --throughputs FILE"
+        )
+    else:
+        first = (
+            f"a step computes for as long as {throughputs} says of one {request.gpu} alone, 40% forward;"
+            " what more GPUs cost is simulated"
+        )
+    notes = (
+        first,
+        "each GPU of a job runs all of its steps",
+        "sizes are published parameter counts of ResNets, approximate ones of the rest; memory is 4 sizes "
+        "and 2.5 GB",
+    )
+    return Imported(job_set(jobs, request), notes)
+
+
+def _found_beside(trace: Path) -> Path | None:
+    named = (trace.with_name(name + ending) for name in _BESIDE for ending in ("", ".gz", ".zst"))
+    return next((path for path in named if path.is_file()), None)
+
+
+class _Throughputs:
+    """Steps per second of each job type alone on one GPU of a device."""
+
+    def __init__(self, path: Path, gpu: str) -> None:
+        document = read_document(path)
+        if not isinstance(document, dict) or not all(isinstance(of, dict) for of in document.values()):
+            raise FormatError(str(path), "", "is not an object of devices, each with its throughputs")
+        if gpu not in document:
+            raise FormatError(str(path), "", f"has no device '{gpu}'; it has {', '.join(document)}")
+        self._source = f"{path}: {gpu}"
+        self._of_device: dict[str, Any] = document[gpu]
+
+    def step_s(self, row: Row) -> float:
+        """Seconds of a step of the row's job type."""
+        key = repr((row.cells["job type"], 1))
+        alone = self._of_device.get(key)
+        rate = alone.get("null") if isinstance(alone, dict) else None
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 1e-9 < rate < 1e9:
+            row.refuse("job type", f"{self._source} has no steps per second of {key} alone")
+        return 1 / rate

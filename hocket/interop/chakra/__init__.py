@@ -1,0 +1,1 @@
+"""Chakra execution traces: steps written as such, and steps read from them."""

@@ -1,0 +1,202 @@
+"""Checks that all a traced step exchanges is accounted for, before anything is planned for it.
+
+A plan adds the exchange of gradients to a step. So the step must not hold it already, as computing: its
+all-reduces must carry the gradients, and nothing that runs beside or behind the backward pass may carry as
+much as these. Collectives of a layer (tensor and sequence parallelism, batch statistics, experts) and of the
+forward pass may stay.
+"""
+
+from __future__ import annotations
+
+from hocket.graph import Phase
+from hocket.interop.kineto.events import NODE_PREFIX, Host, Trace
+from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, Gradients
+from hocket.interop.kineto.tensors import first_tensor
+from hocket.interop.kineto.traced_collectives import (
+    ALL_REDUCE,
+    Collective,
+    called_on_host,
+    collectives_in_words,
+    mebibytes,
+)
+from hocket.interop.kineto.traced_operations import UNMARKED, Step, updates_after
+from hocket.text import counted
+
+# What may stay unexplained: flags, norms, metrics.
+_SMALL_BYTES = 64 * 1024
+_SMALL_SHARE = 0.1  # of the time that gradients take, for messages of unknown size
+_UNDER_DDP = "trace the job under DistributedDataParallel, or on one GPU, with record_shapes=True"
+
+
+def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
+    """Say why a plan for ``step`` would be wrong, and what to do; empty where it would not."""
+    rounds = _rounds(step)
+    if rounds > 1:
+        return (
+            f"a step holds {rounds} backward passes with an optimizer step behind each, and a plan is for "
+            "one; call profiler.step() after each, or trace one model at a time"
+        )
+    if not gradients.parameters and not gradients.count:
+        return _without_gradients(step)
+    if gradients.passes > 1 and step.label == UNMARKED:
+        return (
+            f"{gradients.passes} backward passes are in it, and neither profiler.step() nor Optimizer.step "
+            "says where a step ends; call profiler.step() after each"
+        )
+    if not gradients.alike:
+        return (
+            f"the {gradients.passes} backward passes of a step complete different gradients, and a plan is "
+            "for one pass; trace one model at a time"
+        )
+    if gradients.passes > 1 and any(r.gpu.call.start_us < gradients.begun_us for r in step.reductions):
+        return (
+            f"gradients are all-reduced before the last of the {gradients.passes} backward passes that "
+            "accumulate them, and Hocket exchanges them once a step; accumulate under no_sync()"
+        )
+    if gradients.sized_by == BY_REDUCTIONS and gradients.shaped_bytes is not None:
+        reason = _differing(step, gradients)
+    elif any(reduction.size_bytes is None for reduction in step.reductions) and not gradients.sized:
+        reason = (
+            "how large its all-reduces are is not in it; record with record_shapes=True, with PyTorch 2.3 or "
+            "newer, or give the --execution-trace"
+        )
+    else:
+        reason = ""
+    return reason or _left_in(trace, step, gradients)
+
+
+def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
+    """Say what stays in the step, or is missing from it, and speaks against a plan."""
+    suspects = _unexplained(step, gradients)
+    if not step.reductions and any(suspect.kind == "reduce_scatter" for suspect in suspects):
+        return (
+            "gradients are exchanged by reduce_scatter, as sharded training does (FSDP, ZeRO), and Hocket "
+            "plans all-reduces and parameter servers: a step holds "
+            f"{collectives_in_words(suspects)}; {_UNDER_DDP}"
+        )
+    if suspects:
+        beside = f"beside its {counted(len(step.reductions), 'all-reduce')} of gradients " * bool(
+            step.reductions
+        )
+        return (
+            f"{beside}a step holds {collectives_in_words(suspects)}, which may exchange gradients or "
+            f"parameters (by hand, Horovod, ZeRO, FSDP) and would count twice beside a plan; {_UNDER_DDP}"
+        )
+    if on_host := _on_host(trace, step):
+        return (
+            f"a step calls {on_host}, and no kernel of a collective runs on the GPU: gradients are exchanged "
+            f"on the host (gloo, MPI); trace the job with NCCL, or on one GPU, with record_shapes=True"
+        )
+    if not step.reductions and not step.updates and (trace.world_size or 1) > 1:
+        return (
+            "a step neither exchanges gradients nor updates parameters, as micro-batches do that only "
+            "accumulate; record whole steps of the optimizer"
+        )
+    if not gradients.parameters:
+        return (
+            f"no parameters: {counted(gradients.count, 'gradient')} of a step are complete, but their sizes "
+            "are not in the trace; record with record_shapes=True, or give the job's --execution-trace"
+        )
+    if not any(parameter.size_bytes for parameter in gradients.parameters):
+        return (
+            f"the {counted(gradients.count, 'gradient')} of a step have 0 bytes, so nothing would be sent; "
+            "record again with record_shapes=True"
+        )
+    return ""
+
+
+def _rounds(step: Step) -> int:
+    """Count how often a backward pass ended in an optimizer step."""
+    moments = [(event.start_us, False) for event in step.host if event.name.startswith(NODE_PREFIX)]
+    moments += [(event.end_us, True) for event in step.host if updates_after(event)]
+    rounds, before = 0, True
+    for _, updates in sorted(moments):
+        rounds += updates and not before
+        before = updates
+    return rounds
+
+
+def _without_gradients(step: Step) -> str:
+    exchanged = [*step.reductions, *(o.collective for o in step.others if o.collective is not None)]
+    beside = f"; its {collectives_in_words(exchanged)} cannot be tied to any" if exchanged else ""
+    by_graph = sum("GraphLaunch" in operation.gpu.call.name for operation in step.operations)
+    if by_graph:
+        return (
+            f"no gradients: {by_graph} of {counted(len(step.operations), 'operation')} of a step were "
+            f"launched by a CUDA graph, which hides what launched them{beside}; trace without CUDA graphs"
+        )
+    if not any(operation.phase == Phase.BACKWARD for operation in step.operations):
+        return (
+            f"no gradients: its steps hold no backward pass by autograd's nodes{beside}; trace training, "
+            "with PyTorch 1.9 or newer"
+        )
+    return (
+        f"no gradients: its backward pass holds no AccumulateGrad{beside}, as where it is compiled; trace "
+        "without compiled autograd"
+    )
+
+
+def _differing(step: Step, gradients: Gradients) -> str:
+    sent = sum(reduction.size_bytes or 0 for reduction in step.reductions)
+    own = gradients.shaped_bytes or 0
+    said = (
+        f"{counted(len(step.reductions), 'all-reduce')} of a step carry {mebibytes(sent)} and its "
+        f"{counted(gradients.count, 'gradient')} have {mebibytes(own)}"
+    )
+    if sent > own and gradients.passes == 1 and any(_finds_unused(o.collective) for o in step.others):
+        return ""  # The buckets also hold the gradients of parameters that were not used.
+    if sent > own:
+        return (
+            f"{said}: something else is all-reduced with them, or gradients more than once; {_UNDER_DDP} and "
+            "without a communication hook"
+        )
+    return (
+        f"{said}: a hook compresses them (PowerSGD), or a part is not exchanged (experts, ignored "
+        f"parameters); {_UNDER_DDP} and without a communication hook"
+    )
+
+
+def _finds_unused(collective: Collective | None) -> bool:
+    """Tell whether it is DDP's map of used parameters."""
+    return collective is not None and collective.hooked and collective.counts
+
+
+def _unexplained(step: Step, gradients: Gradients) -> list[Collective]:
+    """Collectives that stay in the step and may be what a plan would add again."""
+    suspects, time_us = [], 0.0
+    for operation in step.others:
+        collective = operation.collective
+        assert collective is not None
+        beside = operation.phase != Phase.BACKWARD and operation.gpu.call.start_us > gradients.begun_us
+        of_hook = collective.hooked and not collective.counts
+        within = not gradients.sized and (of_hook or collective.kind == "reduce_scatter")
+        if not step.reductions or beside or within:
+            suspects.append(collective)
+            if collective.size_bytes is None:
+                time_us += operation.gpu.end_us - operation.gpu.start_us
+    size = sum(collective.size_bytes or 0 for collective in suspects)
+    whole = gradients.shaped_bytes or step.reduced_bytes or 0
+    reducing_us = sum(reduction.gpu.end_us - reduction.gpu.start_us for reduction in step.reductions)
+    small = size <= min(max(_SMALL_BYTES, whole * APART), whole / 2 if whole else _SMALL_BYTES)
+    return [] if small and time_us <= reducing_us * _SMALL_SHARE else suspects
+
+
+def _on_host(trace: Trace, step: Step) -> str:
+    """Calls that exchange gradients on the host, of which the GPU shows copies alone."""
+    if step.reductions or trace.world_size == 1:
+        return ""
+    in_kernels = {
+        id(event)
+        for operation in step.others
+        if operation.gpu.call.host is not None
+        for event in operation.gpu.call.host.chain()
+    }
+    calls = [event for event in step.host if id(event) not in in_kernels and _reduces_on_host(event)]
+    return ", ".join(sorted({event.name for event in calls}))
+
+
+def _reduces_on_host(event: Host) -> bool:
+    if called_on_host(event) not in (ALL_REDUCE, "reduce", "reduce_scatter"):
+        return False
+    message = first_tensor(event)
+    return message is None or message[2] > _SMALL_BYTES

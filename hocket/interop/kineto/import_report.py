@@ -1,0 +1,107 @@
+"""What is said beside an imported Kineto trace: what was found, what was assumed, and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, Gradients
+from hocket.interop.kineto.traced_collectives import collectives_in_words, mebibytes
+from hocket.interop.kineto.traced_operations import Step
+from hocket.text import counted
+
+_MICRO = 1e-6
+_HOST_BOUND = 0.5
+
+
+def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
+    """How long a rank's steps took, and on what."""
+    elapsed_s = [step.elapsed_s for step in steps]
+    busy_s = median(sum(o.gpu.end_us - o.gpu.start_us for o in step.operations) * _MICRO for step in steps)
+    notes = [
+        f"{source}: {counted(len(steps), 'step')} of {_ms(median(elapsed_s))} (median) on {device}, "
+        f"{_ms(min(elapsed_s))} to {_ms(max(elapsed_s))}; GPU operations take {_ms(busy_s)} of it"
+    ]
+    if busy_s < _HOST_BOUND * median(elapsed_s):
+        notes.append(
+            "the host keeps the GPU waiting for more than half of the step (launches, data, the profiler's "
+            "own cost): that counts as computing, and hides transfers that a faster host would not hide"
+        )
+    streams = Counter(o.gpu.stream for o in steps[0].operations)
+    if len(streams) > 1:
+        beside = streams.total() - streams.most_common(1)[0][1]
+        notes.append(
+            f"{counted(beside, 'operation')} a step ran on streams beside the busiest one; here a worker "
+            "runs one operation at a time, and they take the time that nothing else covers"
+        )
+    return notes
+
+
+def exchange_notes(samples: Sequence[Step]) -> list[str]:
+    """Notes on collectives: those that plans replace, and those that stay as recorded."""
+    notes = []
+    first = samples[0]
+    if first.marks > 1:
+        begun = ", the first of which is taken to be in the trace" if len(samples) == 1 else ""
+        notes.append(
+            f"a step is one of the optimizer: {first.marks} marked steps that accumulate gradients{begun}"
+        )
+    if first.reductions:
+        size = first.reduced_bytes
+        took_us = median(sum(r.gpu.end_us - r.gpu.start_us for r in own.reductions) for own in samples)
+        waited_s = median(own.waited_s for own in samples)
+        notes.append(
+            f"{counted(len(first.reductions), 'all-reduce')} a step, "
+            f"{'of unknown size' if size is None else f'{size / 2**20:.2f} MiB'}: "
+            f"{_ms(took_us * _MICRO)} (waiting for other ranks included), for which the GPU idles "
+            f"{_ms(waited_s)}; plans place them"
+        )
+    others = [operation.collective for operation in first.others if operation.collective is not None]
+    notes += [
+        f"{collectives_in_words([c for c in others if c.kind == kind])} a step: operations that take as long "
+        "as recorded, whatever the number of workers"
+        for kind in dict.fromkeys(collective.kind for collective in others)
+    ]
+    return notes
+
+
+def gradient_notes(step: Step, gradients: Gradients, *, by_nodes: bool) -> list[str]:
+    """Notes on sizes: where they are from, what they leave open; ``by_nodes``: from an ExecutionTrace."""
+    notes = []
+    if gradients.passes > 1:
+        notes.append(
+            f"{gradients.passes} backward passes a step accumulate gradients; the last completes them"
+        )
+    count, own = gradients.count, gradients.shaped_bytes
+    sent = step.reduced_bytes if step.reductions else own
+    if gradients.sized_by == BY_REDUCTIONS and own is None:
+        notes.append(
+            f"each all-reduce is one parameter ('bucket0', ...), though {count} gradients are in them: "
+            "their sizes are not in the trace; record_shapes=True records them"
+        )
+    elif gradients.sized_by == BY_REDUCTIONS:
+        notes.append(
+            "each all-reduce is one parameter ('bucket0', ...), since some were not used in the step"
+        )
+    else:
+        source = "the ExecutionTrace" if by_nodes else gradients.sized_by
+        notes.append(f"{counted(len(gradients.parameters), 'parameter')}, sizes from {source}")
+    if own is not None and sent is not None and abs(sent - own) > own * APART:
+        sent_as = sorted({reduction.dtype for reduction in step.reductions})
+        notes.append(
+            f"gradients have {mebibytes(own)} and travel in {mebibytes(sent)} ({sent / own:.0%}), as "
+            f"{', '.join(sent_as)}: that is what plans send"
+        )
+    if not step.reductions and not step.updates:
+        notes.append("nothing runs after the backward pass: the optimizer's step is not in the trace")
+    if gradients.without_reader:
+        notes.append(
+            f"{counted(gradients.without_reader, 'parameter')} without a forward operation in the trace: "
+            "taken to be read by the first one"
+        )
+    return notes
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,191 @@
+"""Kineto traces as a step: what a job that was traced would gain from a plan, or from more machines.
+
+Of one rank's trace, or several ranks' of one job. Operations are GPU operations, in the order in which
+the GPU ran them in one of the steps; of the others the durations count, by the order of their launch. The
+all-reduces of gradients are taken out, since lowering adds them for a network and a plan. What must come
+before what (``inputs``): the operation before on the same stream, what a recorded wait of a stream or of
+the host says, and, for other collectives, what was launched before and after them. With an ExecutionTrace,
+the dataflow of its tensors takes the place of the order on a stream.
+
+**Updates.** What handles one reduced gradient alone (DDP's copies) stays itself. What measures all
+gradients (norms, finiteness) waits for all of them. The time of the other update operations is shared out
+over the parameters by their bytes, because plans update a parameter as soon as its gradient has come.
+
+**Several ranks** are more samples of the same step: column k of the durations is one step of one rank,
+and workers in a simulation draw among them. Their steps are those that all ranks recorded, and their
+operations, as launched, and all-reduces must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
+from hocket.graph.unique_names import UniqueNames
+from hocket.interop.imported import Imported
+from hocket.interop.kineto.events import Trace
+from hocket.interop.kineto.exchange_checks import why_not_planned
+from hocket.interop.kineto.execution_trace import Joined, join, read_execution_trace
+from hocket.interop.kineto.gradients import Gradients, find_gradients
+from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes
+from hocket.interop.kineto.rank_samples import steps_alike
+from hocket.interop.kineto.recorded_dependencies import stream_inputs
+from hocket.interop.kineto.tensors import first_tensor
+from hocket.interop.kineto.trace_file import read_trace
+from hocket.interop.kineto.traced_batch import batch_size_of
+from hocket.interop.kineto.traced_operations import Step
+
+_MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
+
+
+def import_kineto(
+    paths: Sequence[str | Path],
+    *,
+    execution_trace: str | Path | None = None,
+    batch_size: int | None = None,
+    allow_no_gradients: bool = False,
+) -> Imported:
+    """Read the traces of one job's ranks, the first of which gives the structure.
+
+    execution_trace : of the first trace's rank; joined by record function id.
+    batch_size : examples in a step; by default what the trace says, else a guess from shapes, else 1.
+    allow_no_gradients : a step whose gradients, or whose exchange of them, cannot be told comes without
+        parameters, to be looked at, and a note says why; else it is refused.
+
+    Raises
+    ------
+    FormatError
+        Naming the file, the event and the rule.
+    """
+    traces = [read_trace(path) for path in paths]
+    kept, notes = steps_alike(traces)
+    samples = [step for own in kept for step in own]
+    structure, joined = samples[0], None
+    if execution_trace is not None:
+        joined = join(read_execution_trace(execution_trace), traces[0], kept[0])
+        structure = joined.step
+        notes.append(joined.note)
+    shape_of = first_tensor if joined is None else joined.shape_of
+    gradients = find_gradients(structure, shape_of)
+    reason = why_not_planned(traces[0], structure, gradients)
+    if reason:
+        if not allow_no_gradients:
+            traces[0].refuse(f"{reason}; or give --allow-no-gradients, to look at the step")
+        notes.append(f"without parameters, so that nothing can be planned: {reason}")
+    batch, batch_note = batch_size_of(traces[0], structure, batch_size, shape_of, gradients.micro_batches)
+    durations = _durations(structure, samples)
+    if not any(any(row) for row in durations):
+        traces[0].refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")
+    parameters = Gradients() if reason else gradients
+    rows = StepRows(
+        model=Path(paths[0]).name.split(".")[0],
+        batch_size=batch,
+        device=traces[0].device,
+        parameters=[
+            ParameterRow(parameter.name, parameter.shape, parameter.dtype, parameter.size_bytes)
+            for parameter in parameters.parameters
+        ],
+        operations=_rows(traces[0], structure, durations, parameters, joined),
+    )
+    for trace, own in zip(traces, kept, strict=True):
+        notes += [*trace.notes, *step_notes(trace.source, trace.device, own)]
+    notes += exchange_notes(samples)
+    if not reason:
+        if not structure.reductions and (traces[0].world_size or 1) > 1:
+            notes.append(
+                f"{traces[0].world_size} ranks trained, and no step exchanges gradients: plans add that"
+            )
+        notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
+    return Imported(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
+
+
+def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
+    """Of each operation of ``structure`` its seconds in every sample."""
+    durations: list[list[float]] = [[] for _ in structure.operations]
+    places = structure.launched()
+    for sample in samples:
+        for i, j in zip(places, sample.launched(), strict=True):
+            durations[i].append(sample.operations[j].duration_s)
+    return durations
+
+
+def _rows(
+    trace: Trace, step: Step, durations: Sequence[list[float]], gradients: Gradients, joined: Joined | None
+) -> list[OperationRow]:
+    names = UniqueNames()
+    of_main = {i: names.take(o.name) for i, o in enumerate(step.operations) if o.phase != Phase.UPDATE}
+    inputs = stream_inputs(trace, step)
+    if joined is not None:
+        inputs |= joined.inputs(step)
+    rows = [
+        OperationRow(
+            name,
+            step.operations[i].phase.name.lower(),  # type: ignore[arg-type]
+            durations[i],
+            [of_main[j] for j in sorted(inputs.get(i, ())) if j in of_main],
+            [],
+            [],
+        )
+        for i, name in of_main.items()
+    ]
+    row_of = dict(zip(of_main, rows, strict=True))
+    for parameter in gradients.parameters:
+        for i in parameter.readers:
+            row_of[i].reads.append(parameter.name)
+        row_of[parameter.producer].produces.append(parameter.name)
+    return [*rows, *_updates(step, durations, gradients, row_of, names)]
+
+
+def _updates(
+    step: Step,
+    durations: Sequence[list[float]],
+    gradients: Gradients,
+    row_of: dict[int, OperationRow],
+    names: UniqueNames,
+) -> list[OperationRow]:
+    every = [i for i, operation in enumerate(step.operations) if operation.phase == Phase.UPDATE]
+
+    def row(i: int, inputs: list[str], reads: list[str]) -> OperationRow:
+        return OperationRow(names.take(step.operations[i].name), "update", durations[i], inputs, reads, [])
+
+    rows: list[OperationRow] = []
+    if not gradients.parameters:
+        for i in every:
+            before = rows[-1:] or list(row_of.values())[-1:]
+            rows.append(row(i, [other.name for other in before], []))
+        return rows
+    last_of: dict[str, str] = {}
+    for parameter in gradients.parameters:
+        last_of[parameter.name] = row_of[parameter.producer].name
+        for i in parameter.copies:
+            rows.append(row(i, [last_of[parameter.name]], [parameter.name]))
+            last_of[parameter.name] = rows[-1].name
+    copies = {i for parameter in gradients.parameters for i in parameter.copies}
+    of_all: list[str] = []
+    shared = []
+    for i in every:
+        if i in copies:
+            continue
+        if _MEASURES_ALL.search(step.operations[i].name):
+            before_all = of_all or list(dict.fromkeys(last_of.values()))
+            rows.append(row(i, before_all, [parameter.name for parameter in gradients.parameters]))
+            of_all = [rows[-1].name]
+        else:
+            shared.append(i)
+    totals = [sum(of_sample) for of_sample in zip(*(durations[i] for i in shared), strict=True)]
+    total_bytes = sum(parameter.size_bytes for parameter in gradients.parameters)
+    for parameter in gradients.parameters if shared else ():
+        share = parameter.size_bytes / total_bytes if total_bytes else 1 / len(gradients.parameters)
+        rows.append(
+            OperationRow(
+                names.take(f"update/{parameter.name}"),
+                "update",
+                [total * share for total in totals],
+                list(dict.fromkeys([last_of[parameter.name], *of_all])),
+                [parameter.name],
+                [],
+            )
+        )
+    return rows

@@ -1,0 +1,185 @@
+"""The operations of a traced step: what ran on the GPU, in which phase, and how long it takes.
+
+**Phases.** Update: launched in ``Optimizer.step#`` (not by the closure that it may call, which holds both
+passes), or after the last operation that autograd's nodes launched. Backward: launched by one of these nodes.
+Forward: the rest.
+
+**Durations.** A step is one sequence to Hocket, so an operation takes the time on the GPU that no
+operation before it covers, and the idle time before it: that is what the host kept the GPU waiting for.
+Not counted is idle time that ends with an all-reduce of gradients, after the operation was launched: that
+wait is what plans change.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hocket.graph import Phase
+from hocket.interop.kineto.events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, Host
+from hocket.interop.kineto.traced_collectives import ALL_REDUCE, Collective, collective_of, of_gradients
+
+_MICRO = 1e-6
+UNMARKED = "the whole trace"
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A GPU operation of one step; ``name`` as yet without a number."""
+
+    gpu: Gpu
+    phase: Phase
+    name: str
+    duration_s: float = 0.0
+    collective: Collective | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One step; ``operations`` in order of their start, ``reductions`` in the order of their launch.
+
+    ``marks``: how many marked steps it holds, more than one where gradients are accumulated over them.
+    ``elapsed_s``: from the end of the step before to the end of this one, on the GPU.
+    """
+
+    label: str
+    begin_us: float
+    end_us: float
+    marks: int = 1
+    host: list[Host] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    reductions: list[Collective] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+
+    def launched(self) -> list[int]:
+        """Places of the operations in the order of their launch.
+
+        It is the program's: streams run beside one another, and which starts first differs by chance. What
+        one call launched, as that of a CUDA graph does, goes stream by stream.
+        """
+        of = [operation.gpu for operation in self.operations]
+        return sorted(range(len(of)), key=lambda i: (of[i].call.start_us, of[i].stream))
+
+    @property
+    def others(self) -> list[Operation]:
+        """The collectives among the operations: those that exchange no gradients."""
+        return [operation for operation in self.operations if operation.collective is not None]
+
+    @property
+    def reduced_bytes(self) -> int | None:
+        """Bytes of the messages that exchange gradients; None where one is unknown."""
+        sizes = [reduction.size_bytes for reduction in self.reductions if reduction.size_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.reductions) else None
+
+    @property
+    def updates(self) -> bool:
+        """Tell whether anything runs in it after the backward pass."""
+        return any(operation.phase == Phase.UPDATE for operation in self.operations)
+
+    def key(self) -> tuple[object, ...]:
+        """What steps that do the same have in common."""
+        in_order = [self.operations[i] for i in self.launched()]
+        return (
+            tuple((operation.phase, operation.name) for operation in in_order),
+            tuple(reduction.size_bytes for reduction in self.reductions),
+        )
+
+
+def updates_after(event: Host) -> bool:
+    """Tell whether it is an optimizer's step, but none that a hook runs within the backward pass."""
+    if not event.name.startswith(OPTIMIZER_PREFIX):
+        return False
+    return not any(around.name.startswith(NODE_PREFIX) for around in event.chain())
+
+
+def short_name(name: str) -> str:
+    """An operator without its namespace; of autograd's nodes, the node."""
+    if name.startswith(NODE_PREFIX):
+        name = name.rpartition(": ")[2]
+    return name.rpartition("::")[2]
+
+
+def fill(step: Step, ran: Sequence[Gpu]) -> None:
+    """Sort what ran into operations and reductions, each with its phase and name."""
+    chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
+    found = [collective_of(gpu, chain) for gpu, chain in zip(ran, chains, strict=True)]
+    phases = _phases(ran, chains)
+    # Other all-reduces of the backward pass are a layer's own, as of batch statistics.
+    reductions = [
+        collective
+        for collective, phase in zip(found, phases, strict=True)
+        if collective is not None
+        and collective.kind == ALL_REDUCE
+        and phase == Phase.BACKWARD
+        and collective.hooked
+    ]
+    reductions.sort(key=lambda reduction: reduction.gpu.call.start_us)
+    step.reductions = of_gradients(reductions, step.host)
+    exchanging = {id(reduction) for reduction in step.reductions}
+    step.operations = [
+        Operation(gpu, phase, _name(gpu, chain, phase, collective), collective=collective)
+        for gpu, chain, phase, collective in zip(ran, chains, phases, found, strict=True)
+        if id(collective) not in exchanging
+    ]
+
+
+def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]:
+    by_node = sorted(
+        gpu.call.start_us
+        for gpu, chain in zip(ran, chains, strict=True)
+        if any(event.name.startswith(NODE_PREFIX) for event in chain)
+    )
+    last_us = by_node[-1] if by_node else math.inf
+    return [
+        _phase(gpu.call.start_us, chain, by_node, last_us) for gpu, chain in zip(ran, chains, strict=True)
+    ]
+
+
+def _phase(at_us: float, chain: Sequence[Host], by_node: Sequence[float], last_us: float) -> Phase:
+    """Of what is launched at ``at_us``; ``by_node``: when autograd's nodes launched something."""
+    node = next((i for i, event in enumerate(chain) if event.name.startswith(NODE_PREFIX)), None)
+    optimizer = next((i for i, event in enumerate(chain) if event.name.startswith(OPTIMIZER_PREFIX)), None)
+    if optimizer is None:
+        if node is not None:
+            return Phase.BACKWARD
+        return Phase.UPDATE if at_us > last_us else Phase.FORWARD
+    if node is not None:
+        # The innermost counts: optimizers run in hooks of autograd, and backward passes in their closures.
+        return Phase.BACKWARD if node < optimizer else Phase.UPDATE
+    follows = bisect_right(by_node, at_us) < bisect_right(by_node, chain[optimizer].end_us)
+    return Phase.FORWARD if follows else Phase.UPDATE
+
+
+def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: Collective | None) -> str:
+    part = phase.name.lower()
+    if collective is not None:
+        return f"{part}/{collective.kind}"
+    operators = [event for event in chain if not event.annotation]
+    if not operators:
+        return f"{part}/{re.split('[<(]', gpu.name.removeprefix('void '))[0].strip() or 'kernel'}"
+    inner = operators[0]
+    node = next((event for event in operators if event.name.startswith(NODE_PREFIX)), None)
+    around, name = short_name((node or operators[-1]).name), short_name(inner.name)
+    return f"{part}/{name}" if around == name else f"{part}/{around}/{name}"
+
+
+def time_operations(step: Step, busy_us: float) -> float:
+    """Give the step's operations their durations; when the GPU has been busy until, before and after."""
+    begin_us = busy_us
+    ends = sorted((reduction.gpu.end_us, reduction.gpu.call.start_us) for reduction in step.reductions)
+    for operation in step.operations:
+        gpu = operation.gpu
+        waited_us = 0.0
+        if gpu.start_us > busy_us:
+            k = bisect_right(ends, (gpu.start_us, float("inf"))) - 1
+            if k >= 0 and ends[k][1] < gpu.call.start_us:
+                waited_us = max(0.0, ends[k][0] - max(busy_us, gpu.call.end_us))
+        operation.duration_s = max(0.0, max(0.0, gpu.end_us - busy_us) - waited_us) * _MICRO
+        step.waited_s += waited_us * _MICRO
+        busy_us = max(busy_us, gpu.end_us)
+    step.elapsed_s = (busy_us - begin_us) * _MICRO
+    return busy_us

@@ -1,0 +1,246 @@
+"""An AllReduce step that repeats without pause: the shortest period.
+
+Step k + 1 does at time t + T what step k does at t. Time 0 is the start of some operation on the processor,
+so that a step's forward and backward lie in [0, T]; its reductions, and the updates that the next step waits
+for, end by 2 T. For a given T that is a question of order alone; the shortest T is found by halving.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import combinations
+
+from ortools.sat.python import cp_model
+
+from hocket.graph import Plan, Reduction, StepGraph
+from hocket.network import Network, collective_cost, patterns_of
+from hocket.planner.exact.constraint_model import (
+    Channel,
+    Found,
+    Ticks,
+    Work,
+    apart_by_pairs,
+    channel_alone,
+    channel_in_batches,
+    choose_first,
+    in_ticks,
+    solver_for,
+    work_of,
+)
+
+# Periods that differ by less than this fraction are the same. A finer comparison does not change what is
+# found: plans differ by more, and the plan's own period is that of its simulation.
+_SAME_PERIOD = 1e-6
+_NEAR = 1e-3
+
+
+def shortest_period(
+    graph: StepGraph,
+    network: Network,
+    *,
+    evaluate: Callable[[Plan], float],
+    time_limit_s: float,
+    seed: int,
+) -> Found:
+    """The plan whose steps follow each other fastest."""
+    ends_at = time.perf_counter() + time_limit_s
+    work = work_of(graph)
+    step = _Step(work, network)
+    # A first plan: program order, each gradient alone as soon as it is complete.
+    last_maker = {p: max(work.main.index(i) for i in work.makers[p]) for p in work.trained}
+    plan = _plan(graph, work.main, [[p] for p in sorted(work.trained, key=last_maker.__getitem__)])
+    best_s = evaluate(plan)
+    # Periods up to ``short`` cannot be kept, ``long`` can; ``low`` is where looking further stopped to pay.
+    short = low = step.least_period - 1
+    long = step.ticks_of(best_s)
+    near = False
+    while long - low > 1 + _SAME_PERIOD * long and time.perf_counter() < ends_at:
+        near = long - low < _NEAR * long and not near
+        if low < step.least_period:
+            period = step.least_period
+        elif near:
+            period = long - max(1, int(_SAME_PERIOD * long))
+        else:
+            period = (low + long) // 2
+        schedule = _Schedule(step, period)
+        # A third of what is left: a period that is hard to decide must not take it all.
+        solver = solver_for(max(0.01, (ends_at - time.perf_counter()) / 3), seed)
+        solver.parameters.cp_model_probing_level = 0  # most periods are decided in less time than it takes
+        status = solver.solve(schedule.model)
+        if status == cp_model.OPTIMAL:
+            found = _plan(graph, schedule.order(solver), schedule.batches(solver))
+            found_s = evaluate(found)
+            long = max(low + 1, min(period, step.ticks_of(found_s)))
+            if found_s < best_s:
+                plan, best_s = found, found_s
+        else:
+            low = period
+            if status == cp_model.INFEASIBLE:
+                short = period
+    bound_s = min(best_s, max(0.0, (short + 1) * step.times.tick_s - step.times.error_s))
+    tolerance_s = 2 * _SAME_PERIOD * best_s + step.times.error_s
+    return Found(
+        plan=plan,
+        status="optimal" if best_s - bound_s <= tolerance_s else "feasible",
+        objective_s=best_s,
+        bound_s=bound_s,
+    )
+
+
+def _plan(graph: StepGraph, order: list[int], batches: list[list[int]]) -> Plan:
+    return Plan(
+        policy="exact",
+        model=graph.model,
+        architecture="allreduce",
+        reductions=tuple(
+            # What waits for the end of every reduction waits at least as long as what waits for its own.
+            Reduction(parameters=tuple(graph.parameter_names[p] for p in batch), window="forward")
+            for batch in batches
+        ),
+        compute_order=tuple(graph.operation_names[i] for i in order),
+        issue="listed",
+    )
+
+
+def _costs(network: Network) -> list[tuple[float, float]]:
+    """Seconds a batch and seconds a byte of every pattern that is the cheapest for some size."""
+    found = [collective_cost(pattern, network) for pattern in patterns_of(network)]
+    costs = {
+        (cost.latency_s + cost.handling_s, cost.wire_s_per_byte + cost.reduce_s_per_byte) for cost in found
+    }
+    return sorted(cost for cost in costs if not any(a <= cost[0] and b <= cost[1] for a, b in costs - {cost}))
+
+
+class _Step:
+    """What of the model no period changes: times in ticks, and who waits for whom.
+
+    ``reductions``: ways to reduce a batch, ticks for the batch and for each parameter. ``readers`` (p rows):
+    the forward and backward operations that read each parameter. ``held``: the updates that the next step
+    waits for. ``apart``: for each pair of operations of which one comes first, the least ticks from its start
+    to the other's; ``unordered``: the other pairs.
+    """
+
+    def __init__(self, work: Work, network: Network) -> None:
+        graph, trained = work.graph, work.trained
+        self.work = work
+        sizes = graph.parameter_bytes[trained].tolist()
+        costs = _costs(network)
+        times_s, occurrences = graph.durations_s.mean(axis=1).tolist(), [1] * graph.num_operations
+        for batch_s, byte_s in costs:
+            times_s += [batch_s, *(byte_s * size for size in sizes)]
+            occurrences += [len(trained), *[1] * len(trained)]
+        self.times: Ticks = in_ticks(times_s, occurrences)
+        counts = iter(self.times.counts)
+        self.ticks = [next(counts) for _ in range(graph.num_operations)]
+        self.reductions = [(next(counts), {p: next(counts) for p in trained}) for _ in costs]
+        self.readers = [
+            [i for i in work.main if p in graph.reads.row(i)] for p in range(graph.num_parameters)
+        ]
+        self.held = self._held()
+        self.apart = self._apart()
+        pairs = combinations(range(graph.num_operations), 2)
+        self.unordered = [(i, j) for i, j in pairs if not {(i, j), (j, i)} & self.apart.keys()]
+        network_ticks = min(batch + sum(each.values()) for batch, each in self.reductions) if trained else 0
+        self.least_period = max(sum(self.ticks), network_ticks)
+
+    def ticks_of(self, seconds: float) -> int:
+        """Whole ticks within which ``seconds`` end, with what rounding may add."""
+        return int((seconds + self.times.error_s) / self.times.tick_s) + 1
+
+    def _held(self) -> set[int]:
+        graph = self.work.graph
+        held: set[int] = set()
+        for i in reversed(self.work.updates):
+            if i in held or any(self.readers[p] for p in graph.reads.row(i).tolist()):
+                held |= {i, *(j for j in graph.inputs.row(i).tolist() if j in self.work.awaited)}
+        return held
+
+    def _apart(self) -> dict[tuple[int, int], int]:
+        # Updates are in no pair: their places in the period say nothing of the step they belong to.
+        before: dict[int, set[int]] = {}
+        for i in self.work.main:
+            inputs = self.work.graph.inputs.row(i).tolist()
+            before[i] = set(inputs).union(*(before[j] for j in inputs))
+        # On one processor, all that must come between two operations takes its time between them.
+        return {
+            (i, j): sum(self.ticks[k] for k in before[j] if k == i or i in before[k])
+            for j in self.work.main
+            for i in before[j]
+        }
+
+
+class _Schedule:
+    """The model for a given period, in ticks: can a step repeat every ``period``?
+
+    An operation's ``place`` is its start modulo the period. Some operation starts at 0, so none runs across
+    the period's end, and operations of consecutive steps are apart when their places are.
+    """
+
+    def __init__(self, step: _Step, period: int) -> None:
+        self._step, self._period = step, period
+        self.model = model = cp_model.CpModel()
+        graph, work = step.work.graph, step.work
+        self._place = [model.new_int_var(0, period - ticks, "") for ticks in step.ticks]
+        items = list(zip(self._place, step.ticks, strict=True))
+        for i, j in step.unordered:
+            choose_first(model, items[i], items[j])
+        for (i, j), ticks in step.apart.items():
+            model.add(self._place[j] >= self._place[i] + ticks)
+        # An update that holds up nothing may run any number of steps later: it only takes its time.
+        self._start: dict[int, cp_model.IntVar] = {i: self._place[i] for i in work.main}
+        for i in sorted(step.held):
+            later = model.new_bool_var("")
+            self._start[i] = model.new_int_var(0, 2 * period, "")
+            model.add(self._start[i] == self._place[i] + period * later)
+        for i, start in self._start.items():
+            for j in graph.inputs.row(i).tolist():
+                model.add(start >= self._end(j))
+        self._channel = self._reduce() if work.trained else None
+        for parameter, readers in enumerate(step.readers):
+            self._hold_up_next_step(parameter, readers)
+
+    def _end(self, i: int) -> cp_model.LinearExpr:
+        return self._start[i] + self._step.ticks[i]
+
+    def _reduce(self) -> Channel:
+        """One reduction after the other, and each step's before the next step's."""
+        model, step, work = self.model, self._step, self._step.work
+        costs, horizon = step.reductions, 2 * self._period
+        if any(batch for batch, _ in costs):
+            channel = channel_in_batches(model, costs, horizon)
+        else:
+            cheapest = min((each for _, each in costs), key=lambda each: sum(each.values()))
+            channel = channel_alone(model, cheapest, horizon, apart_by_pairs)
+        first = model.new_int_var(0, horizon, "")
+        for p in work.trained:
+            model.add(first <= channel.leave[p])
+            model.add(channel.arrive[p] <= first + self._period)
+            for i in work.makers[p]:
+                model.add(channel.leave[p] >= self._end(i))
+        for i in step.held:
+            for p in work.awaited[i]:
+                model.add(self._start[i] >= channel.arrive[p])
+        return channel
+
+    def _hold_up_next_step(self, parameter: int, readers: list[int]) -> None:
+        """The next step needs a gradient's buffer to be free, and the parameter to be reduced and updated."""
+        model, work = self.model, self._step.work
+        if self._channel is not None and work.makers[parameter]:
+            for i in {*readers, *work.makers[parameter]}:
+                model.add(self._channel.arrive[parameter] <= self._start[i] + self._period)
+        for update in work.updates:
+            if parameter in work.graph.reads.row(update):
+                for i in readers:
+                    model.add(self._end(update) <= self._start[i] + self._period)
+
+    def order(self, solver: cp_model.CpSolver) -> list[int]:
+        """Forward and backward as they run."""
+        main, ticks = self._step.work.main, self._step.ticks
+        begin = {i: solver.value(self._place[i]) for i in main}
+        position = {i: k for k, i in enumerate(main)}
+        return sorted(main, key=lambda i: (begin[i], begin[i] + ticks[i], position[i]))
+
+    def batches(self, solver: cp_model.CpSolver) -> list[list[int]]:
+        """The reductions as they go."""
+        return [batch for _, batch in self._channel.batches(solver)] if self._channel is not None else []

@@ -1,0 +1,103 @@
+"""Policies by name: the one list that the command line, the demo and the tuner use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.planner import allreduce_baselines, baselines
+from hocket.planner.bytescheduler import bytescheduler
+from hocket.planner.caramel.caramel import caramel
+from hocket.planner.ibatch import ibatch
+from hocket.planner.ibatch_greedy import ibatch_greedy
+from hocket.planner.p3 import p3
+from hocket.planner.tac import tac
+from hocket.planner.tic import tic
+
+Architecture = Literal["ps", "allreduce"]
+Barrier = Literal["step", "parameter"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A planner and the architecture it plans for.
+
+    ``drawn_anew``: a plan holds one of the orders that chance may take; a simulation draws them anew for
+    every worker and step.
+    """
+
+    make: Callable[[StepGraph, Network], Plan]
+    architecture: Architecture = "ps"
+    drawn_anew: bool = False
+
+
+POLICIES: dict[str, Policy] = {
+    "fifo": Policy(baselines.fifo),
+    "random": Policy(baselines.random, drawn_anew=True),
+    "reverse": Policy(baselines.reverse),
+    "default": Policy(baselines.default),
+    "layerwise": Policy(baselines.layerwise),
+    "poseidon": Policy(baselines.poseidon),
+    "tic": Policy(tic),
+    "tac": Policy(tac),
+    "ibatch-greedy": Policy(ibatch_greedy),
+    "ibatch": Policy(ibatch),
+    "p3": Policy(p3),
+    "wfbp": Policy(allreduce_baselines.wfbp, "allreduce", drawn_anew=True),
+    "ddp": Policy(allreduce_baselines.ddp, "allreduce"),
+    "horovod": Policy(allreduce_baselines.horovod, "allreduce"),
+    "caramel": Policy(caramel, "allreduce"),
+    "bytescheduler": Policy(bytescheduler, "allreduce"),
+}
+
+USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}
+"""The policy of each architecture that others are compared with: DDP's buckets, parameters in file order."""
+
+
+def policies_of(architecture: Architecture) -> list[str]:
+    """The names of the policies for ``architecture``."""
+    return [name for name, policy in POLICIES.items() if policy.architecture == architecture]
+
+
+def plan(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    *,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    barrier: Barrier | None = None,
+) -> Plan:
+    """Plan one step of ``graph`` on ``network`` by ``policy``.
+
+    ``seed`` matters to ``random`` alone, ``fusion_bytes`` to ``horovod``; ``barrier`` replaces the policy's
+    own (parameter servers).
+
+    Raises
+    ------
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When an option does not apply to the policy, or a fusion buffer is smaller than a parameter.
+    """
+    if policy not in POLICIES:
+        raise UnknownNameError("policy", policy, list(POLICIES))
+    if fusion_bytes and policy != "horovod":
+        raise HocketError(f"fusion {fusion_bytes} B: policy '{policy}' fuses nothing; only horovod does")
+    if barrier is not None and POLICIES[policy].architecture != "ps":
+        raise HocketError(
+            f"barrier '{barrier}': policy '{policy}' is for all-reduce, which has none to choose"
+        )
+    if policy == "random":
+        made = baselines.random(graph, network, seed)
+    elif policy == "horovod":
+        made = allreduce_baselines.horovod(graph, network, fusion_bytes)
+    else:
+        made = POLICIES[policy].make(graph, network)
+    return made if barrier is None else msgspec.structs.replace(made, barrier=barrier)

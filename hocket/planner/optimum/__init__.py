@@ -1,5 +1,0 @@
-"""The optimum of small steps, proven by constraint programming: what other planners are measured against."""
-
-from hocket.planner.optimum.exact import Optimum, check_exact, exact
-
-__all__ = ["Optimum", "check_exact", "exact"]

@@ -1,0 +1,209 @@
+"""Many configurations at once: on this machine's cores, or spread over a Ray cluster."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from hocket.errors import HocketError
+from hocket.executors import POLL_S, Progress, on_ray
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.planner import Architecture, Barrier
+from hocket.predictor.kernel_run import ended_by
+from hocket.predictor.machines import ALIKE, Machines
+from hocket.predictor.prediction import summed_up
+from hocket.predictor.prediction_request import Mode, Request, Updates
+from hocket.predictor.predictions import Predictions, setup_line
+from hocket.predictor.prepared import Prepared, prepare
+from hocket.predictor.run_outcome import Outcome, run
+from hocket.predictor.size import check_size
+
+Engine = Literal["local", "ray"]
+
+
+def predict(
+    graph: StepGraph,
+    network: Network,
+    *,
+    workers: int | Sequence[int] = 1,
+    servers: int | Sequence[int] | None = None,
+    mode: Mode | None = None,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    policy: str | None = None,
+    plan: Plan | None = None,
+    updates: Updates = "arrival",
+    window_bytes: float | None = None,
+    machines: Machines = ALIKE,
+    steps: int = 1000,
+    skip: int = 50,
+    max_steps: int | None = None,
+    repeats: int = 1,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+    price_per_worker_hour: float | None = None,
+    price_per_server_hour: float | None = None,
+    engine: Engine = "local",
+    progress: Progress | None = None,
+) -> Predictions:
+    """Predict the throughput of training ``graph`` on any numbers of workers and servers.
+
+    Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
+
+    Parameters
+    ----------
+    graph
+        One worker's step, as :func:`hocket.profile` or :func:`hocket.load_step` gives it.
+    network
+        Bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
+        ``servers`` defaults to its number of servers.
+    workers, servers
+        A number each, or several; a row for each combination. AllReduce has no servers.
+    mode
+        "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
+    architecture
+        "allreduce" or "ps"; None: the plan's or the policy's; else servers where ``servers``, mode "async" or
+        anything else is asked for that only they have, and AllReduce where nothing is.
+    barrier
+        "step" or "parameter", of synchronous servers: what pulls wait for; None: the policy's own.
+    policy
+        The name of the policy that plans; None: ddp, fifo with servers.
+    plan
+        A plan instead, used as it is for every number of workers.
+    updates
+        When servers begin a worker's updates: "arrival" of each gradient, and on a processor for each worker
+        if asynchronous (the paper); "commit": when its operations are over, and one worker's after another's,
+        as Hocket's own servers do; each then begins a worker's next asynchronous step by itself.
+    window_bytes
+        The HTTP/2 window: a larger stream stops once for the others. 0: streams run whole, in the plan's
+        order. None: the network's; if that has none, 28 MB in asynchronous training, else 0. AllReduce has no
+        streams.
+    machines
+        What differs from equal machines on a network of their own.
+    steps, skip
+        Steps of each worker, and how many of them are left out at the beginning.
+    max_steps
+        Where the halves of what is not left out differ by more than 5%, each run is repeated with four times
+        the steps until they do not, up to so many; its second half counts then. None: 16 times ``steps``.
+    repeats
+        Runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
+    seed
+        Decides every random draw.
+    fusion_bytes
+        Horovod's buffer, in bytes; 0: none.
+    budget_s
+        Seconds that the planners ``exact`` and ``search`` may take.
+    price_per_worker_hour, price_per_server_hour
+        Prices of a machine for an hour, in any currency; None: no cost is told.
+    engine
+        "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this machine
+        for as long as it takes.
+    progress
+        Called with simulated steps done and in all.
+
+    Returns
+    -------
+    The rows, servers by servers and in each by ``workers``: a list with ``to_dataframe()`` and ``plot()``.
+
+    Raises
+    ------
+    FormatError, HocketError
+        When the request cannot be served.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> network = hocket.Network(bandwidth_bps=10e9, startup_s=50e-6)
+    >>> rows = hocket.predict(graph, network, workers=range(1, 5), steps=20, skip=5)
+    >>> [row.workers for row in rows]
+    [1, 2, 3, 4]
+    """
+    if repeats < 1:
+        raise HocketError(f"{repeats} repeats are no run; give at least 1")
+    for price in (price_per_worker_hour, price_per_server_hour):
+        if price is not None and not 0 <= price <= 1e9:
+            raise HocketError(f"price {price} is not between 0 and 1e9 an hour; give e.g. 0.9")
+    workers = (workers,) if isinstance(workers, int) else tuple(workers)
+    servers = (servers,) if isinstance(servers, int) else tuple(servers or ())
+    if not workers:
+        raise HocketError("no number of workers to predict for; give at least one")
+    request = Request(
+        graph=graph,
+        network=network,
+        machines=machines,
+        mode=mode,
+        architecture=architecture,
+        served=bool(servers) or network.num_servers > 1,
+        barrier=barrier,
+        policy=policy,
+        plan=plan,
+        updates=updates,
+        window_bytes=window_bytes,
+        steps=steps,
+        skip=skip,
+        max_steps=max_steps,
+        seed=seed,
+        fusion_bytes=fusion_bytes,
+        budget_s=budget_s,
+    )
+    prepared = [prepare(request, w, m) for m in servers or (network.num_servers,) for w in workers]
+    if prepared[0].plan.architecture == "allreduce":
+        if len(prepared) > len(workers):
+            raise HocketError(f"{len(servers)} numbers of servers: all-reduce has none; leave them out")
+        if price_per_server_hour is not None:
+            raise HocketError(f"price {price_per_server_hour} of a server: all-reduce has none; leave it out")
+    check_size(prepared, repeats)
+    seeds = range(seed, seed + repeats)
+    tasks = [(each, s) for each in prepared for s in seeds]
+    outcomes = on_ray(_run_copy, tasks, progress) if engine == "ray" else _on_threads(tasks, progress)
+    rows = [
+        summed_up(
+            each, outcomes[k * repeats : (k + 1) * repeats], price_per_worker_hour, price_per_server_hour
+        )
+        for k, each in enumerate(prepared)
+    ]
+    return Predictions(rows, title=f"{graph.model}: throughput", setup=setup_line(graph, network, rows[0]))
+
+
+def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
+    """Run on all cores: kernels hold no lock, so threads do; the longest run first."""
+    watches, end = [np.array([0, _steps(prepared)]) for prepared, _ in tasks], threading.Event()
+    longest_first = sorted(range(len(tasks)), key=lambda k: -tasks[k][0].network.num_workers)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        futures = {k: pool.submit(ended_by, end, partial(run, *tasks[k], watches[k])) for k in longest_first}
+        left = set(futures.values())
+        try:
+            while left:
+                done, left = wait(left, timeout=POLL_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if progress is not None:
+                    done_steps, of_steps = np.sum(watches, axis=0).tolist()
+                    progress(done_steps, of_steps)
+        except BaseException:
+            # Nothing else reaches a kernel that runs; the pool waits for it.
+            end.set()
+            for future in left:
+                future.cancel()
+            raise
+    return [futures[k].result() for k in range(len(tasks))]
+
+
+def _steps(prepared: Prepared) -> int:
+    """How many steps a run reports as it goes."""
+    return prepared.request.steps * prepared.ends_a_step
+
+
+def _run_copy(prepared: Prepared, seed: int) -> Outcome:
+    """Run in a Ray worker, whose arrays are read-only views that kernels would be compiled for anew."""
+    return run(copy.deepcopy(prepared), seed)

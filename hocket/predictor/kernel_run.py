@@ -1,0 +1,100 @@
+"""The prediction kernel called: arrays in, the ends of steps out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import numpy as np
+
+from hocket.graph.csr import Indices
+from hocket.network import Topology
+from hocket.predictor import algorithm_3_1
+from hocket.predictor.lowering import WorkerStep
+from hocket.predictor.program import Links, Log
+from hocket.signals import told_by
+from hocket.sim.lowering.lowered import Floats
+
+T = TypeVar("T")
+_POLL_S = 0.2
+
+NO_LOG = Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+def run_steps(
+    step: WorkerStep,
+    topology: Topology,
+    num_ends: int,
+    *,
+    window_bits: float = 0.0,
+    startup_s: float = 0.0,
+    speeds: Sequence[float] | None = None,
+    start_s: Sequence[float] | None = None,
+    shuffled: bool = False,
+    needed: int = 0,
+    seed: int = 0,
+    log: Log = NO_LOG,
+    watch: Indices | None = None,
+) -> tuple[Floats, Indices]:
+    """When steps end, in seconds and ascending, and which worker's each is, (num_ends,) both.
+
+    A synchronous step is worker -1's.
+
+    window_bits: the HTTP/2 window, 0 without; startup_s: of each transfer; speeds: a factor for each worker's
+    processor; start_s: when each asynchronous one begins its first step; shuffled: pulls in
+    an order drawn anew; needed: how many workers' gradients complete a synchronous step, 0 for asynchronous
+    training; log: filled with the chunks that it asks for; watch (1,): how many ends are known so far.
+    """
+    num_workers = len(topology.worker_bps)
+    slowness = np.ones(num_workers) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
+    starts = np.zeros(num_workers) if start_s is None else np.asarray(start_s, np.float64)
+    links = Links(
+        topology.all_alike,
+        topology.worker_bps[0],
+        topology.server_bps[0],
+        topology.routes(),
+        topology.capacity_bps(),
+    )
+    watch = np.zeros(1, np.int64) if watch is None else watch
+    ends, workers = np.empty(num_ends), np.empty(num_ends, np.int64)
+    algorithm_3_1.run(
+        step.program,
+        step.durations_s,
+        step.global_durations_s,
+        slowness,
+        starts,
+        links,
+        window_bits,
+        startup_s,
+        shuffled,
+        needed,
+        seed,
+        log,
+        ends,
+        workers,
+        watch,
+    )
+    return ends, workers
+
+
+def stoppable(call: Callable[[], T]) -> T:
+    """Call on a thread of its own, so that a signal's handler, here, is not kept waiting."""
+    end = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(ended_by, end, call)
+        try:
+            # A wait without an end would hold signals back.
+            while not future.done():
+                wait([future], timeout=_POLL_S)
+        except BaseException:
+            end.set()
+            raise
+    return future.result()
+
+
+def ended_by(end: threading.Event, call: Callable[[], T]) -> T:
+    """Call where ``end`` ends it."""
+    with told_by(end):
+        return call()

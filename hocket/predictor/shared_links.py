@@ -1,0 +1,50 @@
+"""Streams that share links, in the prediction kernel.
+
+Where all workers share one server's link alike, each direction keeps one virtual clock that advances by the
+bits which every active worker has got: a transfer ends when the clock shows what it showed at its start plus
+its bits, so nobody is looked at when others come or go. Any other topology is shared by
+:func:`hocket.network.max_min.fill`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.kernel import kernel
+from hocket.network.max_min import fill
+from hocket.sim.loop.lanes import set_time
+
+IDLE, STARTING, MOVING = 0, 1, 2
+
+
+@kernel
+def advance(clock, clock_at, way, active, worker_bps, server_bps, now):
+    """Bring one direction's clock, the bits that each active worker has got, up to date."""
+    if active[way] > 0:
+        clock[way] += min(worker_bps, server_bps / active[way]) * (now - clock_at[way])
+    clock_at[way] = now
+
+
+@kernel
+def first_ends(clock, clock_at, active, end_on_clock, worker_bps, server_bps, end_s):
+    """When the first transfer of each direction ends, into ``end_s`` (2,); inf where none is on its way."""
+    for way in range(2):
+        end_s[way] = np.inf
+        if active[way] > 0:
+            bps = min(worker_bps, server_bps / active[way])
+            end_s[way] = clock_at[way] + (end_on_clock[way, 1] - clock[way]) / bps
+
+
+@kernel
+def refill(tree, lanes_of, streams, route, capacity_bps, room_bps, load, now):
+    """Share any topology anew among the streams that move; those whose rate changed get a new end."""
+    stage, chunk_bits, rate, old_rate, rate_at = streams
+    flows = np.flatnonzero(stage == MOVING)
+    for c in flows:
+        old_rate[c] = rate[c]
+    fill(route, capacity_bps, flows, rate, room_bps, load)
+    for c in flows:
+        if rate[c] != old_rate[c]:
+            chunk_bits[c] = max(0.0, chunk_bits[c] - old_rate[c] * (now - rate_at[c]))
+            rate_at[c] = now
+            set_time(tree, lanes_of[c], now + chunk_bits[c] / rate[c])

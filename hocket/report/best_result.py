@@ -1,0 +1,51 @@
+"""Which result is best, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hocket.graph.result import ResultRow
+from hocket.planner.named_planners import USUAL
+from hocket.report.result_files import Entry
+
+
+def ranked(entries: Iterable[Entry]) -> list[Entry]:
+    """The fastest first: by throughput, then by step time; ties stay in the order they came.
+
+    Throughput comes first because results may differ in their number of workers; where they do not, it ranks
+    as the step time does.
+    """
+    return sorted(entries, key=lambda entry: (-entry.row.throughput, entry.row.iteration_s))
+
+
+class Setup(NamedTuple):
+    """What two results must share for one policy's gain over the other to mean anything."""
+
+    model: str
+    architecture: str
+    workers: int
+    servers: int
+
+
+def setup_of(row: ResultRow) -> Setup:
+    """The setup that ``row`` was run on."""
+    return Setup(row.model, row.architecture, row.workers, row.servers)
+
+
+def usual_like(row: ResultRow, ranking: Sequence[Entry]) -> ResultRow | None:
+    """The usual policy's row on the setup of ``row``: DDP's, or of servers file order; None without it."""
+    usual = USUAL.get(row.architecture)
+    like = (entry.row for entry in ranking if setup_of(entry.row) == setup_of(row))
+    return next((other for other in like if other.policy == usual), None)
+
+
+def num_level_with(best: ResultRow, ranking: Sequence[Entry]) -> int:
+    """How many other results are as fast as ``best``, to four digits."""
+    return sum(math.isclose(entry.row.throughput, best.throughput, rel_tol=1e-4) for entry in ranking) - 1
+
+
+def over_bound(row: ResultRow) -> float | None:
+    """How far the step time is above its proven lower limit, as a fraction of the limit."""
+    return row.iteration_s / row.bound_s - 1.0 if row.bound_s > 0 else None

@@ -1,0 +1,48 @@
+"""One page with every paper's claims, tables and figures; complete in itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from hocket import __version__
+from hocket.origin import Origin
+from hocket.report.html_page import Tile, rendered
+from hocket.reproduce.claim import VERDICTS
+from hocket.reproduce.reproduction import Circumstances, Reproduction
+from hocket.text import four_digits
+
+
+def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
+    """The page of ``made``."""
+    counts = Counter(row.verdict for reproduction in made for row in reproduction.claims)
+    setup = [hardware_text(circumstances), circumstances.versions, f"seed {circumstances.seed}"]
+    figures = [
+        {"paper": reproduction.paper, **msgspec.to_builtins(figure)}
+        for reproduction in made
+        for figure in reproduction.figures
+    ]
+    return rendered(
+        "reproduction.html",
+        {"figures": figures},
+        made=Origin(command=circumstances.command, date=circumstances.date, version=__version__),
+        title="The papers again",
+        setup=" · ".join(setup),
+        tiles=[Tile(verdict.capitalize(), str(counts[verdict]), "claims") for verdict in VERDICTS],
+        papers=made,
+        cell=cell_text,
+    )
+
+
+def hardware_text(circumstances: Circumstances) -> str:
+    """The machine, and how busy it was: what is timed on it depends on that."""
+    return f"{circumstances.hardware}, load {circumstances.load:g} over 15 minutes"
+
+
+def cell_text(value: str | float | None) -> str:
+    """A table's cell as it is shown."""
+    if value is None:
+        return "–"
+    return four_digits(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,138 @@
+"""Parameters whose update is still to come: whoever touches their values has the update first.
+
+While a step waits for a bucket its parameters are of a class of their own: the object that everybody knows
+holds a view, which torch's dispatcher hands to us, and its own tensor is kept aside. Python's functions of
+torch settle the bucket before they begin; what is below them (TorchScript, operators in C++, transforms of
+functions, collectives) does so with its first operator. Modules do not pay for that: their hooks settle what
+they are about to read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.utils._pytree import tree_map_only
+
+from hocket.errors import HocketError
+from hocket.runtime.lazy.gradient import METADATA
+
+
+@dataclass(eq=False, frozen=True)
+class _Wait:
+    """A thing that a parameter waits for: ``settle`` gives it back; ``own`` holds its tensor meanwhile."""
+
+    settle: Callable[[], None]
+    own: torch.nn.Parameter
+
+
+_WAITS: dict[torch.nn.Parameter, _Wait] = {}
+_swap: Callable[[torch.Tensor, torch.Tensor], None] = torch._C._swap_tensor_impl
+
+
+class Awaited(torch.nn.Parameter):
+    """A plain parameter until it is touched; see :func:`await_update`.
+
+    ``parameter``: of what was in its place while it was waited for; else not there.
+    """
+
+    parameter: torch.nn.Parameter
+
+    @staticmethod
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: D102
+        # Copies call the class of what they are of, which is up to date by then.
+        return torch.nn.Parameter(data, requires_grad)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _HARMLESS:
+            args = tuple(_own(value) if type(value) is Awaited else value for value in args)
+        else:
+            args, kwargs = tree_map_only(Awaited, have_updated, (args, kwargs))
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        # Parameter(parameter) asks what its class makes of itself: it has looked at the class already.
+        made = func is torch.Tensor.detach and sys._getframe(1).f_code is _NEW
+        return torch.nn.Parameter(result) if made else result
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = tree_map_only(Awaited, _updated_below, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+_NEW = torch.nn.Parameter.__new__.__code__
+_GRADIENT: Any = torch.Tensor.grad
+# What is not about values; gradients on their way look after themselves.
+_HARMLESS = METADATA | {_GRADIENT.__get__, _GRADIENT.__set__, _GRADIENT.__delete__}
+
+
+def await_update(parameter: torch.nn.Parameter, settle: Callable[[], None]) -> bool:
+    """Call ``settle``, which has to call :func:`give_back`, before anybody touches ``parameter``.
+
+    Returns whether that can be: parameters of classes of their own, and those that something has a weak
+    reference to below Python, are left alone.
+    """
+    if type(parameter) is not torch.nn.Parameter:
+        return type(parameter) is Awaited
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
+        own: Any = parameter.as_subclass(Awaited)  # gradients of what is computed of it are the parameter's
+    try:
+        _swap(parameter, own)
+    except RuntimeError:
+        return False
+    own.__class__, parameter.__class__ = torch.nn.Parameter, Awaited
+    _WAITS[parameter] = _Wait(settle, own)
+    return True
+
+
+def give_back(parameter: torch.nn.Parameter) -> None:
+    """``parameter`` is up to date.
+
+    Raises
+    ------
+    HocketError
+        Where something of torch's keeps what stands in for it.
+    """
+    if (wait := _WAITS.get(parameter)) is None:
+        return
+    try:
+        _swap(parameter, wait.own)
+    except RuntimeError:
+        raise HocketError(
+            "a trace has begun with a parameter that waits for its update; call model.hocket.flush() after"
+            " optimizer.step()"
+        ) from None
+    del _WAITS[parameter]
+    stood_in: Any = wait.own
+    stood_in.__class__, stood_in.parameter = Awaited, parameter
+    object.__setattr__(parameter, "__class__", torch.nn.Parameter)
+
+
+def have_updated(parameter: Awaited) -> torch.nn.Parameter:
+    """``parameter``, or what it stood in for, up to date."""
+    wait = _WAITS.get(parameter)
+    if wait is None:
+        return parameter.parameter  # something has kept it
+    wait.settle()
+    return parameter
+
+
+def _own(parameter: Awaited) -> torch.nn.Parameter:
+    wait = _WAITS.get(parameter)
+    return parameter.parameter if wait is None else wait.own
+
+
+def _updated_below(parameter: Awaited) -> torch.nn.Parameter:
+    """The value that an operator gets that has found ``parameter``."""
+    # Autograd may have kept it for the backward pass, which is to find what the operator does.
+    with _unsafe_preserve_version_counter(_own(parameter)):
+        return have_updated(parameter)

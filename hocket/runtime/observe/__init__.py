@@ -1,0 +1,1 @@
+"""Observation of training: spans, liveness of ranks, barriers, and the answers that ``explain()`` gives."""

@@ -1,0 +1,190 @@
+"""What a rank did and when: spans for timelines, and the step as a graph for planners.
+
+A rank's processor does one thing after another, so the graph is a chain: forward pieces between two first
+reads, backward pieces between two gradients, the update of each parameter. Waiting is in no piece: what is
+left is how long computing takes beside whatever the network does at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import torch
+
+from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
+from hocket.graph.plan import batch_name
+from hocket.graph.timeline import Kind
+from hocket.runtime.observe.step_rows import parameter_rows, unused_row
+
+_START = "start"
+_KEPT_SPANS = 20_000
+_KEPT_STEPS = 32
+
+Record = tuple[Kind, str, float, float]
+Key = tuple[Kind, str]
+Step = dict[Key, float]
+
+# The user's code from the end of the backward pass to the next step. It is part of the step's time, and no
+# phase is made for it: in graphs it ends the backward pass, and so it does in timelines, which are compared
+# with what was predicted from graphs.
+BETWEEN_STEPS: Key = ("backward", "between steps")
+
+
+class Recorder:
+    """Records one rank's steps; ``parameters``: the trained ones by name.
+
+    Everything but :meth:`moved` is called from the training thread.
+    """
+
+    def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+        self.parameters = dict(parameters)
+        self._names = {p: name for name, p in parameters.items()}
+        self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
+        self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
+        self.begins: deque[float] = deque(maxlen=_KEPT_STEPS)
+        self._numbers: deque[int] = deque(maxlen=_KEPT_STEPS)
+        self._reads: dict[str, tuple[str, ...]] = {}
+        self._step: Step = {}
+        self._seen: set[torch.nn.Parameter] = set()
+        self._open: Key | None = None
+        self._since = time.perf_counter()
+
+    def begin_step(self, number: int) -> None:
+        """Step ``number``, of the training's first 1, begins: with it ends the time between steps."""
+        self._close()
+        self.begins.append(self._since)
+        self._numbers.append(number)
+        if self._step:
+            self.steps.append(self._step)
+        self._step, self._seen = {}, set()
+        self._open = ("forward", _START)
+
+    def resume(self) -> None:
+        """What happened since the last call was nobody's work."""
+        self._since = time.perf_counter()
+
+    def forget(self) -> None:
+        """Drop what was recorded of steps: from now on they run under another plan."""
+        self.steps.clear()
+        self.begins.clear()
+        self._numbers.clear()
+        self._step = {}
+
+    def reads(self, module: str, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """``module`` is about to read ``parameters``, some of them for the first time in this step."""
+        new = tuple(p for p in parameters if p not in self._seen)
+        if not new:
+            return
+        self._seen.update(new)
+        name = module or "model"
+        self._close()
+        self._open = ("forward", name)
+        self._reads[name] = tuple(self._names[p] for p in new)
+
+    def forward_ended(self) -> None:
+        """The forward pass is over; the time to the first gradient belongs to that gradient."""
+        self._close()
+
+    def produced(self, parameter: torch.nn.Parameter) -> None:
+        """The gradient of ``parameter`` has just been completed."""
+        self._open = ("backward", self._names[parameter])
+        self._close()
+
+    def backward_ended(self) -> None:
+        """The backward pass is over; until the next forward pass time is spent between steps."""
+        self._close()
+        self._open = BETWEEN_STEPS
+
+    def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
+        """Since ``started`` the processor waited for ``names``, or updated them; now it goes on as before."""
+        now = time.perf_counter()
+        self._close(started)
+        self._since = now
+        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", started, now))
+        if kind == "update":
+            sizes = [self.parameters[name].numel() for name in names]
+            for name, size in zip(names, sizes, strict=True):
+                key: Key = ("update", name)
+                share = (now - started) * size / max(sum(sizes), 1)
+                self._step[key] = self._step.get(key, 0.0) + share
+
+    def moved(self, kind: Kind, name: str, started: float, ended: float) -> None:
+        """A transfer went over the network; called from the threads that wait for transfers."""
+        self.spans.append((kind, name, started, ended))
+
+    def graph(self, model: str, batch_size: int) -> StepGraph | None:
+        """The steps of the usual form since :meth:`forget`, a sample each; None without any."""
+        steps = list(self.steps)
+        if not steps:
+            return None
+        forms = [_form(step) for step in steps]
+        usual = max(forms, key=forms.count)
+        samples = [step for step, form in zip(steps, forms, strict=True) if form == usual]
+        rows: list[OperationRow] = []
+        for kind, name in usual:
+            assert kind in ("forward", "backward")
+            rows.append(
+                OperationRow(
+                    name=piece_name((kind, name)),
+                    phase="forward" if kind == "forward" else "backward",
+                    duration_s=[step[kind, name] for step in samples],
+                    inputs=[rows[-1].name] if rows else [],
+                    reads=list(self._reads.get(name, ())) if kind == "forward" else [],
+                    produces=[name] if kind == "backward" and name in self.parameters else [],
+                )
+            )
+        unused = [name for name in self.parameters if ("backward", name) not in usual]
+        rows.append(unused_row(rows[-1].name, unused))
+        rows += self.update_rows()
+        return step_from_rows(
+            StepRows(
+                model=model,
+                batch_size=batch_size,
+                device=str(next(iter(self.parameters.values())).device),
+                parameters=parameter_rows(self.parameters),
+                operations=rows,
+            )
+        )
+
+    def update_rows(self) -> list[OperationRow]:
+        """The update of each parameter as an operation, the median of its times."""
+        rows = []
+        for name in self.parameters:
+            seconds = [step["update", name] for step in self.steps if ("update", name) in step]
+            if seconds:
+                rows.append(OperationRow(f"update {name}", "update", median(seconds), [], [name], []))
+        return rows
+
+    def last_steps(self, num_steps: int) -> tuple[int, float, list[Record]]:
+        """How many of the last ``num_steps`` there are, when they began, and their spans by start."""
+        begins = list(self.begins)[-num_steps - 1 :]
+        if len(begins) < 2:
+            return 0, 0.0, []
+        first, last = begins[0], begins[-1]
+        inside = [span for span in list(self.spans) if span[3] > first and span[2] < last]
+        return len(begins) - 1, first, sorted(inside, key=lambda span: span[2])
+
+    def last_numbers(self, count: int) -> tuple[int, int]:
+        """The numbers of the first and the last of the last ``count`` whole steps."""
+        numbers = list(self._numbers)
+        return numbers[-count - 1], numbers[-1] - 1
+
+    def _close(self, now: float | None = None) -> None:
+        now = time.perf_counter() if now is None else now
+        if self._open is not None and now > self._since:
+            self._step[self._open] = self._step.get(self._open, 0.0) + now - self._since
+            self.spans.append((self._open[0], piece_name(self._open), self._since, now))
+        self._since = now
+
+
+def piece_name(piece: Key) -> str:
+    """What a piece of a step is called in graphs and timelines."""
+    return " ".join(piece)
+
+
+def _form(step: Step) -> tuple[Key, ...]:
+    """The pieces of a step in order, without updates, whose order is that of arrivals."""
+    return tuple(key for key in step if key[0] != "update")

@@ -1,0 +1,163 @@
+"""A parameter server: needs no user code, only the job, and what worker 0 tells of its model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from hocket.errors import HocketError
+from hocket.launch import Job, job_of_environment
+from hocket.launch.control import Connection, Guest, connect, host_towards, refuse, welcome
+from hocket.launch.guarded_listener import Door
+from hocket.launch.job import split_address
+from hocket.launch.join_flags import Joined
+from hocket.runtime.ps.server.core import Exchange
+from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.runtime.ps.wire.transport import TransportError
+
+_FAREWELL_S = 2.0
+
+
+class Server:
+    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers.
+
+    ``joined``: where it is noted who has joined.
+    """
+
+    def __init__(self, job: Job, index: int, listener: socket.socket, joined: Joined | None = None) -> None:
+        self.job, self.index = job, index
+        self._listener = listener
+        host, port = listener.getsockname()[:2]
+        self._address = f"{host}:{port}"
+        self.exchange = Exchange(job, index, self._address, joined)
+        self.door = Door(listener, job.credentials, self._placed, self._say)
+
+    def run(self) -> int:
+        """Serve until the workers have finished; the exit status."""
+        threading.Thread(target=self.door.run, name="hocket-accept", daemon=True).start()
+        if self.index:
+            guest = Guest("server", self.index, self._address)
+            connect(self.job.address, self.job.credentials, guest, self.job.timeout_s).close()
+        exchange = self.exchange
+        with exchange.changed:
+            come = exchange.changed.wait_for(
+                lambda: bool(exchange.spec or exchange.failure), self.job.timeout_s
+            )
+            if not come:
+                exchange.failure = f"no worker came within {self.job.timeout_s:g} s"
+            lonely_s = time.monotonic()
+            while not exchange.failure and len(exchange.finished) < self.job.rule.workers:
+                exchange.changed.wait(1.0)
+                if exchange.peers:
+                    lonely_s = time.monotonic()
+                elif time.monotonic() - lonely_s > self.job.timeout_s:  # none comes again
+                    break
+            # Who was told of a failure hangs up.
+            exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
+        exchange.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+        if exchange.failure:
+            self._say(exchange.failure)
+        return 1 if exchange.failure or not exchange.finished else 0
+
+    def _say(self, what: str) -> None:
+        print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
+
+    def _placed(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
+        """A function that hears a worker, None for a server; TransportError for a guest without a place."""
+        exchange = self.exchange
+        with exchange.changed:
+            if why := self._no_place(guest):
+                refuse(connection, why)
+                raise TransportError(why)
+            if guest.role == "server":
+                exchange.told[guest.index] = guest.address
+                exchange.changed.notify_all()
+                welcome(connection)
+                return None
+            welcome(connection)  # whoever dies before that has never been here
+            exchange.seen.add(guest.index)
+            exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
+            return peer.run
+
+    def _no_place(self, guest: Guest) -> str:
+        """Why the guest cannot take part; "" where it can."""
+        who = f"{guest.role} {guest.index}"
+        if guest.role not in ("worker", "server"):
+            return f"{who} has nothing to do with parameter servers"
+        if guest.index >= (self.job.rule.workers if guest.role == "worker" else self.job.servers):
+            return f"{who} is one too many"
+        if guest.role == "worker":
+            return f"{who} is here already" if guest.index in self.exchange.peers else ""
+        try:
+            split_address(guest.address)
+        except HocketError as error:
+            return f"{who} is nowhere: {error}"
+        return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Serve: ``INDEX [FD STORE_FD]``, sockets that listen already; the job is in the environment."""
+    job = job_of_environment()
+    if job is None:
+        raise HocketError("there is no job in the environment; start servers with hocket train")
+    index = int(arguments[0])
+    if len(arguments) > 1:
+        listener = socket.socket(fileno=int(arguments[1]))
+    elif index == 0:
+        listener = _listening(split_address(job.address))
+    else:
+        listener = _listening((host_towards(job.address), 0))
+    torch.set_num_threads(_threads())
+    store = _served_store(job, arguments[2:]) if index == 0 else None
+    status = Server(job, index, listener, Joined.inherited(job)).run()
+    del store
+    return status
+
+
+def _threads() -> int:
+    """The first number in OMP_NUM_THREADS, which may give one for each level; what is none is passed over."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, int(first)) if first.isdecimal() else 1
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    try:
+        return socket.create_server(address)
+    except OSError as error:
+        host, port = address
+        raise HocketError(
+            f"cannot listen at {host}:{port} ({error.strerror or error});"
+            " give an address of this machine and a free port in MASTER_ADDR and MASTER_PORT"
+        ) from None
+
+
+def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
+    """The store that a script's process group meets in, on our own address alone; None: not wanted."""
+    address = os.environ.get("HOCKET_STORE")
+    if address is None:
+        return None
+    host, port = split_address(address)
+    listening = socket.socket(fileno=int(fds[0])) if fds else _listening((host, port))
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1:])
+    except (HocketError, TransportError) as error:
+        print(f"hocket: {error}", file=sys.stderr)
+        status = 2
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that are inside torch when an interpreter ends abort it.
+    os._exit(status)

@@ -1,0 +1,289 @@
+"""One worker as its server sees it: a connection, a transport, an outbox, and the frames of its plan."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from hocket.errors import HocketError
+from hocket.launch.control import Connection
+from hocket.runtime.ps.wire import training_messages
+from hocket.runtime.ps.wire.layout import Frame, check_lay, laid_out
+from hocket.runtime.ps.wire.make_transport import connected
+from hocket.runtime.ps.wire.outbox import Outbox
+from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.transport import BULK, Header, Kind, Transport, TransportError
+
+if TYPE_CHECKING:
+    from hocket.runtime.ps.server.core import Exchange
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A frame of pushes: whether its next one is awaited, which parameters of its last one are in use, and of
+    which step that was.
+    """
+
+    frame: Frame
+    posted: bool = False
+    in_use: set[int] = field(default_factory=set)
+    brought: int = -1
+
+
+class Brought(NamedTuple):
+    """A gradient, None where its worker did not use the parameter; ``tag``: of the frame in which it lies."""
+
+    parameter: int
+    gradient: torch.Tensor | None
+    tag: int | None
+
+
+class Peer:
+    """``worker``'s connection, from its greeting to its end; ``label``: of the step that it is in.
+
+    Three threads: what it says, what it sends, what is sent to it; the exchange's lock guards its state.
+    """
+
+    def __init__(self, exchange: Exchange, worker: int, connection: Connection) -> None:
+        self.worker = worker
+        self.life = 0
+        self.label = -1
+        self.wanting = self.state_due = False
+        self.said_bye = self.data_ended = self.gone = False
+        self.outbox = Outbox(strict=exchange.job.rule.barrier == "step")
+        self.connection = connection
+        self._exchange = exchange
+        self._meeting = Meeting(self._tell, exchange.job.timeout_s)
+        self._transport: Transport | None = None
+        self._begin: training_messages.Begin | None = None
+        self._pulls: list[Frame] = []
+        self._left: set[int] = set()
+        self._frames_of: dict[int, list[int]] = {}
+        self._ranks: list[int] = []
+        self._drawn = False
+        self._pushes: list[_Slot] = []
+        self._slots: dict[int, _Slot] = {}
+        self._gathered: dict[tuple[int, int], tuple[torch.Tensor, set[int]]] = {}
+
+    # Its threads.
+
+    def run(self) -> None:
+        """Hear what it says until it is gone; in the thread that greeted it."""
+        self._start("setup", self._set_up)
+        try:
+            while True:
+                self._hear(self.connection.receive(training_messages.FromWorker))
+        except (TransportError, HocketError) as error:
+            self._exchange.lost(self, str(error))
+        except Exception as error:
+            self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
+            raise
+
+    def _set_up(self) -> None:
+        job = self._exchange.job
+        host = self.connection.local_host
+        self._transport = connected(job, self._meeting, host, server=True)
+        spec = self._exchange.spec_of(self)
+        started = self._exchange.admit(self, spec)
+        self._start("send", self._send)
+        self._start("receive", self._receive)
+        self.connection.send(started)
+        if not started.wants_values:
+            self._exchange.send_values(self)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except (TransportError, HocketError) as error:
+                self._exchange.lost(self, str(error))
+            except Exception as error:
+                self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
+                raise
+
+        name = f"hocket-{name}-{self.worker}"
+        threading.Thread(target=guarded, name=name, daemon=True).start()
+
+    def _send(self) -> None:
+        try:
+            while (handover := self.outbox.take()) is not None:
+                handover()
+        finally:
+            self.transport.close()
+
+    def _receive(self) -> None:
+        while True:
+            header, payload = self.transport.receive()
+            if header.kind is Kind.END:
+                self._exchange.ended(self, data=True)
+                return
+            self._exchange.took(self, header, payload)
+
+    def _tell(self, key: str, value: bytes) -> None:
+        self.connection.send(training_messages.Meet(key, value))
+
+    def _hear(self, message: object) -> None:
+        if isinstance(message, training_messages.Meet):
+            self._meeting.put(message.key, message.value)
+        elif isinstance(message, training_messages.Begin):
+            with self._exchange.changed:
+                self._begin = message
+                self._exchange.changed.notify_all()
+        elif isinstance(message, training_messages.GoOn):
+            self._exchange.go_on(self, message.steps)
+        else:
+            self._exchange.heard(self, message)
+
+    @property
+    def begin(self) -> training_messages.Begin | None:
+        """Its first message, once it has come."""
+        return self._begin
+
+    @property
+    def transport(self) -> Transport:
+        """What its tensors travel by."""
+        assert self._transport is not None
+        return self._transport
+
+    def end(self, why: str, *, hang_up: bool = True) -> None:
+        """Nothing more is sent to it but a farewell, and where it is not going to hang up itself, we do."""
+        if not self.gone:
+            self.outbox.put_first(lambda: self.transport.send(Header(kind=Kind.END)))
+        self.gone = True
+        self._meeting.fail(why)
+        self.outbox.close()
+        if hang_up:
+            self.connection.close()
+
+    def send_bulk(self, kind: Kind, payload: torch.Tensor) -> None:
+        """Send something of any length, before all that waits."""
+        header = Header(kind=kind, tag=BULK, length=payload.numel())
+        self.outbox.put_first(lambda: self.transport.send(header, payload))
+
+    # Its plan.
+
+    def lay(self, lay: training_messages.Lay) -> None:
+        """From its next step on, what travels is cut like that."""
+        tensors = self._exchange.shard.tensors
+        check_lay(lay, len(tensors))
+        self._pulls, pushes = laid_out(lay, tensors)
+        self._frames_of = {p: [] for p in range(len(tensors))}
+        for k, frame in enumerate(self._pulls):
+            for p in frame.parameters:
+                self._frames_of[p].append(k)
+        self._pushes = [_Slot(frame) for frame in pushes]
+        # What is still on its way, or in use, comes by its old tag.
+        self._slots = {tag: slot for tag, slot in self._slots.items() if slot.posted or slot.in_use}
+        self._slots |= {slot.frame.tag: slot for slot in self._pushes}
+        self._drawn = lay.drawn
+
+    def want(self) -> None:
+        """It asks for the pulls of its next step."""
+        if self.wanting or not self._pulls:
+            raise TransportError("it asked for a step that it is in")
+        self.wanting = True
+        self._left = set(range(len(self._pulls)))
+        self._ranks = list(range(len(self._pulls)))
+        self.answer()
+
+    def answer(self, parameters: Iterable[int] | None = None) -> None:
+        """Hand over what it may pull of the step that it asked for; of these parameters, if any are named."""
+        if not self.wanting:
+            return
+        none_yet = len(self._left) == len(self._pulls)
+        if none_yet and not self._exchange.has_state_of(self):
+            return
+        ledger = self._exchange.ledger
+        if self._exchange.job.rule.barrier == "step":
+            frames = sorted(self._left) if ledger.may_pull(self.worker, ()) else []
+        else:
+            named = self._left if parameters is None else {k for p in parameters for k in self._frames_of[p]}
+            frames = [
+                k
+                for k in sorted(self._left & named)
+                if ledger.may_pull(self.worker, self._pulls[k].parameters)
+            ]
+        if frames and none_yet:
+            self._begin_step(ledger.begin(self.worker))
+        for k in frames:
+            self._pull(self._pulls[k], self._ranks[k])
+        self._left.difference_update(frames)
+        self.wanting = bool(self._left)
+
+    def _begin_step(self, label: int) -> None:
+        self.label, self.state_due = label, True
+        if self._drawn:
+            seed = (self._exchange.job.seed, self.worker, self.life, label)
+            self._ranks = np.random.default_rng(seed).permutation(len(self._pulls)).tolist()
+        if self._exchange.job.rule.mode != "inference":
+            for slot in self._pushes:
+                self._expect(slot)
+
+    def _pull(self, frame: Frame, rank: int) -> None:
+        header = Header(
+            kind=Kind.PULL, tag=frame.tag, rank=rank, label=self.label, length=frame.buffer.numel()
+        )
+
+        def handover() -> None:
+            self._exchange.read(frame)
+            self.transport.send(header, frame.buffer)
+
+        self.outbox.put(header.label, rank, handover)
+
+    # What it pushes.
+
+    def pushed(self, header: Header) -> list[Brought]:
+        """The gradients that are whole now, with what has arrived under ``header``."""
+        slot = self._slots.get(header.tag)
+        if slot is None or not slot.brought < header.label <= self.label:
+            raise TransportError(f"it pushed what it was not to ({header})")
+        slot.posted, slot.brought = False, header.label
+        whole: list[Brought] = []
+        frame = slot.frame
+        for k, (piece, used) in enumerate(zip(frame.pieces, frame.used.tolist(), strict=True)):
+            if piece.parts == 1:
+                whole.append(Brought(piece.parameter, frame.views[k] if used else None, frame.tag))
+                slot.in_use.add(piece.parameter)  # until its update has run, where it lies
+                continue
+            # Slices of two steps are on their way at once where workers need not be waited for.
+            key = piece.parameter, header.label
+            gathered = self._gathered.get(key)
+            if gathered is None:
+                size = self._exchange.shard.tensors[piece.parameter].num_elements
+                gathered = torch.empty(size, dtype=frame.views[k].dtype), set()
+                self._gathered[key] = gathered
+            gradient, parts = gathered
+            first, end = frame.bounds[k]
+            gradient[first:end] = frame.views[k]
+            parts.add(piece.part)
+            if len(parts) == piece.parts:
+                # All slices are used, or none is.
+                whole.append(Brought(piece.parameter, gradient if used else None, None))
+                del self._gathered[key]
+        self._release(slot)
+        return whole
+
+    def consumed(self, brought: Brought) -> None:
+        """Nothing needs this gradient any more."""
+        if brought.tag is not None:
+            slot = self._slots[brought.tag]
+            slot.in_use.discard(brought.parameter)
+            self._release(slot)
+
+    def _release(self, slot: _Slot) -> None:
+        # In the same step nothing more comes; the next one may have begun for other parameters.
+        if not slot.in_use and slot.brought < self.label and slot in self._pushes:
+            self._expect(slot)
+
+    def _expect(self, slot: _Slot) -> None:
+        if slot.posted or slot.in_use or self.gone or self.data_ended:
+            return
+        slot.posted = True
+        with contextlib.suppress(TransportError):  # whoever hears it will see that it is gone
+            self.transport.expect(slot.frame.tag, slot.frame.buffer)

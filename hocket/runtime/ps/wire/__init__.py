@@ -1,0 +1,1 @@
+"""Everything both sides know: messages, transports, the layout of parameters, the order of transfers."""

@@ -1,0 +1,30 @@
+"""The transport that a job asks for."""
+
+from __future__ import annotations
+
+from hocket.errors import HocketError
+from hocket.launch import Job
+from hocket.runtime.ps.wire.gloo_transport import GlooTransport
+from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.transport import Transport
+
+
+def connected(job: Job, meeting: Meeting, host: str, *, server: bool) -> Transport:
+    """This process's end of a pair, whose other end is being made now; it listens on ``host`` alone.
+
+    Raises
+    ------
+    TransportError
+        When the other side does not connect.
+    HocketError
+        When the transport is not installed.
+    """
+    if job.transport == "gloo":
+        return GlooTransport(meeting, 0 if server else 1, host, job.timeout_s)
+    try:
+        from hocket.runtime.ps.wire.grpc_transport import GrpcServerEnd, GrpcWorkerEnd
+    except ImportError:
+        raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'") from None
+    if server:
+        return GrpcServerEnd(meeting, host, job.timeout_s, job.window_bytes)
+    return GrpcWorkerEnd(meeting, job.timeout_s, job.window_bytes)

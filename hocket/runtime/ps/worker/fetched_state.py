@@ -1,0 +1,91 @@
+"""The optimizer's state on a worker, which is the servers': fetched for whoever looks at it.
+
+Who reads or replaces it has it as of the first look since the last step. What is changed here no server
+knows, so the next step, or the next look, refuses it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.runtime.ps.worker.fingerprint import Fingerprint
+from hocket.runtime.ps.worker.served_training import ServedTraining
+
+Seen = dict[str, tuple[Any, Fingerprint | None]]
+"""An entry's value, and what it was like, by its key."""
+
+
+class FetchedState:
+    """That of ``optimizer`` in ``training``; ``parameters``: the trained ones by name."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        training: ServedTraining,
+        parameters: Mapping[str, torch.nn.Parameter],
+    ) -> None:
+        self._optimizer, self._training = optimizer, training
+        self._parameters = dict(parameters)
+        self._fetched_at = -1
+        self._left = self._seen()
+
+    def look(self) -> None:
+        """Have the servers' state here, unless it has come since the last step."""
+        if self._fetched_at != self._training.steps:
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Have the servers' state here as it is now."""
+        self.refuse_changes()
+        entries: dict[str, dict[str, Any]] = defaultdict(dict)
+        for key, value in self._training.client.optimizer_state().items():
+            name, _, what = key.rpartition("/")
+            entries[name][what] = value
+        held = self._held
+        for name, p in self._parameters.items():
+            held.pop(p, None)
+            if name in entries:
+                held[p] = entries[name]
+        self._fetched_at = self._training.steps
+        self._left = self._seen()
+
+    def refuse_changes(self) -> None:
+        """Refuse what was changed here since it was fetched."""
+        held = self._held
+        if not held and not self._left:
+            return
+        for name, p in self._parameters.items():
+            entries, left = held.get(p) or {}, self._left.get(name, {})
+            if entries.keys() != left.keys() or not all(_same(entries[k], *left[k]) for k in left):
+                raise HocketError(
+                    f"the optimizer's state of '{name}' was changed between steps, but the servers hold it,"
+                    " and the change would be lost; leave it out, or train without --architecture ps"
+                )
+
+    @property
+    def _held(self) -> dict[Any, dict[str, Any]]:
+        """What is here, without a look."""
+        held: dict[Any, dict[str, Any]] = vars(self._optimizer)["state"]
+        return held
+
+    def _seen(self) -> dict[str, Seen]:
+        turn = self._training.steps
+        return {
+            name: {
+                key: (value, Fingerprint(value, turn) if isinstance(value, torch.Tensor) else None)
+                for key, value in entries.items()
+            }
+            for name, p in self._parameters.items()
+            if (entries := self._held.get(p))
+        }
+
+
+def _same(value: Any, left: Any, fingerprint: Fingerprint | None) -> bool:
+    if fingerprint is None:
+        return bool(value is left or value == left)
+    return value is left and fingerprint.matches(value)

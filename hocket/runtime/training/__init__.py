@@ -1,0 +1,1 @@
+"""A model that trains with AllReduce: hooks, first readers, rounds, optimizers, and the choice of a plan."""

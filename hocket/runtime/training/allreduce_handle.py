@@ -1,0 +1,55 @@
+"""``model.hocket`` of a model that trains with AllReduce."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from hocket.runtime.training.explain import MeasuredTimeline, explanation, timeline_of
+from hocket.runtime.training.handle import TrainingHandle
+from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.training import Training
+
+
+class Handle(TrainingHandle[Training, Choice]):
+    """The training of one model on this rank."""
+
+    @property
+    def timeline(self) -> MeasuredTimeline:
+        """The last steps of all ranks that answer within some seconds; any rank may ask, at any time."""
+        title = f"{type(self._training.model).__name__}, {self.plan.policy}, measured"
+        return timeline_of(self._training.watch.ask(), title)
+
+    def explain(self) -> str:
+        """Which plan is in force and why, what limits this rank's steps, and what forces a barrier."""
+        training = self._training
+        return explanation(training.recorder, self._decided, training.rounds.barriers)
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[Any]:
+        """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``.
+
+        A rank that leaves takes part in the steps of the others, with zeros for gradients, until all have
+        left; then every rank has the model of the one that was last. Plans are not tried meanwhile.
+        """
+        uneven = self._training.uneven
+        assert uneven is not None
+        block: AbstractContextManager[Any] = uneven.join(
+            divide_by_initial_world_size, enable, throw_on_early_termination
+        )
+        return block
+
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float, error_if_nonfinite: bool, foreach: bool | None
+    ) -> torch.Tensor:
+        """As :func:`hocket.clip_grad_norm_`."""
+        training = self._training
+        training.wait_for_gradients("clipping by norm needs every gradient")
+        parameters = [p for p in training.model.parameters() if p.requires_grad]
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

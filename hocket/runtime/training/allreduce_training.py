@@ -1,0 +1,173 @@
+"""Train a model on every rank of a process group with the loop for one (Caramel, in PyTorch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from hocket.errors import HocketError
+from hocket.graph import Plan, check_plan
+from hocket.graph.plan import planned_for_others
+from hocket.logs import logger
+from hocket.network import Network
+from hocket.runtime.observe.exit_status import notice_exits, script_failed
+from hocket.runtime.observe.liveness import Watch
+from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.training.allreduce_handle import Handle
+from hocket.runtime.training.buffers import StateBuffers
+from hocket.runtime.training.consistency import check_same_model, check_same_plan
+from hocket.runtime.training.ddp_attributes import give_ddp_attributes
+from hocket.runtime.training.explain import clock_offset_s, rank_record, timeline_of
+from hocket.runtime.training.ignored_parameters import kept_alike
+from hocket.runtime.training.join import UnevenInputs
+from hocket.runtime.training.module_access import guard
+from hocket.runtime.training.optimizer_step import attach
+from hocket.runtime.training.parameter_ownership import claim
+from hocket.runtime.training.plan_selection import Planner, selection
+from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.rounds import Rounds
+from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
+from hocket.runtime.training.training import Training
+from hocket.runtime.transfers.allreduce_cost import measure_reductions
+from hocket.runtime.transfers.buckets import lay_out
+from hocket.runtime.transfers.channel import Channel, Groups
+from hocket.runtime.transfers.gloo_group import Group, from_first, gathered, named, spread
+from hocket.runtime.transfers.sparse_sums import declared_sparse
+
+OWN_THREADS = "hocket-"
+"""How the names of threads of ours begin."""
+_ENDING = "hocket-end"
+
+
+def distribute(
+    model: torch.nn.Module,
+    optimizer: Optimizers,
+    *,
+    planner: Planner,
+    plan: Plan | None = None,
+    on_trial: bool = True,
+    network: Network | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    compile: bool = False,  # noqa: A002
+    init_sync: bool = True,
+    init_sync_buffers: bool = True,
+    broadcast_buffers: bool = True,
+    timeout_s: float = 1800.0,
+    timeline_path: str | None = None,
+) -> None:
+    """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
+
+    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its plans
+    are tried where ``on_trial``. ``network``: rank 0's is what to plan for, measured when it is not given.
+    Every rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
+    without ``init_sync``, buffers also without ``init_sync_buffers``. With ``broadcast_buffers`` those of
+    rank 0 hold in every forward pass.
+
+    Raises
+    ------
+    HocketError
+        When ranks differ in the model or the plan, or for what cannot be trained this way.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise HocketError("there is no process group; call torch.distributed.init_process_group first")
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        # torch.distributed.new_group returns a number there.
+        raise HocketError("this rank is not in process_group; call hocket.distribute on the ranks in it only")
+    optimizers = optimizers_of(optimizer)
+    parameters = trained_parameters(model, optimizers, timeout_s)
+    ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
+    timeout, name = timedelta(seconds=timeout_s), named(process_group)
+    # What waits for its turn on one may be what the next one on the other waits for.
+    control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(6))
+    groups = Groups(*others[:3])
+    alike, buffers = kept_alike(model)
+    buffers = buffers if init_sync_buffers or broadcast_buffers else {}
+    check_same_model(alike, buffers, control)
+    baseline = from_first(planner.baseline(outline(model, parameters)), control, Plan)
+    baseline = msgspec.structs.replace(baseline, workers=len(ranks))
+    if plan is not None:
+        check_same_plan(plan, control)
+        # Operations are known only once the step is; the rest of the rules can be checked now.
+        check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
+        if control.rank == 0 and (remark := planned_for_others(plan, len(ranks))):
+            logger.warning("%s", remark)
+    elif len(ranks) == 1:
+        plan = baseline  # nothing travels
+    if init_sync:
+        with torch.no_grad():
+            first = [b for b in buffers.values() if b.numel()] if init_sync_buffers else []
+            spread([*alike.values(), *first], control)
+
+    rank, offset_s = control.rank, clock_offset_s(control)
+    recorder = Recorder(parameters)
+    with ExitStack() as unless_refused:
+        store = dist.distributed_c10d._get_default_store()
+        watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
+        unless_refused.callback(watch.stop, finished=False)
+        # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
+        for each in (control, groups.transfers, groups.urgent, *others[3:]):
+            each.lost = lambda: watch.lost
+        state = StateBuffers(model, *others[3:]) if broadcast_buffers else None
+        rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
+        training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)
+        training.of_all_ranks = lambda names: gathered(names, control, list[str])
+        training.learn_sparse(declared_sparse(model))
+        training.enforce(lay_out(baseline, parameters, training.sparse))
+        unless_refused.pop_all()
+    # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
+    known = from_first([] if network is None else [network], control, list[Network])
+    choice = Choice(plan=baseline, ranks=len(ranks), network_given=bool(known))
+    if known:
+        choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
+    if rank == 0:
+        choice.told = rounds.barriers.told = logger.info
+    measured = functools.partial(measure_reductions, groups.transfers, control)
+    course = selection(training, choice, planner, measured, control, given=plan, on_trial=on_trial)
+    group = process_group or dist.group.WORLD
+    uneven = training.uneven = UnevenInputs(training, control, group, broadcast_buffers)
+    # Times of steps in which some ranks compute nothing would say nothing.
+    training.between_steps = rounds.channel.at_its_turn(
+        lambda: next(course, None) if uneven.live == len(ranks) else None
+    )
+    # At the latest with the process, if nobody detaches the model.
+    notice_exits()
+    path = timeline_path if rank == 0 else None
+    title, used = f"{type(model).__name__}, measured", (control, *others)
+    ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
+    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
+    undo.append(claim(model, parameters))
+    handle = vars(model)["hocket"] = Handle(training, choice, undo)
+    give_ddp_attributes(model, handle, group, broadcast_buffers, uneven)
+
+
+def _end(
+    channel: Channel, watch: Watch, groups: Sequence[Group], title: str, timeline_path: str | None
+) -> None:
+    if threading.current_thread().name.startswith(OWN_THREADS) and threading.current_thread().name != _ENDING:
+        # Garbage is collected wherever something is made, and ours would wait for themselves.
+        given = [channel, watch, groups, title, timeline_path]
+        threading.Thread(target=_end, args=given, name=_ENDING).start()
+        return
+    channel.stop()
+    watch.reply_at_end()
+    try:
+        if timeline_path is not None:
+            timeline_of(watch.replies(0), title).save(timeline_path)
+    finally:
+        # Signs that go on would be those of a rank that trains.
+        watch.stop(finished=channel.error is None and not script_failed())
+        if channel.quiet:  # else a group may be in what others never join
+            for group in groups:
+                group.close()
+        else:
+            for group in groups:
+                group.abandon()

@@ -1,0 +1,69 @@
+"""What all ranks have to agree on before gradients are summed up: the model and the plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan
+from hocket.runtime.transfers.gloo_group import Group, gathered
+
+
+def check_same_model(
+    parameters: Mapping[str, torch.nn.Parameter], buffers: Mapping[str, torch.Tensor], group: Group
+) -> None:
+    """Refuse parameters or buffers, those that are kept alike, that differ between ranks, on all of them.
+
+    Raises
+    ------
+    HocketError
+        Naming the first parameter, or else buffer, that differs, and the ranks.
+    """
+    rows = [_described(name, p) + ("" if p.requires_grad else ", frozen") for name, p in parameters.items()]
+    _check_same("parameter", rows, group)
+    _check_same("buffer", [_described(name, b) for name, b in buffers.items()], group)
+
+
+def _described(name: str, tensor: torch.Tensor) -> str:
+    return f"{name} {tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
+
+
+def check_same_plan(plan: Plan, group: Group) -> None:
+    """Refuse plans that differ between ranks, on all of them.
+
+    Raises
+    ------
+    HocketError
+        Naming the first reduction that differs, and the ranks.
+    """
+    reductions = [
+        f"{', '.join(r.parameters)} (chunks {r.chunks}, window {r.window}, slice {r.slice})"
+        for r in plan.reductions
+    ]
+    order = [] if plan.compute_order is None else list(plan.compute_order)
+    _check_same("reduction of the plan", reductions, group)
+    _check_same("issue of the plan,", [plan.issue or "listed"], group)
+    _check_same("operation of the plan's order", order, group)
+
+
+def _check_same(what: str, mine: Sequence[str], group: Group) -> None:
+    digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
+    digests = gathered(digest, group, str)
+    if len(set(digests)) == 1:
+        return
+    # Only who differs sends a list, and everybody reads the same ones.
+    lists = gathered(list(mine), group, list[str])
+    other = next(rank for rank, theirs in enumerate(digests) if theirs != digests[0])
+    first, second = lists[0], lists[other]
+    at = next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
+    here, there = (rows[at] if at < len(rows) else "none" for rows in (first, second))
+    raise HocketError(
+        f"{what} {at} differs: rank 0 has {here}, rank {other} has {there}; give every rank the same"
+    )

@@ -1,0 +1,227 @@
+"""What was recorded, as people read it: a timeline of all ranks, and a few lines on what limits the step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from hocket.document import write_json
+from hocket.graph import Plan
+from hocket.graph.plan import planned_for_others, transfers_text
+from hocket.graph.timeline import Lane, Span, Timeline
+from hocket.interop import timeline_document
+from hocket.network import Network, reduction_s
+from hocket.origin import origin
+from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
+from hocket.runtime.training.plan_trials import STEPS_PER_TRIAL, Choice
+from hocket.runtime.transfers.gloo_group import Group, from_first
+from hocket.text import counted
+
+TIMELINE_STEPS = 8
+_ROUNDS = 5
+_TRAVELLING = {"reduce": "network", "pull": "pull", "push": "push"}
+# A share of the step that is too small to be its limit: steps of one plan differ by nearly as much.
+_LITTLE = 0.1
+# Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. What takes
+# even longer is held up by something else.
+_HELD_UP = 1.3
+
+
+class RankRecord(msgspec.Struct, frozen=True):
+    """One rank's last steps on rank 0's clock."""
+
+    rank: int
+    spans: list[Record]
+
+
+def clock_offset_s(control: Group) -> float:
+    """What this rank's clock is ahead of rank 0's, to within the time that a message takes."""
+    offsets = []
+    for _ in range(_ROUNDS):
+        sent = from_first(time.perf_counter(), control, float)
+        offsets.append(time.perf_counter() - sent)
+    return min(offsets) if control.rank else 0.0
+
+
+def rank_record(recorder: Recorder, rank: int, offset_s: float) -> bytes:
+    """The answer that a watch gives for its rank."""
+    _, _, spans = recorder.last_steps(TIMELINE_STEPS)
+    shifted = [(kind, name, start - offset_s, end - offset_s) for kind, name, start, end in spans]
+    return msgspec.msgpack.encode(RankRecord(rank, shifted))
+
+
+class MeasuredTimeline(Timeline, frozen=True, kw_only=True):
+    """The last steps of all ranks, measured."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it as ``hocket.timeline/1``, which Perfetto opens and ``hocket compare`` reads."""
+        write_json(timeline_document(self) | {"origin": msgspec.to_builtins(origin())}, path)
+
+
+def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
+    """The timeline of the ranks that answered: a processor each, and lanes for transfers that overlap."""
+    records = [msgspec.msgpack.decode(answer, type=RankRecord) for answer in answers]
+    first_s = min((span[2] for record in records for span in record.spans), default=0.0)
+    lanes: list[Lane] = []
+    spans: list[Span] = []
+    for record in records:
+        process = f"worker {record.rank}"
+        compute = len(lanes)
+        lanes.append(Lane(process=process, name="compute"))
+        # Of each kind of transfer, when each lane is free again, and which lane that is.
+        free: dict[str, list[tuple[float, int]]] = {}
+        for kind, name, start, end in sorted(record.spans, key=lambda span: span[2]):
+            lane = compute
+            if kind in _TRAVELLING:
+                lanes_of = free.setdefault(kind, [])
+                k = next((k for k, (free_s, _) in enumerate(lanes_of) if free_s <= start), len(lanes_of))
+                if k == len(lanes_of):
+                    lanes_of.append((0.0, len(lanes)))
+                    lanes.append(Lane(process=process, name=f"{_TRAVELLING[kind]} {k + 1}"))
+                lane = lanes_of[k][1]
+                lanes_of[k] = end, lane
+            spans.append(Span(lane, name, kind, start - first_s, end - first_s))
+    spans.sort(key=lambda span: span.start_s)
+    return MeasuredTimeline(title=title, lanes=tuple(lanes), spans=tuple(spans))
+
+
+def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
+    """The plan in force and why, where the last steps' time went, and what made steps wait."""
+    plan = choice.plan
+    lines = [
+        f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
+        f" {transfers_text(plan)}; {counted(barriers.steps, 'step')} trained"
+    ]
+    if any(r.window == "forward" for r in plan.reductions):
+        lines.append(
+            "updates may follow optimizer.step(): whoever reads a weight or a gradient has its update first,"
+            " except by an address from before; call model.hocket.flush() then"
+        )
+    if choice.trials:
+        tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
+        each = ", ".join(
+            f"'{name}' {min(seconds) * 1e3:.1f} ms (median {median(seconds) * 1e3:.1f} of"
+            f" {counted(len(seconds), 'turn')})"
+            for name, seconds in tried
+        )
+        lines.append(
+            f"tried: {each} a step, in the fastest of each one's turns of {STEPS_PER_TRIAL} steps, on the"
+            " slowest rank"
+        )
+    if choice.why:
+        lines.append(f"'{plan.policy}' stays: {choice.why}")
+    if remark := planned_for_others(plan, choice.ranks):
+        lines.append(remark)
+    lines += _limits(recorder, choice)
+    lines += [f"barrier: {line}" for line in barriers.lines()]
+    return "\n".join(lines)
+
+
+def _limits(recorder: Recorder, choice: Choice) -> list[str]:
+    count, first, spans = recorder.last_steps(TIMELINE_STEPS)
+    if count == 0:
+        return ["no whole step recorded under this plan yet"]
+    last = list(recorder.begins)[-1]
+    step_s = (last - first) / count
+    busy = {
+        kind: sum(end - start for k, _, start, end in spans if k == kind) / count
+        for kind in ("forward", "backward", "update", "wait")
+    }
+    outside = piece_name(BETWEEN_STEPS)
+    between_s = sum(end - start for _, name, start, end in spans if name == outside) / count
+    compute_s = busy["forward"] + busy["backward"] + busy["update"] - between_s
+    transfers = [(max(start, first), min(end, last)) for kind, _, start, end in spans if kind == "reduce"]
+    network_s = _union(transfers) / count
+    needed_s = _needed_s(choice.plan, recorder, choice.network)
+    lines = [
+        f"a step: {step_s * 1e3:.1f} ms ({mean_of(recorder, count)} on this rank);"
+        f" computing {compute_s * 1e3:.1f} ms (updates {busy['update'] * 1e3:.1f} ms),"
+        f" code between steps {between_s * 1e3:.1f} ms,"
+        f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms"
+        f" ({_on_network(choice, needed_s)})"
+    ]
+    if compute_s + between_s >= (1 - _LITTLE) * step_s:
+        lines.append(
+            f"what limits a step: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits"
+        )
+    else:
+        lines.append(f"what limits a step: {_others_work(step_s, network_s, needed_s)}")
+    waits: dict[str, float] = {}
+    for kind, name, start, end in spans:
+        if kind == "wait":
+            waits[name] = waits.get(name, 0.0) + (end - start) / count
+    longest = sorted(waits.items(), key=lambda item: -item[1])[:3]
+    if longest and busy["wait"] > 0.01 * step_s:
+        told = ", ".join(f"{name.removeprefix('wait ')} {seconds * 1e3:.1f} ms" for name, seconds in longest)
+        lines.append(f"longest waits, a step: {told}")
+    return lines
+
+
+def mean_of(recorder: Recorder, count: int) -> str:
+    """What steps times of the last ``count`` ones are of, in words."""
+    first, last = recorder.last_numbers(count)
+    return f"step {last} alone" if first == last else f"mean of steps {first} to {last}"
+
+
+def _on_network(choice: Choice, needed_s: float | None) -> str:
+    """What transfers need by themselves, on which network, or why that is not known."""
+    if needed_s is not None:
+        return f"{needed_s * 1e3:.1f} ms on the network as {'given' if choice.network_given else 'measured'}"
+    if choice.network is not None:
+        return "the network that was given has no measured all-reduce"
+    if choice.ranks == 1:
+        return "one rank alone sends nothing"
+    return "no network was measured, as the plan was given" if choice.settled else "no network measured yet"
+
+
+def _own_work(step_s: float, compute_s: float, between_s: float) -> str:
+    """What a processor does that does not wait, the longer part first."""
+    parts = [
+        (compute_s, "computing"),
+        (between_s, "code between steps (data loading, validation and the like)"),
+    ]
+    return ", then ".join(name for seconds, name in sorted(parts, reverse=True) if seconds > _LITTLE * step_s)
+
+
+def _others_work(step_s: float, network_s: float, needed_s: float | None) -> str:
+    """Whom a processor waits for: transfers begin when this rank sends, and go on until the last one has."""
+    if needed_s and network_s > _HELD_UP * needed_s:
+        return (
+            "other ranks that are later, or a network that is slower than measured:"
+            f" transfers take {network_s / needed_s:.1f} times what it needs for them"
+        )
+    always = network_s >= (1 - _LITTLE) * step_s
+    limit = (
+        "the network, which is hardly ever idle"
+        if always
+        else "neither computing nor the network alone, as gradients that are ready last are needed first"
+    )
+    return limit if needed_s is not None else f"{limit}, or other ranks that are later"
+
+
+def _needed_s(plan: Plan, recorder: Recorder, network: Network | None) -> float | None:
+    """What a step's transfers take on ``network``, one after the other; None where that was not measured."""
+    if network is None or network.reduction is None:
+        return None
+    total_s = 0.0
+    for reduction in plan.reductions:
+        size = float(sum(recorder.parameters[name].nbytes for name in reduction.parameters))
+        if reduction.slice is not None:
+            first, end, count = reduction.slice
+            size *= (end - first) / count
+        # Here each chunk is an AllReduce of its own.
+        total_s += reduction.chunks * reduction_s(network, size / reduction.chunks)
+    return total_s
+
+
+def _union(intervals: Sequence[tuple[float, float]]) -> float:
+    total, reached = 0.0, float("-inf")
+    for start, end in intervals:
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,138 @@
+"""What a user can ask of a model in training, whatever its gradients travel by: what handles share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from hocket.graph import Plan, StepGraph
+from hocket.graph.plan import transfers_text
+from hocket.network import Network
+from hocket.notebook import Summarized, Summary
+from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.training.first_readers import no_hook
+from hocket.text import scaled_text
+
+
+class Attached(Protocol):
+    """A training whose hooks are on ``model``."""
+
+    model: torch.nn.Module
+    recorder: Recorder
+    steps: int
+
+    def settle_all(self) -> None:
+        """Bring every parameter up to date."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within, gradients accumulate here."""
+
+
+class Decided(Protocol):
+    """The plan in force, whether it stays, what the steps until then are for, and the plan's network."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stays."""
+
+    @property
+    def phase(self) -> str:
+        """The purpose of the present steps; "settled" where the plan stays."""
+
+    @property
+    def network(self) -> Network | None:
+        """What it was made for."""
+
+
+T = TypeVar("T", bound=Attached)
+D = TypeVar("D", bound=Decided)
+
+
+class TrainingHandle(Summarized, ABC, Generic[T, D]):
+    """The training of one model on this process; ``undo`` takes it off again."""
+
+    def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
+        self._training = training
+        self._decided = decided
+        self._undo = undo
+
+    def _summary(self) -> Summary:
+        name, steps, network = type(self._training.model).__name__, self._training.steps, self.network
+        measured = "not known yet"
+        if network is not None:
+            measured = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, {network.num_workers} workers"
+        where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
+        return Summary(
+            f"{type(self).__name__} of {name}: {where}",
+            [
+                ("plan", transfers_text(self.plan)),
+                ("stays", "yes" if self.settled else "not yet: the first steps learn, profile and try plans"),
+                ("network", measured),
+                ("more", "explain() says what limits the step, timeline what ran when"),
+            ],
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._decided.plan
+
+    @property
+    def settled(self) -> bool:
+        """Whether the plan in force stays: the first steps learn, profile and may try plans."""
+        return self._decided.settled
+
+    @property
+    def profile(self) -> StepGraph | None:
+        """The step as this process runs it, beside a busy network; None before the first whole steps."""
+        return self._training.recorder.graph(type(self._training.model).__name__, 1)
+
+    @property
+    def network(self) -> Network | None:
+        """The network that was given, else as it was measured to plan for it; None where neither has been."""
+        return self._decided.network
+
+    @property
+    def first_step(self) -> int:
+        """How many steps of this process count already, where the job goes on: its data begin behind them."""
+        return 0
+
+    def flush(self) -> None:
+        """Wait for every transfer and bring all parameters up to date; other processes need not take part.
+
+        Gradients of a backward pass that has not ended go on travelling.
+        """
+        self._training.settle_all()
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within, gradients accumulate on this process, as with ``DistributedDataParallel.no_sync``."""
+        return self._training.no_sync()
+
+    @abstractmethod
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[Any]:
+        """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``."""
+
+    def detach(self) -> None:
+        """Bring everything up to date, and leave model and optimizers as they were given to us."""
+        self._training.settle_all()
+        for undo in self._undo:
+            undo()
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """A copy of the model trains nothing."""
+
+    def __reduce__(self) -> Any:
+        return no_hook, ()

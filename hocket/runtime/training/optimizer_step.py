@@ -1,0 +1,244 @@
+"""Any ``torch.optim`` optimizer, applied bucket by bucket when gradients arrive.
+
+The user's instance stays in use, with its state. Its ``step`` writes down every group's settings and
+returns; when a bucket has arrived they are put in place with the bucket's parameters only, and the class's
+own ``step`` runs. A scheduler that changes a group meanwhile changes the next step, not this one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from hocket.runtime.lazy.optimizer_state import in_its_class, watch_state
+from hocket.runtime.transfers.buckets import Bucket
+
+Group = dict[str, Any]
+
+# On steps of ours; and, on those that were detached, what the instance had before.
+_OURS, _BEFORE = "_hocket", "_hocket_before"
+
+# They update a parameter from that parameter, its gradient, its state and its group's settings alone.
+PARAMETER_WISE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
+        "RMSprop", "Rprop", "SGD", "SparseAdam",
+    )
+    if hasattr(torch.optim, name)
+)  # fmt: skip
+
+
+@dataclass(eq=False, frozen=True)
+class Deferred:
+    """A step of an optimizer that waits for a bucket; ``groups``: settings with its parameters."""
+
+    optimizer: torch.optim.Optimizer
+    groups: Sequence[Group]
+    autocast: bool = field(default_factory=lambda: torch.is_autocast_enabled("cpu"))
+
+    def run(self) -> None:
+        """Apply it to the gradients that the parameters have now."""
+        optimizer = self.optimizer
+        whole, optimizer.param_groups = optimizer.param_groups, list(self.groups)
+        try:
+            # As where it was asked for, whatever the reader is in the middle of.
+            with (
+                in_its_class(optimizer),
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast("cpu", enabled=self.autocast),
+                torch._C.DisableTorchFunction(),
+            ):
+                type(optimizer).step(optimizer)
+        finally:
+            optimizer.param_groups = whole
+
+
+class Training(Protocol):
+    """What a wrapped optimizer asks of the training it is part of."""
+
+    def accept(self, optimizer: torch.optim.Optimizer) -> None:
+        """``optimizer`` is going to step."""
+
+    def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
+        """A step begins: buckets of its parameters that may still travel; none after a ``barrier``."""
+
+    def defer(self, bucket: Bucket, step: Deferred) -> None:
+        """``step`` is to run when ``bucket`` has arrived."""
+
+    def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
+        """A step of these parameters ran from ``started`` until now."""
+
+    def update_parameters(self) -> None:
+        """Run every step that is pending."""
+
+    def settle_all(self) -> None:
+        """Wait for all transfers and run what waits for them."""
+
+
+def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+    """Let ``optimizer.step`` leave to ``training`` what has not arrived; returns what undoes it.
+
+    Step hooks, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient scaling need
+    all gradients at once: those steps wait for every transfer. A closure is called first, as such classes do.
+    """
+    training.accept(optimizer)
+    if _wraps(optimizer):
+        return _attach_wrapper(optimizer, training)
+    before = vars(optimizer).get("step")
+    whole_step = optimizer.step
+    always = _barrier_of(optimizer, before)
+
+    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        if hasattr(step, _BEFORE):  # whoever wrapped this one since calls it still
+            return whole_step() if closure is None else whole_step(closure)
+        self._opt_called = True  # type: ignore[attr-defined]  # schedulers made before us look for it
+        barrier = always or _barrier_now(self)
+        loss = None
+        if closure is not None and not barrier:
+            with torch.enable_grad():
+                loss, closure = closure(), None
+        travelling = training.stepping(self, barrier)
+        started = time.perf_counter()
+        if not travelling:
+            with in_its_class(self):
+                result = whole_step() if closure is None else whole_step(closure)
+            training.updated([p for group in self.param_groups for p in group["params"]], started)
+            return result if loss is None else loss
+        away = {p for bucket in travelling for p in bucket.parameters}
+        here = [p for group in self.param_groups for p in group["params"] if p not in away]
+        *parts, rest = _parts(self, [*(bucket.parameters for bucket in travelling), here])
+        for bucket, part in zip(travelling, parts, strict=True):
+            training.defer(bucket, Deferred(self, part))
+        if here:
+            Deferred(self, rest).run()
+            training.updated(here, started)
+        return loss
+
+    take_off = _put_over(optimizer, step)
+    state_of = type(optimizer).__getstate__
+
+    def get_state(self: torch.optim.Optimizer) -> Any:
+        training.settle_all()
+        return state_of(self)
+
+    vars(optimizer)["__getstate__"] = types.MethodType(get_state, optimizer)
+    handles = [
+        optimizer.register_state_dict_pre_hook(lambda _: training.settle_all()),
+        optimizer.register_load_state_dict_pre_hook(lambda _, __: training.settle_all()),
+    ]
+
+    forget_state = watch_state(optimizer, training.update_parameters) if not always else lambda: None
+
+    def detach() -> None:
+        forget_state()
+        for handle in handles:
+            handle.remove()
+        vars(optimizer).pop("__getstate__", None)
+        take_off()
+
+    return detach
+
+
+def _wraps(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether it was never made as torch makes optimizers: its state and its steps are another's."""
+    return not hasattr(optimizer, "_optimizer_state_dict_pre_hooks")
+
+
+def _attach_wrapper(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+    """Let ``optimizer.step`` wait for every transfer, and pass on whatever it is given."""
+    whole_step = optimizer.step
+
+    def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if hasattr(step, _BEFORE):
+            return whole_step(*args, **kwargs)
+        training.stepping(self, f"{type(self).__name__} steps as a whole, by an optimizer within it")
+        started = time.perf_counter()
+        result = whole_step(*args, **kwargs)
+        training.updated([p for group in self.param_groups for p in group["params"]], started)
+        return result
+
+    return _put_over(optimizer, step)
+
+
+def _put_over(optimizer: torch.optim.Optimizer, step: Any) -> Callable[[], None]:
+    """Put ``step`` in the place of the instance's; returns what takes it off again."""
+    before = vars(optimizer).get("step")
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        step._wrapped_by_lr_sched = True
+    vars(step)[_OURS] = True
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+
+    def take_off() -> None:
+        vars(step)[_BEFORE] = before
+        # What others put over it stays, with ours below until they are gone: another model's, a scheduler's.
+        while hasattr(last := vars(optimizer).get("step"), _BEFORE):
+            del optimizer.step
+            if (below := getattr(last, _BEFORE)) is not None:
+                optimizer.step = below  # type: ignore[method-assign]
+
+    return take_off
+
+
+def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
+    """Why no step of this optimizer can be taken apart; empty: it can."""
+    around = inspect.unwrap(getattr(step, "__func__", step))
+    if hasattr(around, _OURS) and not hasattr(around, _BEFORE):
+        return f"another model that trains is updated by the same {type(optimizer).__name__}"
+    if step is not None and not hasattr(step, "_wrapped_by_lr_sched"):
+        return f"{type(optimizer).__name__}.step was replaced on the instance"
+    # Classes wrap their step when they first make an instance; what is inside says whose it is.
+    method = inspect.unwrap(type(optimizer).step)
+    if not any(method is inspect.unwrap(known.step) for known in PARAMETER_WISE):
+        return f"{type(optimizer).__name__} may need all gradients at once"
+    return ""
+
+
+def _barrier_now(optimizer: torch.optim.Optimizer) -> str:
+    hooks = (
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        torch_optimizer._global_optimizer_pre_hooks,
+        torch_optimizer._global_optimizer_post_hooks,
+    )
+    if any(hooks):
+        return "optimizer step hooks see whole steps"
+    if (
+        getattr(optimizer, "grad_scale", None) is not None
+        or getattr(optimizer, "found_inf", None) is not None
+    ):
+        return "the optimizer unscales gradients itself (fused GradScaler)"
+    return ""
+
+
+def _parts(
+    optimizer: torch.optim.Optimizer, shares: Sequence[Iterable[torch.nn.Parameter]]
+) -> list[list[Group]]:
+    """For each of ``shares``, which are disjoint, the groups that have some of it.
+
+    With those parameters, in their order, and the group's settings as they are now.
+    """
+    share_of = {p: k for k, share in enumerate(shares) for p in share}
+    parts: list[list[Group]] = [[] for _ in shares]
+    for group in optimizer.param_groups:
+        members: dict[int, list[torch.nn.Parameter]] = {}
+        for p in group["params"]:
+            if (k := share_of.get(p)) is not None:
+                members.setdefault(k, []).append(p)
+        for k, own in members.items():
+            # Schedulers change tensors in place.
+            settings = {
+                key: value.clone() if isinstance(value, torch.Tensor) else value
+                for key, value in group.items()
+                if key != "params"
+            }
+            parts[k].append({**settings, "params": own})
+    return parts

@@ -1,0 +1,129 @@
+"""From an unknown model to a plan in force: learn, profile, plan, try, choose.
+
+A generator that is resumed before each step. Every rank runs it at the same step, so it may talk to the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from hocket.graph import Plan, StepGraph, step_from_rows
+from hocket.network import Network
+from hocket.runtime.observe.step_rows import unused_row
+from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials, enforce
+from hocket.runtime.training.training import Training
+from hocket.runtime.transfers.gloo_group import Group, from_first, gathered
+
+_LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
+_PROFILED_STEPS = 6
+
+
+class Planner(Protocol):
+    """What plans a step; called on rank 0 alone."""
+
+    def baseline(self, graph: StepGraph) -> Plan:
+        """DistributedDataParallel's own plan."""
+
+    def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
+        """Plans to try beside the baseline, the most promising first; one that is to hold is alone."""
+
+
+def selection(
+    training: Training,
+    choice: Choice,
+    planner: Planner,
+    network: Callable[[], Network],
+    control: Group,
+    *,
+    given: Plan | None,
+    on_trial: bool,
+) -> Generator[None, None, None]:
+    """Bring a plan into force; ``choice`` shows how far it is.
+
+    ``network`` measures it, where none was given. ``given``: a plan that holds as soon as the model is known;
+    else the planner's, after steps under the baseline: the first one without a trial, or, ``on_trial``,
+    whichever is the fastest of all.
+    """
+    choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
+    for _ in range(_LEARNING_STEPS):
+        yield
+    _learned(training, control)
+    plans: Sequence[Plan] = [] if given is None else [given]
+    orders: list[list[str] | None] = [None for _ in plans]
+    if given is None or (training.compiled is not None and given.compute_order is not None):
+        yield from _profile(training, choice)
+    if given is None:
+        choice.enter("planning", ": the network is measured unless it is given, and plans are made for it")
+        training.settle_all()
+        choice.network = choice.network or network()
+    if control.rank == 0 and choice.graph is not None:
+        if given is None and choice.network is not None:
+            plans = [
+                msgspec.structs.replace(plan, workers=choice.ranks)
+                for plan in planner.candidates(choice.graph, choice.network)
+            ]
+        orders = [_gradient_order(choice.graph, plan) for plan in plans]
+    mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
+    tried = from_first(mine, control, list[Scheduled])
+    if tried and not (on_trial and given is None):
+        alone = given is choice.plan
+        enforce(training, choice, tried[0])
+        asked = f"policy '{tried[0].plan.policy}' was asked for" if given is None else "it was given"
+        choice.settle("one rank alone sends nothing" if alone else f"{asked}, and no other was tried")
+    elif tried:
+        trials = Trials(training, choice, [Scheduled(choice.plan, None), *tried], control)
+        choice.settle((yield from trials.run()))
+    else:
+        choice.settle("no other was found")
+
+
+def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
+    """Run some steps under the plan in force and keep what they show of the step."""
+    choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
+    training.recorder.forget()
+    if training.compiled is not None:
+        training.compiled.record(True)
+    for _ in range(_PROFILED_STEPS):
+        yield
+    name = type(training.model).__name__
+    choice.graph = training.recorder.graph(name, 1)
+    if training.compiled is not None:
+        training.compiled.record(False)
+        rows = training.compiled.step_rows(name, 1)
+        produced = {name for row in rows.operations for name in row.produces}
+        unused = [name for name in training.parameters if name not in produced]
+        last = rows.operations[-1].name
+        rows.operations.append(unused_row(last, unused))
+        rows.operations.extend(training.recorder.update_rows())
+        choice.graph = step_from_rows(rows)
+
+
+def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
+    """In which order ``plan`` completes gradients; by reductions, if its operations are another step's."""
+    if plan.compute_order is None:
+        return None
+    if set(graph.operation_names).issuperset(plan.compute_order):
+        from hocket.runtime.compiled.compiled_profile import (
+            gradient_order_of,  # torch's compiler, where it is needed
+        )
+
+        return gradient_order_of(graph, plan.compute_order)
+    return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
+
+
+def _learned(training: Training, control: Group) -> None:
+    """Agree on what the first steps showed of the model; gradients may leave from now on."""
+    names = {p: name for name, p in training.parameters.items()}
+    often = gathered([names[p] for p in training.often], control, list[str])
+    late = {name for each in often for name in each}
+    training.late = frozenset(p for name, p in training.parameters.items() if name in late)
+    if late:
+        training.rounds.barriers.stand(
+            "gradients that come in parts (reentrant checkpoints) leave after the backward pass",
+            [name for name in training.parameters if name in late],
+        )
+    training.learned()

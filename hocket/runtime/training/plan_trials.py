@@ -1,0 +1,169 @@
+"""Trials: several plans trained with in turn, so that the fastest one stays in force."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from hocket.graph import Plan, StepGraph
+from hocket.network import Network
+from hocket.runtime.training.training import Training
+from hocket.runtime.transfers.buckets import lay_out
+from hocket.runtime.transfers.gloo_group import Group, largest
+from hocket.text import counted
+
+_ROUNDS = 2  # of all plans, a turn each
+_LEAD = 3  # turns that one of the last two has to win more often than the other
+_MOST_TURNS = 9  # of those two; odd, so that one of them has won more
+_WORTH = 0.98  # of the time without: what running on into the next forward pass has to reach
+STEPS_PER_TRIAL = 4
+"""Of how many steps a turn's time is the mean."""
+_WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
+_STEPS_PER_TURN = _WARM_STEPS + STEPS_PER_TRIAL
+
+
+@dataclass(kw_only=True)
+class Choice:
+    """The plan that was chosen, and why.
+
+    ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
+    does; ``why``: the rule by which it was decided, with its numbers; ``ranks``: how many train; ``graph``:
+    and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
+    seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
+    among them; the fastest have more turns. ``told``: called with a line a phase.
+    """
+
+    plan: Plan
+    settled: bool = False
+    phase: str = "learning"
+    why: str = ""
+    ranks: int = 1
+    graph: StepGraph | None = None
+    network: Network | None = None
+    network_given: bool = False
+    trials: dict[str, list[float]] = field(default_factory=dict)
+    told: Callable[[str], None] = lambda line: None
+
+    def enter(self, phase: str, more: str = "") -> None:
+        """Begin ``phase``, of which a log says ``more``."""
+        self.phase = phase
+        self.told(f"{phase}{more}")
+
+    def settle(self, why: str) -> None:
+        """Let the plan in force stay, because of ``why``."""
+        self.settled, self.phase, self.why = True, "settled", why
+        self.told(f"plan '{self.plan.policy}' stays: {why}")
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A plan and, where it has an order of operations, in which order that completes gradients."""
+
+    plan: Plan
+    gradients: Sequence[str] | None
+
+    @property
+    def runs_on(self) -> bool:
+        """Tell whether transfers of it may run on into the next forward pass."""
+        return any(reduction.window == "forward" for reduction in self.plan.reductions)
+
+
+def enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
+    """Bring a plan into force from the next step on."""
+    if wanted.plan is choice.plan:
+        return
+    training.enforce(lay_out(wanted.plan, training.parameters, training.sparse))
+    choice.plan = wanted.plan
+    if training.compiled is not None:
+        names = wanted.gradients
+        training.wanted_order = None if names is None else [training.parameters[name] for name in names]
+        training.compiled.recompile()
+
+
+class Trials:
+    """Trials of the plans ``tried``, the baseline first.
+
+    Every plan has a turn in each round, then the two fastest have turns against each other until one is
+    ahead, which stays. What disturbs a step makes it longer, never shorter: in the rounds a plan is as fast
+    as in its fastest turn. In the final two turns that follow each other are compared, so that what changes
+    slowly disturbs both, and only who was faster counts, not by how much: one long step decides one turn
+    alone.
+    """
+
+    def __init__(
+        self, training: Training, choice: Choice, tried: Sequence[Scheduled], control: Group
+    ) -> None:
+        self._training, self._choice, self._tried, self._control = training, choice, tried, control
+        self._seconds: list[list[float]] = [[] for _ in tried]
+
+    def run(self) -> Generator[None, None, str]:
+        """Try them all, leave the one that stays in force, and return why; resumed before each step."""
+        every = range(len(self._tried))
+        final_turns = 2 * (_LEAD + _MOST_TURNS) // 2  # of both, about
+        for done in range(_ROUNDS):
+            left = (_ROUNDS - done) * len(every) + final_turns
+            yield from self._turns(
+                every if done % 2 == 0 else every[::-1], left, f"round {done + 1} of {_ROUNDS}"
+            )
+        first, second = self._finalists()
+        asked = _WORTH if self._tried[second].runs_on and not self._tried[first].runs_on else 1.0
+        lead = 0
+        for turn in range(_MOST_TURNS):
+            pair = (first, second) if turn % 2 == 0 else (second, first)
+            left = final_turns - min(2 * turn, final_turns - 2)
+            yield from self._turns(pair, left, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}")
+            lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
+            if abs(lead) == _LEAD:
+                break
+        named = zip(self._tried, self._seconds, strict=True)
+        self._choice.trials = {each.plan.policy: seconds for each, seconds in named}
+        enforce(self._training, self._choice, self._tried[second if lead > 0 else first])
+        return self._rule(first, second, asked)
+
+    def _turns(self, order: Sequence[int], left: int, part: str) -> Generator[None, None, None]:
+        """Train some steps by each plan of ``order`` and keep the slowest rank's seconds a step.
+
+        ``left``: about how many turns there are to come, these included.
+        """
+        seconds = []
+        for k, turn in zip(order, range(left, 0, -1), strict=False):
+            name = self._tried[k].plan.policy
+            where = f"plan {k + 1} of {len(self._tried)}, {part}, about {turn * _STEPS_PER_TURN} steps left"
+            self._choice.enter(f"trying '{name}'", f": {where}")
+            enforce(self._training, self._choice, self._tried[k])
+            for _ in range(_WARM_STEPS):
+                yield
+            started = time.perf_counter()
+            for _ in range(STEPS_PER_TRIAL):
+                yield
+            seconds.append((time.perf_counter() - started) / STEPS_PER_TRIAL)
+        for k, slowest_s in zip(order, largest(seconds, self._control), strict=True):
+            self._seconds[k].append(slowest_s)
+
+    def _finalists(self) -> tuple[int, int]:
+        """The two fastest, one of which does not run on into the next forward pass: the baseline does not.
+
+        The second has to beat the first: it runs on where only one does, else it comes later.
+        """
+        tried = self._tried
+        fastest = sorted(range(len(tried)), key=lambda k: min(self._seconds[k]))
+        ordinary = next(k for k in fastest if not tried[k].runs_on)
+        other = fastest[1] if fastest[0] == ordinary else fastest[0]
+        if tried[other].runs_on:
+            return ordinary, other
+        return min(ordinary, other), max(ordinary, other)
+
+    def _rule(self, first: int, second: int, asked: float) -> str:
+        """The rule by which the final was decided, with its numbers."""
+        pairs = zip(self._seconds[first][_ROUNDS:], self._seconds[second][_ROUNDS:], strict=True)
+        ratios = [theirs_s / ours_s for ours_s, theirs_s in pairs]
+        won = sum(ratio < asked for ratio in ratios)
+        ours, theirs = (self._tried[k].plan.policy for k in (first, second))
+        why = " because its transfers run on into the next forward pass," if asked < 1.0 else ""
+        return (
+            f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
+            f" than {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
+            f" {STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%);{why} it had to in most of them"
+        )

@@ -1,0 +1,358 @@
+"""Rounds: what a synchronised backward pass starts, and how each bucket's part of it ends.
+
+In a round every bucket is filled and sent once. It ends bucket by bucket, each when it is *settled*: it has
+arrived, its gradients are where the user expects them, and what its optimizers had to do is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from hocket.errors import HocketError
+from hocket.runtime.lazy.aliases import is_referenced, shares_memory
+from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.lazy.neutral_mode import apart
+from hocket.runtime.lazy.parameter import give_back
+from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.observe.liveness import Watch
+from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.transfers.buckets import Bucket, Layout, State
+from hocket.runtime.transfers.channel import Channel, Groups, TransferError
+from hocket.runtime.transfers.gloo_group import LostError
+
+Parameter = torch.nn.Parameter
+
+# Gloo has no errors of its own.
+_OF_GLOO = ("gloo", "connection", "timed out", "timeout")
+
+
+class Rounds:
+    """The buckets of the plan in force, on ``groups``, which are for them alone.
+
+    ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
+    steps waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
+    first. ``thread``: the one that trains. ``broken``: why no step may follow; empty: one may.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        groups: Groups,
+        recorder: Recorder,
+        watch: Watch,
+        timeout_s: float,
+    ) -> None:
+        self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
+        self.barriers = Barriers()
+        self.unsettled: dict[Bucket, None] = {}
+        self.broken = ""
+        self._layout: Layout | None = None
+        self._turn: dict[Bucket, int] = {}
+        self._names = {p: name for name, p in parameters.items()}
+        self._recorder = recorder
+        self._watch = watch
+        watch.alarm = self.channel.fail
+        self._scale = 1.0 / groups.transfers.size
+        self._num_ranks = groups.transfers.size
+        self._sent: set[Bucket] = set()
+        self._held: dict[Bucket, None] = {}
+        self.thread = threading.get_ident()
+        self._process = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that trains."""
+        return os.getpid() != self._process
+
+    def enforce(self, layout: Layout) -> None:
+        """Send along ``layout`` from the next round on; everything is settled, here and on all ranks."""
+        assert not self.unsettled
+        self.channel.stop()
+        if self._layout is not None:
+            for bucket in self._layout.buckets:  # gradients and buckets hold each other
+                bucket.stand_ins.clear()
+        self._layout = layout
+        self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
+        for bucket in layout.buckets:
+            bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
+        self.channel.start(layout)
+
+    def divide_by(self, num_ranks: int) -> None:
+        """Gradients of the rounds to come are means over so many ranks."""
+        self._scale, self._num_ranks = 1.0 / num_ranks, num_ranks
+
+    def send_zeros(self) -> None:
+        """A round of which this rank has nothing: its gradients stay as they are. Returns when it is over."""
+        assert self._layout is not None
+        self.settle_all()
+        sparse = [p for bucket in self._layout.buckets if bucket.sparse for p in bucket.parameters]
+        before = [p.grad for p in sparse]
+        for p in sparse:
+            p.grad = None  # what arrives is written into it
+        for bucket in self._layout.buckets:
+            for index in range(len(bucket.parameters)):
+                self._put(bucket, index, None)
+            bucket.filled.clear()
+            self._send(bucket)
+        self._sent.clear()
+        self.settle_all()
+        for p, gradient in zip(sparse, before, strict=True):
+            p.grad = gradient
+
+    # A round begins.
+
+    def fill(self, p: Parameter, gradient: torch.Tensor) -> None:
+        """``gradient`` is complete: put it in its bucket, and send the bucket if it was the last."""
+        bucket, index = self._place(p)
+        if bucket in self._sent:
+            raise HocketError(
+                f"the gradient of '{self._names[p]}' came twice in a backward pass, which the first steps did"
+                " not show; let them run as later ones, or use checkpoints with use_reentrant=False"
+            )
+        if bucket.state is State.SENT:
+            self._check_fresh(bucket, p)
+            self.settle(bucket)
+        bucket.state = State.FILLING
+        bucket.filled.add(index)
+        self._put(bucket, index, gradient)
+        if len(bucket.filled) == len(bucket.parameters):
+            self._send(bucket)
+
+    def close(self) -> list[Bucket]:
+        """Send what has not been sent, with zeros where there is no gradient; the buckets that have such."""
+        assert self._layout is not None
+        unused = [
+            bucket for bucket in self._layout.buckets if bucket not in self._sent and self._complete(bucket)
+        ]
+        for bucket in self._sent:
+            if bucket.sparse is not None:
+                continue
+            for index, (p, stand_in) in enumerate(zip(bucket.parameters, bucket.stand_ins, strict=True)):
+                if p.grad is None:
+                    continue
+                bucket.own[index] = p.grad.arrived if isinstance(p.grad, PendingGradient) else p.grad
+                p.grad = stand_in
+                if is_referenced(bucket.own, index) or shares_memory(bucket.own[index]):
+                    self._held[bucket] = None
+        self._sent.clear()
+        return unused
+
+    def settle_unused(self, buckets: list[Bucket]) -> None:
+        """Give this rank the gradients of parameters that only others used."""
+        for bucket in buckets:
+            unused = (name for name, p in zip(bucket.names, bucket.parameters, strict=True) if p.grad is None)
+            self.barriers.meet("parameters that some ranks did not use", unused)
+            self.settle(bucket)
+            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+                if p.grad is None and used:
+                    p.grad = view.clone()
+
+    def settle_held(self) -> None:
+        """Settle buckets whose gradients somebody holds by another name: they are to change there, too."""
+        for bucket in self._held:
+            self.barriers.meet("gradients whose memory the script holds by other names", bucket.names)
+            self.settle(bucket)
+        self._held.clear()
+
+    def settle_sparse(self) -> None:
+        """Settle buckets of which nobody knows, before they arrive, in which form their gradients are."""
+        for bucket in list(self.unsettled):
+            if bucket.sparse is not None:
+                self.settle(bucket)
+
+    def _place(self, p: Parameter) -> tuple[Bucket, int]:
+        assert self._layout is not None
+        return self._layout.place[p]
+
+    def _complete(self, bucket: Bucket) -> bool:
+        """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
+        if bucket.state is State.SENT:
+            self.settle(bucket)
+        unused = False
+        for index, p in enumerate(bucket.parameters):
+            if index in bucket.filled:
+                continue
+            # Also of earlier passes under no_sync: what is there takes part.
+            self._put(bucket, index, p.grad)
+            if p.grad is None:
+                unused = True
+            else:
+                bucket.filled.add(index)
+        self._send(bucket)
+        return unused and bucket.sparse is None
+
+    def _put(self, bucket: Bucket, index: int, gradient: torch.Tensor | None) -> None:
+        """Have ``gradient`` in its place in ``bucket``; None: this rank has none."""
+        if gradient is not None and gradient.layout is not torch.strided:
+            self._check_layout(bucket, index, gradient.layout)
+        if bucket.sparse is not None:
+            bucket.sparse.put(gradient, self._num_ranks)
+        elif gradient is None:
+            bucket.views[index].zero_()
+        else:
+            # As DistributedDataParallel does: divided before it is summed up.
+            torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+
+    def _check_layout(self, bucket: Bucket, index: int, layout: torch.layout) -> None:
+        if layout is not torch.sparse_coo:
+            raise HocketError(
+                f"the gradient of '{bucket.names[index]}' is {layout}; only strided and sparse_coo ones are"
+                " summed up: return one of those"
+            )
+        if bucket.sparse is None:
+            raise HocketError(
+                f"the gradient of '{bucket.names[index]}' is sparse, which the first steps did not show; let"
+                " them run as later ones, or use a layer with sparse=False"
+            )
+
+    def _send(self, bucket: Bucket) -> None:
+        if bucket.sparse is None:
+            bucket.used.zero_()
+            bucket.used[list(bucket.filled)] = 1
+        bucket.filled.clear()
+        self._sent.add(bucket)
+        self.unsettled[bucket] = None
+        self.channel.send(bucket)
+
+    def _check_fresh(self, bucket: Bucket, p: Parameter) -> None:
+        if bucket.pending:
+            raise HocketError(
+                f"'{self._names[p]}' was read before its last update, by a path that the first steps did not"
+                " take, outside of its module; call model.hocket.flush() after optimizer.step(), or use"
+                " plan='ddp'"
+            )
+
+    # A bucket's round ends.
+
+    def need(self, p: Parameter) -> None:
+        """``p`` is about to be read."""
+        bucket, _ = self._place(p)
+        if bucket.state is State.SENT:
+            self.settle(bucket)
+
+    def settle_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
+        """Settle every bucket, only those that an update waits for, or only those of window "backward"."""
+        # In the order in which they go: what rank 0 waits for overtakes the others.
+        for bucket in sorted(self.unsettled, key=lambda bucket: (bucket.rounds, self._turn[bucket])):
+            if (bucket.pending or not only_updates) and not (only_backward and bucket.forward):
+                self.settle(bucket)
+
+    def settle(self, bucket: Bucket) -> None:
+        """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
+        if bucket.state is not State.SENT or bucket in self._sent:
+            # Read in the middle of its backward pass: it is this rank's own gradient so far. Others may not
+            # have come as far, and wait for what we have not sent.
+            return
+        if self.forked:
+            raise HocketError(
+                f"'{bucket.names[0]}' was on its way and is read in a process forked from the one that"
+                " trains; call model.hocket.flush() before the fork"
+            )
+        if self.thread != threading.get_ident() and torch._C._current_graph_task_id() == -1:
+            raise HocketError(
+                f"'{bucket.names[0]}' waits for its update and is read in another thread than the one that"
+                " trains; call model.hocket.flush() in that one first, and let it wait meanwhile"
+            )
+        if not self.channel.arrived(bucket):
+            for other in list(self.unsettled):
+                if other.pending and other is not bucket and self.channel.arrived(other):
+                    self.settle(other)
+            self._wait(bucket)
+        with apart():
+            self._end(bucket)
+
+    def _end(self, bucket: Bucket) -> None:
+        """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
+        try:
+            # One call, so that a signal's handler that looks at it comes before or behind.
+            if self.unsettled.pop(bucket, bucket) is None:
+                bucket.state = State.IDLE
+                self._hand_out(bucket)
+        except BaseException as error:
+            if bucket not in self.unsettled:
+                failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
+                self.broken = (
+                    f"an update of '{bucket.names[0]}' did not run to its end ({failure}); other ranks have"
+                    " it: start all of them again from a checkpoint"
+                )
+            raise
+
+    def _hand_out(self, bucket: Bucket) -> None:
+        if bucket.sparse is not None:
+            (p,), total = bucket.parameters, bucket.sparse.total
+            bucket.sparse.total = None
+            if total is not None:
+                p.grad = _in_its_place(total, p.grad)
+            return
+        for p in bucket.parameters:
+            give_back(p)
+        held = [self._kept(bucket, index) for index in range(len(bucket.parameters))]
+        if bucket.pending:
+            started = time.perf_counter()
+            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+                p.grad = view if used else None
+            for deferred in bucket.pending:
+                deferred.run()
+            bucket.pending.clear()
+            self._recorder.spent("update", bucket.names, started)
+        for p, gradient in zip(bucket.parameters, held, strict=True):
+            p.grad = gradient
+
+    def _kept(self, bucket: Bucket, index: int) -> torch.Tensor | None:
+        """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
+        p, own = bucket.parameters[index], bucket.own.pop(index, None)
+        if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
+            return p.grad
+        stand_in = bucket.stand_ins[index]
+        # The very tensor that it was, as with DistributedDataParallel, unless it has a history to keep.
+        view = bucket.views[index]
+        stand_in.arrived = view.clone() if own is None or own.requires_grad else own.copy_(view)
+        bucket.stand_ins[index] = self._stand_in(bucket, index)
+        return stand_in.arrived if p.grad is stand_in else p.grad
+
+    def _stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
+        return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket, index))
+
+    def _read_early(self, bucket: Bucket, index: int) -> None:
+        """Wait for a gradient that is looked at while it may still be on its way."""
+        if bucket in self.unsettled:
+            when = "after" if bucket.pending else "before"
+            self.barriers.meet(
+                f"gradients were read {when} the optimizer's step", bucket.names[index : index + 1]
+            )
+            self.settle(bucket)
+
+    def _wait(self, bucket: Bucket) -> None:
+        started = time.perf_counter()
+        with self.blamed(for_next=False):
+            self.channel.wait(bucket)
+        self._recorder.spent("wait", bucket.names, started)
+
+    @contextlib.contextmanager
+    def blamed(self, *, for_next: bool = True) -> Iterator[None]:
+        """Say of a failure on the network which rank is its reason.
+
+        ``for_next``: whether what is waited for within needs the others in the next step, too.
+        """
+        try:
+            with self._watch.waiting(for_next=for_next):
+                yield
+        except (TransferError, LostError, RuntimeError) as error:
+            failure = (str(error) or repr(error)).splitlines()[0]
+            if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
+                raise
+            raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None
+
+
+def _in_its_place(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
+    """``value`` in the tensor that a parameter had for its gradient, where that is of its form."""
+    if own is None or own.layout is not value.layout or own.requires_grad:
+        return value
+    return own.copy_(value)

@@ -1,0 +1,54 @@
+"""Readers that nobody notices: where there may be some, updates run within the optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from hocket.runtime.lazy.aliases import is_held, is_state_held
+from hocket.runtime.lazy.extensions import torch_extensions
+from hocket.runtime.lazy.parameter import Awaited
+from hocket.runtime.transfers.buckets import Bucket
+
+Parameter = torch.nn.Parameter
+
+
+class Unnoticed:
+    """The ways in which one model's parameters may be read unnoticed.
+
+    ``blind``: those that a user compiled, and those of classes of their own; ``compiles``: whether the user
+    has functions compiled outside of the model.
+    """
+
+    def __init__(self, blind: Iterable[Parameter]) -> None:
+        self.blind = set(blind)
+        self.compiles = False
+
+    def of_everything(self) -> str:
+        """Why every parameter may be read unnoticed; empty: there is no reason."""
+        if names := torch_extensions():
+            return (
+                f"extensions built on torch may read parameters that they are handed: {', '.join(names)} is"
+                " loaded"
+            )
+        if self.compiles:
+            return "functions that a user compiled run outside of the model and may read any parameter"
+        return ""
+
+    def of_bucket(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> tuple[str, list[str]]:
+        """Why parameters of ``bucket`` or their state may be read unnoticed, and which; empty: no reason."""
+        blind = [name for name, p in _named(bucket) if p in self.blind]
+        if blind:
+            return "parameters that a user compiled, or of classes of their own", blind
+        # Those that still wait were looked at when they began to.
+        here = [(name, p) for name, p in _named(bucket) if type(p) is not Awaited]
+        if held := [name for name, p in here if is_held(p)]:
+            return "parameters whose memory the script, or a graph it keeps, holds by other names", held
+        if held := [name for name, p in here if is_state_held(optimizer, p)]:
+            return "the optimizer's state, which the script holds by other names", held
+        return "", []
+
+
+def _named(bucket: Bucket) -> Iterable[tuple[str, Parameter]]:
+    return zip(bucket.names, bucket.parameters, strict=True)

@@ -1,0 +1,197 @@
+"""The network's side: transfers in one order on all ranks, a few on the way, beside the training thread.
+
+Source: Caramel section 4 (transfers over the whole iteration), with ByteScheduler's queue and credit (Peng et
+al. 2019): of the transfers that are ready the most urgent goes first, it waits for the few before it at most,
+and the network never waits for a thread to wake.
+
+Differs from the papers
+-----------------------
+AllReduces that ranks issue in different orders sum up the wrong tensors or wait for each other for ever. So
+either the plan lists the order, or rank 0 chooses and tells the others
+(:mod:`hocket.runtime.transfers.coordinator`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hocket.runtime.transfers.buckets import Bucket, Layout, State, Transfer
+from hocket.runtime.transfers.cluster_gate import toll_of_environment
+from hocket.runtime.transfers.coordinator import Choices
+from hocket.runtime.transfers.gloo_group import Group, Work
+from hocket.runtime.transfers.queue import CREDIT, Lane, Queue
+from hocket.runtime.transfers.sparse_sums import Sum
+
+_PATIENCE_S = 2.0
+
+Sent = Callable[[str, float, float], None]
+
+
+class TransferError(Exception):
+    """A transfer that failed or did not end; whose fault it is, nobody knows yet."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What a channel alone talks on: transfers, those that are waited for, and what rank 0 hears and says."""
+
+    transfers: Group
+    urgent: Group
+    choices: Group
+
+
+class Channel:
+    """Reduces what is filled.
+
+    ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
+    end; where the plan does not list the order, there are the threads of :class:`Choices` besides. ``sent``
+    is called, from the threads that transfer, with a transfer's name, start and end.
+    """
+
+    def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
+        leads = groups.choices.rank == 0
+        self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
+        self._changed = self._queue.changed
+        self._choices = Choices(self._queue, groups.choices)
+        self._toll = toll_of_environment(leads=leads)
+        self._timeout_s = timeout_s
+        self._sent = sent
+        self._threads: list[threading.Thread] = []
+        self._buckets: tuple[Bucket, ...] = ()
+        self._stuck = self._hopeless = False
+
+    @property
+    def error(self) -> BaseException | None:
+        """What a thread failed with; nothing is sent any more."""
+        return self._queue.error
+
+    def start(self, layout: Layout) -> None:
+        """Send along ``layout``, over and over, until :meth:`stop`."""
+        assert not self._threads
+        self._toll.lay(layout)
+        self._queue.lay(layout)
+        self._buckets = layout.buckets
+        transferring = [
+            functools.partial(self._transfer, lane) for lane in self._queue.lanes for _ in range(CREDIT)
+        ]
+        choosing = [] if self._queue.listed else self._choices.begin()
+        self._threads = [
+            threading.Thread(target=self._queue.run, args=[work], name=f"hocket-{kind}-{k}", daemon=True)
+            for kind, works in (("transfers", transferring), ("choices", choosing))
+            for k, work in enumerate(works)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def fail(self, line: str) -> None:
+        """Make whoever waits fail, as what is on its way never arrives."""
+        with self._changed:
+            self._hopeless = True
+            self._queue.error = self._queue.error or TransferError(line)
+            self._changed.ring()
+
+    def stop(self) -> None:
+        """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
+        queue = self._queue
+        with self._changed:
+            # Where a backward pass ended halfway, what it filled may be what others never fill.
+            halfway = len({bucket.rounds for bucket in self._buckets}) > 1
+            self._changed.wait_for(
+                lambda: queue.error is not None or not (queue.under_way() or queue.may_go()),
+                _PATIENCE_S if halfway else self._timeout_s,
+            )
+            self._changed.wait_for(lambda: queue.error is not None or not queue.under_way(), self._timeout_s)
+            queue.stopping = True
+            self._changed.ring()
+        # There, too, threads may wait for a word that never comes.
+        given_up_s = time.monotonic() + _PATIENCE_S
+        for thread in self._threads:
+            patient = not (self._hopeless or thread.name.startswith("hocket-choices"))
+            thread.join(timeout=self._timeout_s if patient else max(0.0, given_up_s - time.monotonic()))
+        self._stuck |= any(thread.is_alive() for thread in self._threads)
+        self._threads = []
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a channel that was stopped has nothing on any group any more."""
+        return self.error is None and not self._stuck
+
+    def send(self, bucket: Bucket) -> None:
+        """``bucket`` is filled: reduce it when its turn comes."""
+        self._toll.filled()
+        with self._changed:
+            bucket.state = State.SENT
+            places = self._queue.places(bucket)
+            bucket.missing = len(places)
+            bucket.rounds += 1
+            for place in places:
+                self._queue.filled[place] = bucket.rounds
+            if not self._queue.listed:
+                self._choices.filled(bucket)
+            self._changed.ring()
+
+    def wait(self, bucket: Bucket) -> None:
+        """Until ``bucket`` has arrived.
+
+        Raises
+        ------
+        TransferError
+            When a transfer failed or did not end in time.
+        """
+        queue = self._queue
+        with self._changed:
+            before, queue.wanted = queue.wanted, frozenset(queue.places(bucket))
+            self._changed.ring()
+            try:
+                done = self._changed.wait_for(
+                    lambda: queue.error is not None or not bucket.missing, self._timeout_s
+                )
+            finally:  # an interrupt must not leave others waiting for what nobody waits for here
+                queue.wanted = before
+        if queue.error is not None:
+            raise TransferError(str(queue.error) or repr(queue.error)) from queue.error
+        if not done:
+            raise TransferError(f"'{bucket.names[0]}' did not arrive within {self._timeout_s:g} s")
+
+    def at_its_turn(self, work: Callable[[], object]) -> Callable[[], None]:
+        """``work``, once this rank may compute its next step."""
+        return functools.partial(self._toll.step, work)
+
+    def arrived(self, bucket: Bucket) -> bool:
+        """Whether a bucket that was sent could be used without waiting."""
+        return bucket.missing == 0
+
+    def _transfer(self, lane: Lane) -> None:
+        while (taken := self._take(lane)) is not None:
+            transfer, work, started = taken
+            work.wait()
+            self._sent(transfer.name, started, time.perf_counter())
+            self._toll.arrived()
+            with self._changed:
+                transfer.bucket.missing -= 1
+                lane.under_way -= 1
+                self._changed.ring()
+
+    def _take(self, lane: Lane) -> tuple[Transfer, Work | Sum, float] | None:
+        """Start the next transfer of ``lane``; None when there will be none."""
+        queue = self._queue
+        with lane.issue:
+            with self._changed:
+                if not queue.until(
+                    lambda: bool(lane.next) and lane.next[0] in queue.filled and not queue.held(lane)
+                ):
+                    return None
+                place = lane.next.popleft()
+                if queue.listed:
+                    lane.next.append(place)
+                del queue.filled[place]
+                lane.under_way += 1
+                self._changed.ring()
+            transfer = queue.order[place]
+            self._toll.leaves(transfer)
+            started = time.perf_counter()
+            return transfer, transfer.start(lane.group), started

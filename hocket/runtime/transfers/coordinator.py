@@ -1,0 +1,137 @@
+"""What goes next where the plan does not say: rank 0 chooses of what every rank has filled, and tells it.
+
+Source: ByteScheduler's queue (Peng et al. 2019), and Horovod's coordinator, who knows what all ranks have.
+
+Differs from them
+-----------------
+* Horovod asks all ranks again and again what they have; here they tell of each bucket at once.
+* Nothing is chosen before it can start, as what is ready then may be more urgent: the transfer that is still
+  on the way keeps the network busy while the others hear of the next one.
+* What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
+  else is started before it has arrived. Slices would have to be much smaller for as little delay.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Callable, Set
+
+import torch
+
+from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.gloo_group import Group, Work
+from hocket.runtime.transfers.queue import CREDIT, Lane, Queue
+
+
+class Choices:
+    """The order of a channel's transfers, made on the way; ``group`` is for what ranks say of it alone.
+
+    On rank 0 one thread chooses, and one for each other rank hears what is filled there; on the others one
+    tells it and one hears what was chosen.
+    """
+
+    def __init__(self, queue: Queue, group: Group) -> None:
+        self._queue = queue
+        self._changed = queue.changed
+        self._group = group
+        # By their first places, buckets: on rank 0 how often each rank has filled each, elsewhere what rank 0
+        # is to hear.
+        self._filled_by: list[Counter[int]] = []
+        self._untold: deque[int] = deque()
+
+    def begin(self) -> list[Callable[[], None]]:
+        """Forget everything; what threads are to do, each one of them, until the queue stops."""
+        self._filled_by = [Counter() for _ in range(self._group.size)]
+        self._untold.clear()
+        if not self._queue.leads:
+            return [self._hear, self._tell]
+        return [self._choose, *(functools.partial(self._listen, rank) for rank in range(1, self._group.size))]
+
+    def filled(self, bucket: Bucket) -> None:
+        """``bucket`` is filled here; holding the lock, before it rings."""
+        places = self._queue.places(bucket)
+        if places and not self._queue.leads:
+            self._untold.append(places[0])
+
+    def _choose(self) -> None:
+        """Rank 0: choose what goes next, and have the others hear it."""
+        message = torch.zeros(2, dtype=torch.int64)
+        said: Work | None = None
+        while True:
+            with self._changed:
+                if not self._queue.until(lambda: self._choice() is not None):
+                    return
+                chosen = self._choice()
+                assert chosen is not None
+                lane, place = chosen
+                lane.next.append(place)
+                self._changed.ring()
+            if said is not None:
+                said.wait()
+            message.copy_(torch.tensor([place, int(lane is self._queue.urgent)]))
+            said = self._group.broadcast(message)
+
+    def _hear(self) -> None:
+        """Other ranks: take rank 0's choices."""
+        message = torch.zeros(2, dtype=torch.int64)
+        while True:
+            with self._changed:
+                # As long as something is filled that was not chosen, rank 0 is going to choose.
+                if not self._queue.until(lambda: bool(self._queue.unchosen())):
+                    return
+            self._group.broadcast(message).wait()
+            place, urgent = message.tolist()
+            with self._changed:
+                (self._queue.urgent if urgent else self._queue.usual).next.append(place)
+                self._changed.ring()
+
+    def _tell(self) -> None:
+        """Other ranks: tell rank 0 what is filled."""
+        while True:
+            with self._changed:
+                if not self._queue.until(lambda: bool(self._untold)):
+                    return
+                place = self._untold.popleft()
+            self._group.send(torch.tensor([place]), 0).wait()
+
+    def _listen(self, rank: int) -> None:
+        """Rank 0: hear what ``rank`` has filled, while something waits for it; gone, it fails who listens."""
+        heard = torch.zeros(1, dtype=torch.int64)
+
+        def awaited() -> bool:
+            return any(not self._filled_on(rank, place) for place in self._queue.unchosen())
+
+        while True:
+            with self._changed:
+                if not self._queue.until(awaited):
+                    return
+            self._group.receive(heard, rank).wait()
+            with self._changed:
+                self._filled_by[rank][int(heard)] += 1
+                self._changed.ring()
+
+    def _choice(self) -> tuple[Lane, int] | None:
+        """Rank 0: what it waits for, else the first listed place that is ready; None where it is to wait."""
+        queue, ready = self._queue, self._ready()
+        if wanted := queue.wanted & ready:
+            return queue.urgent, self._first(wanted)
+        if not ready or queue.held(queue.usual) or queue.usual.under_way + len(queue.usual.next) >= CREDIT:
+            return None
+        return queue.usual, self._first(ready)
+
+    def _first(self, places: Set[int]) -> int:
+        # All of a round before the next one: others may wait for it, and have nothing else to send.
+        return min(places, key=lambda place: (self._queue.filled[place], place))
+
+    def _ready(self) -> set[int]:
+        """Rank 0: what can be chosen, as every rank has filled it."""
+        others = range(1, self._group.size)
+        return {
+            place for place in self._queue.unchosen() if all(self._filled_on(rank, place) for rank in others)
+        }
+
+    def _filled_on(self, rank: int, place: int) -> bool:
+        """Rank 0: whether ``rank`` has filled the bucket of a filled ``place`` as often as this one."""
+        first = self._queue.places(self._queue.order[place].bucket)[0]
+        return self._filled_by[rank][first] >= self._queue.filled[place]

@@ -1,0 +1,100 @@
+"""What of a plan is filled, what goes next on which lane, and who waits: what a channel's threads share."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hocket.runtime.transfers.buckets import Bucket, Layout, Transfer
+from hocket.runtime.transfers.gloo_group import Group
+from hocket.runtime.transfers.predicate_condition import Doorbell
+
+CREDIT = 2  # transfers on the way: one is reduced while the next is sent
+
+
+@dataclass(eq=False)
+class Lane:
+    """Transfers that start in one order on all ranks.
+
+    ``next``: places whose turn it is, the first one first; ``issue`` is held while one is taken and started.
+    """
+
+    group: Group
+    next: deque[int] = field(default_factory=deque)
+    under_way: int = 0
+    issue: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Queue:
+    """Transfers of a plan, by their places in its order. All of it is read and changed holding ``changed``.
+
+    ``listed``: whether the plan itself says what goes next. ``filled``: places that are filled and were not
+    started, with their round; ``wanted``: those that this rank's training waits for. ``leads``: whether this
+    is rank 0. ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
+    """
+
+    def __init__(self, transfers: Group, urgent: Group, *, leads: bool) -> None:
+        self.changed = Doorbell()
+        self.usual, self.urgent = Lane(transfers), Lane(urgent)
+        self.leads = leads
+        self.order: tuple[Transfer, ...] = ()
+        self.listed = True
+        self.filled: dict[int, int] = {}
+        self.wanted: frozenset[int] = frozenset()
+        self.stopping = False
+        self.error: BaseException | None = None
+        self._places: dict[int, list[int]] = {}
+
+    def lay(self, layout: Layout) -> None:
+        """Begin with a plan of which nothing is filled."""
+        self.stopping = False
+        self.order, self.listed = layout.transfers, layout.plan.issue != "ready"
+        self._places = {}
+        for place, transfer in enumerate(self.order):
+            self._places.setdefault(id(transfer.bucket), []).append(place)
+        self.usual.next = deque(range(len(self.order)) if self.listed else ())
+        self.urgent.next = deque()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Those that this plan's transfers take."""
+        return [self.usual] if self.listed else [self.usual, self.urgent]
+
+    def places(self, bucket: Bucket) -> list[int]:
+        """Where the transfers of ``bucket`` are; the first place stands for all of it among ranks."""
+        return self._places.get(id(bucket), [])
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do ``work`` as a thread's only purpose; what it fails with fails all."""
+        try:
+            work()
+        except Exception as error:
+            with self.changed:
+                self.error = self.error or error
+                self.changed.ring()
+
+    def until(self, due: Callable[[], bool]) -> bool:
+        """Wait for ``due``; False when there is nothing to wait for any more."""
+        self.changed.wait_for(lambda: self.stopping or self.error is not None or due())
+        return not self.stopping and self.error is None
+
+    def unchosen(self) -> set[int]:
+        """Places that are filled and whose turn nobody has said."""
+        return self.filled.keys() - self.usual.next - set(self.urgent.next)
+
+    def held(self, lane: Lane) -> bool:
+        """Whether rank 0 leaves the network to what it waits for, of which a part may be in either lane."""
+        if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.wanted):
+            return False
+        return bool(self.urgent.next or self.urgent.under_way)
+
+    def under_way(self) -> int:
+        """Transfers that have started and not ended."""
+        return self.usual.under_way + self.urgent.under_way
+
+    def may_go(self) -> bool:
+        """Whether something is filled whose turn has come or can come."""
+        turns = [lane.next[0] for lane in (self.usual, self.urgent) if lane.next]
+        return any(place in self.filled for place in turns) if turns else bool(self.filled)

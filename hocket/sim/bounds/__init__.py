@@ -1,0 +1,1 @@
+"""Lower bounds of a step's time, whatever the plan."""

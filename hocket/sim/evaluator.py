@@ -1,0 +1,156 @@
+"""How long a step takes under a changed plan, thousands of times a second.
+
+The simulator itself, on one worker that stands for all. What no plan changes is laid out once; a plan's part
+of the program is assembled in a kernel (:mod:`hocket.sim.evaluator_kernels`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from hocket.graph import Plan, StepGraph
+from hocket.graph.csr import Indices
+from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
+from hocket.network import Network, collective_cost, patterns_of
+from hocket.sim.evaluator_kernels import expand, judge_reduced, judge_server
+from hocket.sim.lowering.allreduce import reduced_step
+from hocket.sim.lowering.lowered import Floats
+from hocket.sim.lowering.parameter_server import server_step
+from hocket.sim.lowering.slices import slice_graph
+
+# Overlapping steps to run, early on and settled: the first half settles, the rest is measured, and with a
+# parameter server one more follows. Few, as the search asks often: a plan can take longer to settle, and
+# what `hocket plan` says of the one that it ends with is simulated.
+STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
+
+
+class Judge:
+    """The seconds of a step of ``graph`` on ``network`` under any plan for ``architecture`` and ``barrier``.
+
+    Operations take the mean of their measured times. ``chunks`` (p,): in how many slices each parameter
+    travels (parameter servers); one by default.
+
+    Raises
+    ------
+    HocketError
+        When there are more servers than parameters.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        network: Network,
+        architecture: Literal["ps", "allreduce"],
+        barrier: Literal["step", "parameter"] = "step",
+        chunks: Indices | None = None,
+    ) -> None:
+        self.graph, self.architecture, self.barrier = graph, architecture, barrier
+        self.chunks = np.ones(graph.num_parameters, np.int64) if chunks is None else chunks
+        self._network = network
+        mean_s = graph.durations_s.mean(axis=1)
+        if architecture == "allreduce":
+            self._reduced = reduced_step(graph, network)
+            self._worker_ops = np.flatnonzero(~self._reduced.update)
+            self._durations_s = mean_s[None, :]
+            costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
+            self._costs = np.array(
+                [
+                    (cost.latency_s, cost.handling_s, cost.wire_s_per_byte, cost.reduce_s_per_byte)
+                    for cost in costs
+                ]
+            )
+            self._bytes = graph.parameter_bytes.astype(np.float64)
+            return
+        cut, _ = slice_graph(graph, self.chunks)
+        self._first_piece = np.concatenate([[0], np.cumsum(self.chunks)])
+        self._server = server_step(cut, network, overlapping=barrier == "parameter")
+        mean_s = cut.durations_s.mean(axis=1)
+        self._durations_s = mean_s[self._server.worker_ops][None, :]
+        self._server_s = mean_s[self._server.server_ops][None, :]
+        # Slicing cuts updates only, so worker operations stand in the same order in both steps.
+        uncut = server_step(graph, network, overlapping=False)
+        self._worker_ops = uncut.worker_ops
+
+    def seconds(self, flat: FlatPlan, *, settled: bool = False) -> float:
+        """The step under ``flat``; early on or, ``settled``, of the latter half of a dozen that overlap."""
+        return float(self._run(flat, settled)[0])
+
+    def plan(self, flat: FlatPlan, policy: str) -> Plan:
+        """``flat`` as a plan; a rank other than the file's becomes the strict order that it came to."""
+        if (flat.rank == np.arange(len(flat.rank))).all():
+            return plan_of(flat, self.graph, policy)
+        _, started = self._run(flat, True)
+        order = self._worker_ops[np.lexsort((flat.rank[self._worker_ops], started))]
+        return plan_of(flat, self.graph, policy, _after_inputs(self.graph, order))
+
+    def _run(self, flat: FlatPlan, settled: bool) -> tuple[float, Floats]:
+        network, rank = self._network, flat.rank[self._worker_ops]
+        num_steps = STEPS[self.barrier if self.architecture == "ps" else "allreduce"][settled]
+        if self.architecture == "allreduce":
+            step, reductions = self._reduced, flat.gradients
+            return judge_reduced(  # type: ignore[no-any-return]
+                step.layout,
+                step.done,
+                step.sources,
+                step.targets,
+                step.update,
+                reductions.order,
+                reductions.first,
+                reductions.forward,
+                reductions.chunks,
+                flat.listed,
+                flat.rank,
+                self._costs,
+                self._bytes,
+                self._durations_s,
+                self._worker_ops,
+                num_steps,
+            )
+        server = self._server
+        pulls, pushes = self._sliced(flat.pulls), self._sliced(flat.gradients)
+        return judge_server(  # type: ignore[no-any-return]
+            server.layout,
+            server.done,
+            server.sources,
+            server.targets,
+            server.home,
+            server.bits,
+            server.server_of_op,
+            *pulls,
+            *pushes,
+            flat.listed,
+            rank,
+            network.num_workers,
+            network.num_servers,
+            network.bandwidth_bps,
+            network.startup_s,
+            network.window_bits,
+            network.parse_s_per_byte,
+            network.parse_s,
+            self._durations_s,
+            self._server_s,
+            num_steps,
+        )
+
+    def _sliced(self, transfers: Transfers) -> tuple[Indices, Indices]:
+        """Order and first of ``transfers`` with slices in place of parameters."""
+        if len(self._first_piece) == self._first_piece[-1] + 1:
+            return transfers.order, transfers.first
+        return expand(transfers.order, transfers.starts, self._first_piece)  # type: ignore[no-any-return]
+
+
+def _after_inputs(graph: StepGraph, order: Indices) -> list[int]:
+    """``order`` with operations that start at one instant (and take no time) after their inputs."""
+    position = {int(op): k for k, op in enumerate(order)}
+    placed: dict[int, None] = {}
+    for op in order.tolist():
+        stack = [op]
+        while stack:
+            missing = [j for j in graph.inputs.row(stack[-1]).tolist() if j in position and j not in placed]
+            if missing:
+                stack.append(min(missing, key=position.__getitem__))
+            else:
+                placed.setdefault(stack.pop())
+    return list(placed)

@@ -1,0 +1,180 @@
+"""A changed plan's program assembled and run, in one kernel for each architecture.
+
+One worker stands for all: where workers repeat one step, they stay in lockstep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.kernel import kernel
+from hocket.network import pipelined_s
+from hocket.sim.loop import event_loop
+from hocket.sim.loop.channels import alike_links
+from hocket.sim.lowering.allreduce import assemble_reduced
+from hocket.sim.lowering.server_plan import assemble_server
+
+_pipelined_s = kernel(pipelined_s)
+
+
+@kernel
+def expand(order, starts, first_piece):
+    """Each parameter's pieces in its place; a parameter of several pieces has a transfer for each."""
+    num_pieces = 0
+    for i in order:
+        num_pieces += first_piece[i + 1] - first_piece[i]
+    pieces, first = np.empty(num_pieces, np.int64), np.empty(num_pieces + 1, np.int64)
+    count = batches = 0
+    for k in range(len(order)):
+        sliced = first_piece[order[k] + 1] - first_piece[order[k]] > 1
+        for piece in range(first_piece[order[k]], first_piece[order[k] + 1]):
+            if starts[k] or sliced:
+                first[batches] = count
+                batches += 1
+            pieces[count] = piece
+            count += 1
+    first[batches] = count
+    return pieces, first[: batches + 1].copy()
+
+
+@kernel
+def judge_server(
+    layout,
+    done,
+    sources,
+    targets,
+    home,
+    bits,
+    server_of_op,
+    pull_order,
+    pull_first,
+    push_order,
+    push_first,
+    listed,
+    rank,
+    num_workers,
+    num_servers,
+    bandwidth_bps,
+    startup_s,
+    window_bits,
+    parse_s_per_byte,
+    parse_s,
+    durations,
+    server_durations,
+    num_steps,
+):
+    """Seconds of a step, and when each worker operation starts in the step that is measured, (n,)."""
+    program, preference, _, _ = assemble_server(
+        layout,
+        sources,
+        targets,
+        home,
+        bits,
+        server_of_op,
+        pull_order,
+        pull_first,
+        push_order,
+        push_first,
+        listed,
+        np.zeros(0, np.int64),
+        rank,
+        1,
+        num_servers,
+        parse_s_per_byte,
+        parse_s,
+    )
+    size = len(program.lane)
+    start, end = np.empty(num_steps * size), np.empty(num_steps * size)
+    num_turns = num_steps * size if window_bits > 0.0 else 0
+    event_loop.run(
+        program,
+        preference.reshape(1, -1),
+        durations,
+        np.zeros((num_steps, 1), np.int64),
+        server_durations,
+        np.zeros(num_steps, np.int64),
+        np.ones(1),
+        *alike_links(bandwidth_bps, bandwidth_bps),
+        startup_s,
+        window_bits,
+        num_workers,
+        np.inf,
+        start,
+        end,
+        np.empty(num_turns),
+        np.empty(num_turns),
+    )
+    first_op = program.num_globals
+    if num_steps == 1:
+        return end.max(), start[first_op : first_op + len(rank)]
+    shown, half = (num_steps - 2) * size, (num_steps - 2) // 2
+    period = (end[shown + done] - end[shown - half * size + done]) / half
+    return period, start[shown + first_op : shown + first_op + len(rank)]
+
+
+@kernel
+def judge_reduced(
+    layout,
+    done,
+    sources,
+    targets,
+    update,
+    order,
+    first,
+    forward,
+    chunks,
+    listed,
+    rank,
+    costs,
+    sizes,
+    durations,
+    worker_ops,
+    num_steps,
+):
+    """Seconds of a step, and when each worker operation starts in the last step, (n,).
+
+    costs (patterns, 4): latency, handling, wire and reduce seconds, as ``CollectiveCost`` has them.
+    """
+    num_reductions = len(first) - 1
+    seconds = np.empty((1, num_reductions))
+    in_forward = np.empty(num_reductions, np.bool_)
+    for r in range(num_reductions):
+        size = 0.0
+        for k in range(first[r], first[r + 1]):
+            size += sizes[order[k]]
+        best = np.inf
+        cut = chunks[first[r]]
+        for c in range(len(costs)):
+            wire_s, reduce_s = costs[c, 2] * size, costs[c, 3] * size
+            best = min(best, _pipelined_s(costs[c, 0], costs[c, 1], wire_s, reduce_s, cut))
+        seconds[0, r] = best
+        in_forward[r] = forward[first[r]]
+    program, preference = assemble_reduced(
+        layout, sources, targets, update, order, first, in_forward, listed, np.zeros(0, np.int64), rank, 1
+    )
+    size = len(program.lane)
+    start, end = np.empty(num_steps * size), np.empty(num_steps * size)
+    event_loop.run(
+        program,
+        preference.reshape(1, -1),
+        durations,
+        np.zeros((num_steps, 1), np.int64),
+        seconds,
+        np.zeros(num_steps, np.int64),
+        np.ones(1),
+        *alike_links(1.0, 1.0),
+        0.0,
+        0.0,
+        1,
+        np.inf,
+        start,
+        end,
+        np.empty(0),
+        np.empty(0),
+    )
+    last = (num_steps - 1) * size
+    at = program.num_globals + done
+    half = num_steps // 2
+    return (end[last + at] - end[last - half * size + at]) / half, start[
+        last + program.num_globals + worker_ops
+    ]

@@ -1,0 +1,1 @@
+"""The event loop of the simulator, its lanes and its channels."""

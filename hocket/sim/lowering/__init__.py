@@ -1,0 +1,1 @@
+"""Steps and plans of both architectures, lowered to the event loop's program."""

@@ -1,0 +1,245 @@
+"""Any policy by name, those that judge their plans by simulation included."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from hocket.errors import HocketError, UnknownNameError
+from hocket.graph import Plan, ResultRow, StepGraph, check_exchanges
+from hocket.network import Network, assign_servers, check_exchange
+from hocket.planner import POLICIES, Architecture, Barrier, policies_of
+from hocket.planner import plan as plan_by_policy
+from hocket.planner.exact import check_exact, exact
+from hocket.sim import simulate
+from hocket.tuner.improve import improve
+
+Status = Literal["", "optimal", "feasible"]
+_SEARCHED = ("exact", "search")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan and what its planner knows of it.
+
+    ``drawn_anew``: whether a simulation draws its order anew each step; ``status`` and ``bound_s``: of a
+    planner that proves something, else "" and 0; ``evaluations``: how many plans were simulated for it.
+    """
+
+    plan: Plan
+    drawn_anew: bool = False
+    status: Status = ""
+    bound_s: float = 0.0
+    evaluations: int = 0
+
+    def judged(self, row: ResultRow) -> ResultRow:
+        """``row`` of this plan's simulation with what is known beyond it."""
+        bound_s = min(max(row.bound_s, self.bound_s), row.iteration_s)
+        return msgspec.structs.replace(row, status=self.status, bound_s=bound_s)
+
+
+def policy_names(architecture: Architecture | None = None) -> list[str]:
+    """Every name that :func:`make_plan` takes, of one architecture or of all."""
+    names = list(POLICIES) if architecture is None else policies_of(architecture)
+    return [*names, *_SEARCHED]
+
+
+def plan(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    *,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+) -> Plan:
+    """Plan one step of ``graph`` on ``network`` by a policy.
+
+    Parameters
+    ----------
+    graph
+        One worker's step.
+    network
+        Links and costs, and the numbers of workers and servers.
+    policy
+        The policy's name: fifo, tic, tac, ibatch, p3, ... for parameter servers, wfbp, ddp, horovod, caramel,
+        bytescheduler for AllReduce, exact (small steps) and search for either; an unknown one lists them all.
+    architecture
+        "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
+        or ``barrier`` is one of servers.
+    barrier
+        "step" or "parameter" in place of the policy's own, of parameter servers; ``search`` chooses the
+        better where it is None.
+    seed
+        Decides every random draw.
+    fusion_bytes
+        Horovod's buffer, in bytes; 0: none.
+    budget_s
+        Seconds that ``exact`` and ``search`` may take.
+
+    Returns
+    -------
+    The plan; :func:`hocket.save_plan` writes it.
+
+    Raises
+    ------
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When the request cannot be served: an option that does not apply, too many servers, a step too large.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> plan = hocket.plan(graph, hocket.Network(bandwidth_bps=1e9, num_workers=4), "caramel")
+    >>> plan.policy, plan.architecture
+    ('caramel', 'allreduce')
+    """
+    return make_plan(
+        graph,
+        network,
+        policy,
+        architecture=architecture,
+        barrier=barrier,
+        seed=seed,
+        fusion_bytes=fusion_bytes,
+        budget_s=budget_s,
+    ).plan
+
+
+def make_plan(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    *,
+    architecture: Architecture | None = None,
+    barrier: Barrier | None = None,
+    seed: int = 0,
+    fusion_bytes: int = 0,
+    budget_s: float = 10.0,
+    progress: Callable[[float, float], None] | None = None,
+) -> Planned:
+    """Plan one step of ``graph`` on ``network`` by ``policy``.
+
+    ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, by default as
+    :func:`usual_architecture` has it. ``barrier`` replaces the policy's own (parameter servers); ``search``
+    chooses the better if it is free to. ``seed`` decides every random draw; ``fusion_bytes`` is Horovod's
+    buffer; ``budget_s`` is for how long ``exact`` and ``search`` may go on. ``progress`` is called with
+    seconds spent and the best step.
+
+    Raises
+    ------
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When the request cannot be served: an option that does not apply, too many servers, a step too large.
+    """
+    if policy not in policy_names():
+        raise UnknownNameError("policy", policy, policy_names())
+    if not 0 < budget_s <= 1e9:
+        raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
+    if policy in _SEARCHED:
+        architecture = architecture or usual_architecture(network, barrier)
+    architecture = architecture_of(policy, architecture)
+    check_request(graph, network, architecture, barrier, fusion_bytes)
+    if fusion_bytes and policy in _SEARCHED:
+        raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
+    if policy == "exact":
+        if barrier == "parameter":
+            raise HocketError(
+                "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
+            )
+        # The models know one duration of each operation, and so does the simulation that judges for them.
+        mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
+        optimum = exact(
+            mean,
+            network,
+            architecture=architecture,
+            evaluate=lambda made: simulate(mean, made, network, iterations=4).row.iteration_s,
+            time_limit_s=budget_s,
+            seed=seed,
+        )
+        # What is proven of mean durations is no bound of a few steps drawn from several.
+        proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
+        return Planned(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
+    if policy == "search":
+        names = policies_of(architecture)
+        plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
+        better = improve(
+            graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
+        )
+        return Planned(plan=for_workers(better.plan, network), evaluations=better.evaluations)
+    made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
+    return Planned(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
+
+
+def for_workers(made: Plan, network: Network) -> Plan:
+    """``made`` with the number of workers that it was planned for."""
+    return msgspec.structs.replace(made, workers=network.num_workers)
+
+
+def usual_architecture(network: Network, barrier: Barrier | None = None) -> Architecture:
+    """AllReduce, where nothing else decides, or servers for several of them, a window or a barrier."""
+    of_servers = barrier is not None or network.num_servers > 1 or network.window_bits > 0
+    return "ps" if of_servers else "allreduce"
+
+
+def architecture_of(policy: str, asked: Architecture | None) -> Architecture:
+    """The architecture that ``policy`` plans for.
+
+    Raises
+    ------
+    HocketError
+        When another one was asked for.
+    """
+    own = POLICIES[policy].architecture if policy in POLICIES else asked or "ps"
+    if asked is not None and asked != own:
+        names = ", ".join(policy_names(asked))
+        raise HocketError(f"policy '{policy}' is not for architecture '{asked}'; choose one of: {names}")
+    return own
+
+
+def check_request(
+    graph: StepGraph,
+    network: Network,
+    architecture: Architecture,
+    barrier: Barrier | None = None,
+    fusion_bytes: int = 0,
+) -> None:
+    """Refuse what the architecture cannot do on ``network``, and options that it does not have.
+
+    Raises
+    ------
+    HocketError
+        When the step sends nothing, there are more servers than parameters, or an option of the other
+        architecture is given.
+    """
+    check_exchanges(graph, architecture)
+    check_exchange(network, architecture)
+    if architecture == "allreduce":
+        if barrier is not None:
+            raise HocketError(f"barrier '{barrier}' is for parameter servers; all-reduce has none to choose")
+        return
+    assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
+    if fusion_bytes:
+        raise HocketError(f"fusion {fusion_bytes} B is Horovod's, for all-reduce; leave it out")
+
+
+def can_be_exact(
+    graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
+) -> bool:
+    """Whether the exact planner is installed and its models cover the request."""
+    if barrier == "parameter":
+        return False
+    try:
+        check_exact(graph, network, architecture)
+    except HocketError:
+        return False
+    return True
