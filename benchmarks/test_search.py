@@ -13,7 +13,7 @@ from hocket.planner import policies_of
 from hocket.reproduce.steps import TABLE_1
 from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
-from hocket.tuner import Planned, make_plan
+from hocket.tuner import PlannedPolicy, make_plan
 
 BUDGET_S = 10.0
 SETTINGS = (("ps", None), ("ps", "step"), ("allreduce", None))  # a barrier of None: the search chooses
@@ -37,7 +37,7 @@ def test_search_beside_the_bound(benchmark, model: str) -> None:  # type: ignore
                     )
                     rows = {}
                     for policy in [*policies_of(architecture), "search"]:  # type: ignore[arg-type]
-                        made: Planned = make_plan(
+                        made: PlannedPolicy = make_plan(
                             graph,
                             network,
                             policy,

@@ -1,4 +1,4 @@
-"""Where ``hocket`` and ``python -m hocket`` begin: signals first, so that imports can be interrupted."""
+"""The entry of ``hocket`` and ``python -m hocket``: signals first, so that imports can be interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a mean of independent runs may be off."""
+"""The margin of a mean of independent runs."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def check_output() -> None:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Whether an output path stands for standard output."""
+    """True if an output path stands for standard output."""
     return _open_file(path) == _STANDARD_OUTPUT
 
 

@@ -12,7 +12,7 @@ _LONGEST = 140  # characters of a headline, and of a line's text
 _MOST_LINES = 6
 
 
-class Summary(NamedTuple):
+class ObjectSummary(NamedTuple):
     """A headline, and lines of a label and a text each."""
 
     headline: str
@@ -27,7 +27,7 @@ class Summarized:
 
     __slots__ = ()
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -50,14 +50,14 @@ class Summarized:
         return list(_shown(self).lines)
 
 
-def _shown(of: Summarized) -> Summary:
+def _shown(of: Summarized) -> ObjectSummary:
     """The summary of an object, each part in one line that fits a terminal."""
     try:
         headline, lines = of._summary()
         shown = [(_cut(label), _cut(text)) for label, text in lines[:_MOST_LINES]]
-        return Summary(_cut(headline), shown)
+        return ObjectSummary(_cut(headline), shown)
     except Exception as error:  # a debugger or a traceback shows objects that are half made
-        return Summary(f"{type(of).__name__}, damaged: {_cut(f'{type(error).__name__}: {error}')}", [])
+        return ObjectSummary(f"{type(of).__name__}, damaged: {_cut(f'{type(error).__name__}: {error}')}", [])
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What stops a command: Ctrl-C, SIGTERM or a closed terminal unwind it, and it cleans up behind itself."""
+"""Signals that stop a command: Ctrl-C, SIGTERM or a closed terminal unwind it, and it cleans up."""
 
 from __future__ import annotations
 

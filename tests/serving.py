@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from hocket.graph import Plan
-from hocket.launch import Job, Rule
-from hocket.runtime.ps.server.server import Server
+from hocket.launch import Rule, ServedJob
+from hocket.runtime.ps.server.server import ParameterServer
 from hocket.runtime.ps.server_training import serve
 from hocket.tuner.server_plans import ServingPlanner
 from tests.tokens import TOKEN
@@ -40,8 +40,8 @@ def served(rule: Rule, servers: int = 1, timeout_s: float = TIMEOUT_S, **options
     """A job whose servers run; in the end they have ended by themselves."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers)]
     address = f"127.0.0.1:{listeners[0].getsockname()[1]}"
-    job = Job(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=timeout_s, **options)
-    running = Served(job, [Server(job, k, listener) for k, listener in enumerate(listeners)])
+    job = ServedJob(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=timeout_s, **options)
+    running = Served(job, [ParameterServer(job, k, listener) for k, listener in enumerate(listeners)])
     threads = [threading.Thread(target=running.run, args=[k], daemon=True) for k in range(servers)]
     for thread in threads:
         thread.start()
@@ -66,7 +66,7 @@ def _forget_models(error: BaseException | None) -> None:
 class Served:
     """``statuses``: of servers that have ended."""
 
-    def __init__(self, job: Job, servers: list[Server]) -> None:
+    def __init__(self, job: ServedJob, servers: list[ParameterServer]) -> None:
         self.job, self.servers = job, servers
         self.statuses: list[int | None] = [None] * len(servers)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hocket.bench.training.timed_models import load
-from hocket.profiler import Setup
+from hocket.profiler import StepSetup
 
 Given = tuple[nn.Module, tuple[Tensor, Tensor], Any, Any]
 
@@ -87,7 +87,7 @@ def _slept(name: str, batch_size: int) -> Given:
     return layers, batch, functional.mse_loss, real.optimizer  # parameters are the same
 
 
-def _used(setup: Setup) -> list[tuple[nn.Module, float]]:
+def _used(setup: StepSetup) -> list[tuple[nn.Module, float]]:
     """Layers that have parameters, in the order of their use, with additions and multiplications a sample."""
     found: list[tuple[nn.Module, float]] = []
 

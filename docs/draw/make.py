@@ -24,7 +24,7 @@ from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.graph import Plan, Timeline
 from hocket.sim.bounds.lower_bound import lower_bound
 from hocket.sim.lowering.slices import sliced
-from hocket.tuner import Planned, make_plan
+from hocket.tuner import PlannedPolicy, make_plan
 
 FOLDER = Path(__file__).parents[1] / "figures"
 CNN = FOLDER / "cnn.step.json"
@@ -77,7 +77,7 @@ def _panel(graph: StepGraph, policy: str, network: Network, shown: tuple[str, ..
     )
 
 
-def _bound_s(graph: StepGraph, planned: Planned, network: Network) -> float:
+def _bound_s(graph: StepGraph, planned: PlannedPolicy, network: Network) -> float:
     """What no plan with these slices and this barrier beats, however it batches."""
     plan = planned.plan
     cut, _ = sliced(graph, plan)

@@ -1,4 +1,4 @@
-"""What others on the same host take: time, as the kernel counts it, and speed, as it does not.
+"""Noise of others on the same host: time that the kernel counts, and speed that it does not.
 
 Who shares physical cores or their memory with this machine slows its processors down. Then the same work
 takes more processor time than before, with nothing stolen: up to half as much again, for seconds to minutes.

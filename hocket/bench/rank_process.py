@@ -13,15 +13,16 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
-from hocket.bench.training.training_request import LOST
 from hocket.errors import HocketError
+
+LOST = 3  # the status of a rank that failed because another is gone
 
 
 def run_rank(work: Callable[[], None], folder: Path) -> NoReturn:
     """Do ``work`` as this process's only purpose, and end it.
 
     A rank that fails leaves one line in RANK.failed of ``folder`` and ends with status 1, or with
-    :data:`~hocket.bench.training.training_request.LOST` where it failed because another was gone.
+    :data:`LOST` where it failed because another was gone.
     """
     threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
     # An interrupt is for whoever started us to speak of.
@@ -57,6 +58,6 @@ def _leave_with(parent: int) -> None:
 
 
 def _by_another(error: Exception) -> bool:
-    """Whether this rank failed only because another is gone; gloo has no type of its own for that."""
+    """True if this rank failed only because another is gone; gloo has no type of its own for that."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or "connection closed" in text or "connection reset" in text

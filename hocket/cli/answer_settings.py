@@ -36,7 +36,7 @@ _OF_SERVERS = (
 _OF_ALL_REDUCE = ("fusion", "pattern")
 
 
-class Setting(NamedTuple):
+class AnswerSetting(NamedTuple):
     """One setting: its key and value in JSON, how a heading says it (nothing: not at all), and its source."""
 
     key: str
@@ -45,8 +45,8 @@ class Setting(NamedTuple):
     source: str
 
 
-SYNCHRONOUS = Setting("mode", "sync", "mode sync", "always")
-_BY_SIZE = Setting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
+SYNCHRONOUS = AnswerSetting("mode", "sync", "mode sync", "always")
+_BY_SIZE = AnswerSetting("pattern", "ring or tree", "pattern ring or tree by size", DEFAULT)
 
 
 def is_given(context: typer.Context, option: str) -> bool:
@@ -55,7 +55,9 @@ def is_given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def architecture_setting(context: typer.Context, policy: str | None, plan: Plan | None = None) -> Setting:
+def architecture_setting(
+    context: typer.Context, policy: str | None, plan: Plan | None = None
+) -> AnswerSetting:
     """The way gradients are exchanged: as asked, as the plan or the policy does it, as an option implies it.
 
     Where nothing says so: by all-reduce, as PyTorch's users have it.
@@ -77,20 +79,20 @@ def architecture_setting(context: typer.Context, policy: str | None, plan: Plan 
         found = "ps", f"--{implied[0].replace('_', '-')}"
     else:
         found = "allreduce", DEFAULT
-    return Setting("architecture", found[0], f"architecture {found[0]}", found[1])
+    return AnswerSetting("architecture", found[0], f"architecture {found[0]}", found[1])
 
 
 def option_setting(
     context: typer.Context, option: str, value: Any, text: str | None = None, key: str | None = None
-) -> Setting:
+) -> AnswerSetting:
     """The value that an option came to."""
     shown = f"{option.replace('_', ' ')} {value}" if text is None else text
-    return Setting(key or option, value, shown, GIVEN if is_given(context, option) else DEFAULT)
+    return AnswerSetting(key or option, value, shown, GIVEN if is_given(context, option) else DEFAULT)
 
 
 def described_network(
     context: typer.Context, workers: int, servers: int, **unless_given: str
-) -> tuple[Network, list[Setting]]:
+) -> tuple[Network, list[AnswerSetting]]:
     """The network that a command's file and options describe, and where each of its numbers came from.
 
     What is given goes before the file, and the file before ``unless_given``. A measured all-reduce holds on
@@ -121,7 +123,7 @@ def described_network(
         values[key] = getattr(base, key) if text is None else parse(text)
         if source == str(path) and not values[key]:
             source = DEFAULT  # a file by hand names what it wants other than 0
-        settings.append(Setting(key, values[key], shown(values[key]), source))
+        settings.append(AnswerSetting(key, values[key], shown(values[key]), source))
     changed = any(
         given.get(option) is not None for option in ("bandwidth", "latency", "parse_alpha", "parse_beta")
     )
@@ -151,25 +153,25 @@ def _bandwidth_shown(bits_per_second: float) -> str:
     return f"bandwidth {scaled_text(bits_per_second, 'bit/s')}"
 
 
-def _reduction_setting(network: Network, origin: str) -> Setting:
+def _reduction_setting(network: Network, origin: str) -> AnswerSetting:
     """The settings that the cost of an all-reduce follows from."""
     if network.pattern is not None:
-        return Setting("pattern", network.pattern, f"pattern {network.pattern}", GIVEN)
+        return AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", GIVEN)
     measured: MeasuredReduction | None = network.reduction
     if measured is not None:
         text = f"all-reduces as timed between {measured.workers} workers"
-        return Setting("pattern", "measured", text, origin)
+        return AnswerSetting("pattern", "measured", text, origin)
     return _BY_SIZE
 
 
-def plan_setting(context: typer.Context, policy: str | None, plan: Plan | None) -> Setting:
+def plan_setting(context: typer.Context, policy: str | None, plan: Plan | None) -> AnswerSetting:
     """The order of transfers: a plan's file, or a policy."""
     if plan is not None:
-        return Setting("policy", plan.policy, f"policy {plan.policy}", str(context.params["plan"]))
+        return AnswerSetting("policy", plan.policy, f"policy {plan.policy}", str(context.params["plan"]))
     return option_setting(context, "policy", policy)
 
 
-def step_settings(context: typer.Context, network: Network) -> list[Setting]:
+def step_settings(context: typer.Context, network: Network) -> list[AnswerSetting]:
     """The numbers of workers and servers, and the window of their transfers."""
     return [
         option_setting(context, "workers", network.num_workers),
@@ -178,13 +180,13 @@ def step_settings(context: typer.Context, network: Network) -> list[Setting]:
     ]
 
 
-def window_setting(context: typer.Context, size_bytes: float) -> Setting:
+def window_setting(context: typer.Context, size_bytes: float) -> AnswerSetting:
     """The window between workers and servers."""
     text = f"window {scaled_text(size_bytes, 'B')}" if size_bytes else "window off"
     return option_setting(context, "window", size_bytes, text, "window_bytes")
 
 
-def as_reduced(settings: Sequence[Setting], seen: Iterable[Network]) -> list[Setting]:
+def as_reduced(settings: Sequence[AnswerSetting], seen: Iterable[Network]) -> list[AnswerSetting]:
     """``settings`` of a network, with how all-reduces run on those that machines make of it.
 
     Between racks they run in a ring, and what they were measured to cost holds on the measured links only.
@@ -192,22 +194,24 @@ def as_reduced(settings: Sequence[Setting], seen: Iterable[Network]) -> list[Set
     described = next(setting for setting in settings if setting.key == "pattern")
     if described.source == GIVEN:
         return list(settings)
-    patterns: dict[Setting, None] = {}
+    patterns: dict[AnswerSetting, None] = {}
     for network in seen:
         if network.pattern is not None:
-            patterns[Setting("pattern", network.pattern, f"pattern {network.pattern}", "--racks")] = None
+            patterns[AnswerSetting("pattern", network.pattern, f"pattern {network.pattern}", "--racks")] = (
+                None
+            )
         else:
             patterns[described if network.reduction is not None else _BY_SIZE] = None
     return [setting for setting in settings if setting is not described] + list(patterns)
 
 
-def applying(settings: Sequence[Setting], architecture: str) -> list[Setting]:
+def applying(settings: Sequence[AnswerSetting], architecture: str) -> list[AnswerSetting]:
     """Those of ``settings`` that the architecture has."""
     without = _OF_ALL_REDUCE if architecture == "ps" else (*_OF_SERVERS, "window_bytes")
     return [setting for setting in settings if setting.key not in without]
 
 
-def heading(settings: Sequence[Setting]) -> str:
+def heading(settings: Sequence[AnswerSetting]) -> str:
     """Lines for people: each setting and its source, those of the network on a line of their own."""
     lines: list[list[str]] = [[]]
     for setting in settings:
@@ -218,7 +222,7 @@ def heading(settings: Sequence[Setting]) -> str:
     return "\n".join(map(", ".join, lines))
 
 
-def assumptions(graph: StepGraph, settings: Sequence[Setting]) -> str:
+def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     """One line for people: the step, then each setting, those of one source together and defaults last."""
     by_source: dict[str, list[str]] = {GIVEN: []}
     for setting in settings:
@@ -233,7 +237,7 @@ def assumptions(graph: StepGraph, settings: Sequence[Setting]) -> str:
 
 
 def assumed(
-    context: typer.Context, settings: Sequence[Setting], architecture: str | None = None
+    context: typer.Context, settings: Sequence[AnswerSetting], architecture: str | None = None
 ) -> dict[str, Any]:
     """Everything that was not given: of ``settings``, and every other option with a default of its own."""
     without = {setting.key for setting in settings}
@@ -251,7 +255,7 @@ def defaults(context: typer.Context) -> dict[str, Any]:
     return {name: value for name, value in unsaid.items() if value is not None and name not in shown}
 
 
-def option_settings(context: typer.Context) -> list[Setting]:
+def option_settings(context: typer.Context) -> list[AnswerSetting]:
     """Every option that says something, for commands whose options are all there is to say."""
     said = {name: value for name, value in context.params.items() if value is not None and value is not False}
     return [

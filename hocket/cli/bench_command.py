@@ -110,11 +110,11 @@ def train(
     import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.training.timed_models import NAMES
     from hocket.bench.training.train import bench_train, benchmark_document
-    from hocket.bench.training.training_request import Request
+    from hocket.bench.training.training_request import TrainingRequest
     from hocket.bench.training.training_table import cell_heading, cell_table, summary_line
     from hocket.network import parse_bandwidth, parse_duration
 
-    request = Request(
+    request = TrainingRequest(
         models=NAMES if model is None else parts(model),
         rhos=ratios(rho),
         batch_size=batch_size,

@@ -110,14 +110,14 @@ def predict(
     """
     import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.replay.accuracy import accuracy_document, bench_predict
-    from hocket.bench.replay.accuracy_request import STEPS, Request
+    from hocket.bench.replay.accuracy_request import STEPS, AccuracyRequest
     from hocket.bench.replay.accuracy_table import group_table, row_table
     from hocket.document import write_whole
     from hocket.network import parse_bandwidth, parse_duration
     from hocket.report.accuracy_page import render_accuracy
 
     steps_asked = STEPS if step is None else parts(step)
-    request = Request(
+    request = AccuracyRequest(
         steps=steps_asked,
         policies=tuple(policy.split(",")),
         modes=_modes(mode),

@@ -114,7 +114,7 @@ class Command(TyperCommand):
         formatter.write(help_text(*described(ctx)))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, whose name alone is answered with its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -138,9 +138,9 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """An application whose commands are :class:`Command` and whose groups are :class:`Group`."""
+    """An application whose commands are :class:`Command` and whose groups are :class:`CommandGroup`."""
 
-    def __init__(self, *, cls: type[Group] = Group, **settings: Any) -> None:
+    def __init__(self, *, cls: type[CommandGroup] = CommandGroup, **settings: Any) -> None:
         super().__init__(cls=cls, pretty_exceptions_enable=False, **settings)
 
     def command(self, name: str | None = None, *, cls: type[Any] = Command, **settings: Any) -> Any:  # type: ignore[override]

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from hocket.cli.answer_settings import GIVEN, Setting, applying, is_given
+from hocket.cli.answer_settings import GIVEN, AnswerSetting, applying, is_given
 
 # What the step's name, settings of its own, or a file's name as their source say of an option.
 _SAID_OTHERWISE = frozenset(
@@ -21,17 +21,17 @@ _BESIDE_ANSWERS = frozenset(
 _FILES = {"network_file": "network", "plan": "plan"}
 
 
-def other_options(context: typer.Context, settings: Sequence[Setting]) -> list[Setting]:
+def other_options(context: typer.Context, settings: Sequence[AnswerSetting]) -> list[AnswerSetting]:
     """Every option that was given and decides the answer, but those that ``settings`` are about."""
     known = _SAID_OTHERWISE | _BESIDE_ANSWERS | {setting.key for setting in settings}
     return [
-        Setting(name, value, _shown(name, value), GIVEN)
+        AnswerSetting(name, value, _shown(name, value), GIVEN)
         for name, value in context.params.items()
         if name not in known and is_given(context, name)
     ]
 
 
-def given(context: typer.Context, settings: Sequence[Setting], architecture: str) -> dict[str, Any]:
+def given(context: typer.Context, settings: Sequence[AnswerSetting], architecture: str) -> dict[str, Any]:
     """Everything that was given: of ``settings``, which have :func:`other_options` too, and the files."""
     files = {key: str(context.params[name]) for name, key in _FILES.items() if context.params.get(name)}
     return files | {each.key: each.value for each in applying(settings, architecture) if each.source == GIVEN}

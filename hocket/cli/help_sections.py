@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from hocket.cli.help_text import NO_BREAK, Row, Section
+from hocket.cli.help_text import NO_BREAK, HelpRow, Section
 from hocket.cli.panels import GENERAL, ORDER
 
 _SHORT = 24  # of a default that stays on its line
@@ -49,7 +49,7 @@ def _usage(context: Any) -> str:
 
 
 def _panels(parameters: list[Any]) -> list[Section]:
-    panels: dict[str, list[Row]] = {}
+    panels: dict[str, list[HelpRow]] = {}
     for parameter in parameters:
         is_argument = parameter.param_type_name == "argument"
         usual = "Arguments" if is_argument else GENERAL
@@ -59,14 +59,14 @@ def _panels(parameters: list[Any]) -> list[Section]:
     return [Section(name, panels[name]) for name in order]
 
 
-def _row(parameter: Any) -> Row:
+def _row(parameter: Any) -> HelpRow:
     value = _value(parameter)
     if parameter.param_type_name == "argument":
-        return Row(value, _explained(parameter))
+        return HelpRow(value, _explained(parameter))
     names = ", ".join(sorted(parameter.opts, key=len))
     if parameter.secondary_opts:
         names += f"/{parameter.secondary_opts[0]}"
-    return Row(f"{names} {value}".rstrip(), _explained(parameter))
+    return HelpRow(f"{names} {value}".rstrip(), _explained(parameter))
 
 
 def _explained(parameter: Any) -> str:
@@ -99,11 +99,11 @@ def _value(parameter: Any) -> str:
 
 
 def _commands(context: Any, group: Any) -> list[Section]:
-    panels: dict[str, list[Row]] = {}
+    panels: dict[str, list[HelpRow]] = {}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         first = inspect.cleandoc(command.short_help or command.help or "").split("\n\n")[0]
         panels.setdefault(command.rich_help_panel or "Commands", []).append(
-            Row(name, " ".join(first.split()))
+            HelpRow(name, " ".join(first.split()))
         )
     return [Section(name, rows) for name, rows in panels.items()]

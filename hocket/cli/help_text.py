@@ -12,7 +12,7 @@ _WIDEST, _NAMES = 100, 26
 NO_BREAK = "\xa0"
 
 
-class Row(NamedTuple):
+class HelpRow(NamedTuple):
     """A line of a section: a name with its value, and what it means."""
 
     name: str
@@ -23,7 +23,7 @@ class Section(NamedTuple):
     """Rows under a title."""
 
     title: str
-    rows: list[Row]
+    rows: list[HelpRow]
 
 
 def help_text(usage: str, about: str, sections: list[Section], below: list[str]) -> str:
@@ -59,7 +59,7 @@ def width_of_help() -> int:
     return max(40, min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST))
 
 
-def _append(text: object, row: Row, column: int, width: int) -> None:
+def _append(text: object, row: HelpRow, column: int, width: int) -> None:
     from rich.text import Text
 
     assert isinstance(text, Text)

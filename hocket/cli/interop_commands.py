@@ -17,7 +17,7 @@ from hocket.errors import HocketError
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph, Timeline
     from hocket.graph.result import ResultRow
-    from hocket.interop.imported import Imported
+    from hocket.interop.imported import ImportedStep
     from hocket.network import Network
 
 import_app = App(help="Steps from what other tools recorded.")
@@ -189,7 +189,7 @@ def _again(document: dict[str, Any], source: str) -> tuple[Timeline, dict[str, A
     return timeline, timeline_document(timeline, row) | kept
 
 
-def _put(imported: Imported, output: Path) -> None:
+def _put(imported: ImportedStep, output: Path) -> None:
     from hocket.graph import save_step
 
     graph = imported.graph

@@ -57,7 +57,7 @@ All commands: hocket --help. Options of one: hocket predict --help.
 """
 
 
-class _Doors(command_help.Group):
+class _Doors(command_help.CommandGroup):
     """All commands; the bare name shows an example for each thing that people come for."""
 
     def show(self, ctx: Any) -> None:

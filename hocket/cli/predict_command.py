@@ -11,7 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import (
-    Setting,
+    AnswerSetting,
     applying,
     architecture_setting,
     as_reduced,
@@ -35,7 +35,7 @@ from hocket.text import capitalized, scaled_text
 if TYPE_CHECKING:
     from hocket.graph import Plan
     from hocket.predictor import Prediction
-    from hocket.report.prediction_measured import Point
+    from hocket.report.prediction_measured import MeasuredThroughput
 
 _MOST_CONFIGURATIONS = 10_000
 _SKIPPED = 50
@@ -380,7 +380,11 @@ def predict(
 
 
 def _show(
-    context: typer.Context, rows: Sequence[Prediction], points: Sequence[Point], said: str, at: str
+    context: typer.Context,
+    rows: Sequence[Prediction],
+    points: Sequence[MeasuredThroughput],
+    said: str,
+    at: str,
 ) -> None:
     """Print the answer of each curve first; caveats go to standard error, beside it."""
     from hocket.predictor.answer import base_note, caveats, verdicts
@@ -431,7 +435,7 @@ def _check_beside(schedule: Plan, path: str, architecture: str | None, barrier: 
         raise HocketError(f"barrier '{barrier}': {path} has its own; change it there")
 
 
-def _window(context: typer.Context, row: Prediction) -> Setting:
+def _window(context: typer.Context, row: Prediction) -> AnswerSetting:
     """The window of transfers."""
     from hocket.predictor.prepared import usual_window_bytes
 

@@ -25,7 +25,7 @@ _UNBROKEN = 10_000  # the width of lines that nothing breaks
 
 
 class _Amount:
-    """How much is said beside results: of one command, which ``main`` begins and options change."""
+    """The amount that one command says beside its results; ``main`` begins it and options change it."""
 
     quiet = False
     verbose = False

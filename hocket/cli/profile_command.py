@@ -15,7 +15,7 @@ from hocket.cli.profile_script import measure_script
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
-    from hocket.profiler import Profile, Setup
+    from hocket.profiler import Profile, StepSetup
 
 _BATCH_SIZE = 32
 
@@ -146,7 +146,7 @@ def profile(
     )
 
 
-def _num_examples(setup: Setup, target: str, asked: int | None) -> int:
+def _num_examples(setup: StepSetup, target: str, asked: int | None) -> int:
     """What the file says of the batch: of a function that makes one size only, what its batch holds."""
     from hocket.profiler import first_extent
 

@@ -57,7 +57,7 @@ def simulate(
     from hocket.origin import origin
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
-    from hocket.tuner import Planned, make_plan
+    from hocket.tuner import PlannedPolicy, make_plan
     from hocket.tuner.policies import architecture_of, check_request
 
     options.check_printed(json, wide)
@@ -81,7 +81,7 @@ def simulate(
             raise HocketError(f"fusion {fusion}: {plan} has its own batches; leave it out")
         options.check_servers(servers, schedule.architecture)
         check_request(graph, network, schedule.architecture)
-        planned = Planned(plan=schedule)
+        planned = PlannedPolicy(plan=schedule)
     else:
         assert policy is not None
         options.check_servers(servers, architecture_of(policy, exchange.value))

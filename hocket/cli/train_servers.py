@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hocket.errors import HocketError
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.launch.credentials import Credentials, credentials_of, new_credentials
 from hocket.launch.environment import whole_number
 from hocket.launch.job import NEW_TOKEN
@@ -33,15 +33,16 @@ def train_with_servers(
 ) -> int:
     """Train ``script`` with servers on this machine, or be one process of a job that was started elsewhere.
 
-    ``told``: variables for the script; ``options``: of the :class:`Job`. Where RANK and WORLD_SIZE are in the
-    environment (torchrun, ``hocket lab exec --all``), the first ranks are servers and the others workers.
+    ``told``: variables for the script; ``options``: of the :class:`ServedJob`. Where RANK and WORLD_SIZE are
+    in the environment (torchrun, ``hocket lab exec --all``), the first ranks are servers and the others
+    workers.
     """
     command = [str(Path(script[0])), *script[1:]]
     if "RANK" in os.environ:
         _become(command, told, servers=servers, rule=rule, **options)
     with socket.create_server((_HOST, 0)) as listener:
         address = "{}:{}".format(*listener.getsockname()[:2])
-        job = Job(address=address, token=new_credentials().text, rule=rule, servers=servers, **options)
+        job = ServedJob(address=address, token=new_credentials().text, rule=rule, servers=servers, **options)
         return run_job(job, listener, command, told, restarts)
 
 
@@ -55,7 +56,7 @@ def _become(command: list[str], told: Mapping[str, str], *, servers: int, rule: 
         )
     credentials = _credentials()
     host, port = os.environ.get("MASTER_ADDR", _HOST), whole_number("MASTER_PORT", 29500)
-    job = Job(address=f"{host}:{port}", token=credentials.text, rule=rule, servers=servers, **options)
+    job = ServedJob(address=f"{host}:{port}", token=credentials.text, rule=rule, servers=servers, **options)
     store = f"{host}:{port + 1}"
     if rank < servers:
         _ = credentials.served

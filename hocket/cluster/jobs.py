@@ -1,19 +1,14 @@
-"""Training jobs that share a cluster, and the ``hocket.jobs/1`` files that hold them."""
+"""Training jobs that share a cluster, and the rules that they satisfy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import NoReturn
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from hocket.document import decode, read_bytes, write_json
 from hocket.errors import FormatError
-
-JOBS_FORMAT = "hocket.jobs/1"
 
 _MOST_GPUS = 1_000_000
 _MOST_ITERATIONS = 10**12
@@ -21,7 +16,6 @@ _LONGEST_S = 1e9
 _LARGEST_BYTES = 2.0**53  # sizes take part in float arithmetic: past this they would not be exact
 _MOST_BATCHES = 10_000
 _SAME = 1 + 1e-9  # what differs by less is the same but for rounding
-_FROM_STEP = ("model", "forward_s", "backward_s", "size_bytes", "batches")
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,106 +122,3 @@ def _check_batches(job: Job, refuse: Callable[[str, str], NoReturn]) -> None:
     total = sum(batch.size_bytes for batch in job.batches)
     if abs(total - job.size_bytes) > (_SAME - 1) * job.size_bytes:
         refuse("batches", f"have {total:.15g} bytes and size_bytes is {job.size_bytes:.15g}; make them agree")
-
-
-class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as a file has it; ``step`` and ``plan``, if given, say what it leaves out."""
-
-    id: str
-    gpus: int
-    iterations: int
-    arrival_s: float
-    memory_bytes: float
-    model: str | UnsetType = UNSET
-    forward_s: float | UnsetType = UNSET
-    backward_s: float | UnsetType = UNSET
-    size_bytes: float | UnsetType = UNSET
-    batches: tuple[Batch, ...] = ()
-    startup_s: float = 0.0
-    step: str | dict[str, Any] | UnsetType = UNSET
-    plan: str | dict[str, Any] | UnsetType = UNSET
-
-
-class _JobsFile(msgspec.Struct, frozen=True, kw_only=True):
-    format: Literal["hocket.jobs/1"]
-    jobs: tuple[_JobRow, ...]
-
-
-def read_jobs(path: str | Path) -> JobSet:
-    """Read a ``hocket.jobs/1`` file (``.json``, ``.json.gz`` or ``.json.zst``).
-
-    The steps and plans that it names are read, too, from where they are as seen from the file's folder.
-
-    Raises
-    ------
-    FormatError
-        Naming the file, the field and the rule.
-    """
-    return decode_jobs(read_bytes(path), path)
-
-
-def decode_jobs(data: bytes, path: str | Path) -> JobSet:
-    """The jobs in ``data``, which is what the file at ``path`` holds; raises as :func:`read_jobs` does."""
-    source = str(path)
-    file = decode(data, _JobsFile, JOBS_FORMAT, source)
-    steps = _Steps(Path(path).parent)
-    jobs = tuple(_job(row, steps, source, f"jobs[{i}]") for i, row in enumerate(file.jobs))
-    return JobSet(jobs=jobs, source=source)
-
-
-def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
-    if row.step is UNSET and row.plan is UNSET:
-        from_step: dict[str, Any] = {}
-        for key in _FROM_STEP[:-1]:
-            if getattr(row, key) is UNSET:
-                raise FormatError(source, field, f"object missing required field `{key}`")
-            from_step[key] = getattr(row, key)
-        from_step["batches"] = row.batches
-    else:
-        if row.step is UNSET or row.plan is UNSET:
-            given, other = ("step", "plan") if row.plan is UNSET else ("plan", "step")
-            raise FormatError(source, f"{field}.{other}", f"is missing beside {given}; give both, or neither")
-        for key in _FROM_STEP[1:]:
-            if getattr(row, key) not in (UNSET, ()):
-                rule = "is what the step and the plan say; leave it out, or leave them out"
-                raise FormatError(source, f"{field}.{key}", rule)
-        from_step = steps.lowered(row.step, row.plan, f"{source}: {field}")
-        if row.model is not UNSET:
-            from_step = from_step | {"model": row.model}
-    return Job(
-        id=row.id,
-        gpus=row.gpus,
-        iterations=row.iterations,
-        arrival_s=row.arrival_s,
-        memory_bytes=row.memory_bytes,
-        startup_s=row.startup_s,
-        **from_step,
-    )
-
-
-class _Steps:
-    """Steps and plans that jobs carry or name, each file read once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._found: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def lowered(self, step: str | dict[str, Any], plan: str | dict[str, Any], where: str) -> dict[str, Any]:
-        """What of a job a step and its plan say."""
-        from hocket.cluster.overlap import read_overlapped
-
-        if not isinstance(step, str) or not isinstance(plan, str):
-            return read_overlapped(step, plan, self._folder, where)
-        if (step, plan) not in self._found:
-            self._found[step, plan] = read_overlapped(step, plan, self._folder, where)
-        return self._found[step, plan]
-
-
-def write_jobs(jobs: JobSet, path: str | Path) -> None:
-    """Write ``jobs`` as ``hocket.jobs/1``, whole or not at all."""
-    write_json(jobs_document(jobs), path)
-
-
-def jobs_document(jobs: JobSet) -> dict[str, Any]:
-    """The ``hocket.jobs/1`` document of ``jobs`` as plain data; steps and plans are batches in it."""
-    return {"format": JOBS_FORMAT, "jobs": [msgspec.to_builtins(job) for job in jobs.jobs]}

@@ -1,4 +1,4 @@
-"""Which parameters an operation needs, directly or through its inputs (TicTac section 4.1, ``op.dep``).
+"""The parameters an operation needs, directly or through its inputs (TicTac section 4.1, ``op.dep``).
 
 Most operations of a network need exactly what another one needs, so operations are grouped into classes of
 equal need; planners and bounds work on the few hundred classes instead of the thousands of operations.

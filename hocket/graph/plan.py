@@ -1,4 +1,4 @@
-"""What is transferred together and in which order, and in which order operations run: plain data."""
+"""Plans: what is transferred together, in which order, and in which order operations run; plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text
 
 Names = tuple[str, ...]
@@ -50,7 +50,7 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulator expects of the plan; times in seconds."""
+    """The simulator's expectation of the plan; times in seconds."""
 
     iteration_s: float
     bound_s: float
@@ -108,7 +108,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     predicted: Predicted | None = None
     workers: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         orders = {"listed": "strictly as listed", "ready": "of those that are ready the first listed"}
         issue = self.issue or ("ready" if self.architecture == "ps" else "listed")
         computed = "any that is ready" if self.compute_order is None else "in the plan's order"
@@ -119,7 +119,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             step, bound = (duration_text(s) for s in (self.predicted.iteration_s, self.predicted.bound_s))
             lines.append(("predicted", f"{step} a step; the bound is {bound}"))
         where = ARCHITECTURE_NAMES[self.architecture]
-        return Summary(f"Plan '{self.policy}' of {self.model or 'a model'}, {where}", lines)
+        return ObjectSummary(f"Plan '{self.policy}' of {self.model or 'a model'}, {where}", lines)
 
 
 ARCHITECTURE_NAMES = {"ps": "parameter servers", "allreduce": "all-reduce"}

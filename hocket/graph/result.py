@@ -1,4 +1,4 @@
-"""What a run of a plan gave, simulated or measured: the row that commands print and reports rank."""
+"""The result of a plan, simulated or measured: the row that commands print and reports rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from hocket.errors import FormatError
 from hocket.graph.plan import ARCHITECTURE_NAMES, Predicted
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, rate_text
 
 _NOT_NEGATIVE = (
@@ -63,14 +63,14 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         """The part of the row that a plan carries."""
         return Predicted(**{name: getattr(self, name) for name in Predicted.__struct_fields__})
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         workers = counted(self.workers, "worker")
         if self.servers:
             workers += f" and {counted(self.servers, 'server')}"
         over = f"; the step is {self.iteration_s / self.bound_s - 1:.1%} over it" if self.bound_s > 0 else ""
         p95 = duration_text(self.iteration_p95_s)
         computing, transfers = duration_text(self.compute_s), duration_text(self.communication_s)
-        return Summary(
+        return ObjectSummary(
             f"ResultRow of '{self.policy}': {self.model or 'a model'},"
             f" {ARCHITECTURE_NAMES.get(self.architecture, self.architecture)}, {workers}",
             [

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.graph.csr import Csr, Indices, topological_order
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
 
 Seconds = npt.NDArray[np.float64]
 
 
 class Phase(IntEnum):
-    """Which part of the step an operation belongs to."""
+    """The part of the step that an operation belongs to."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -134,11 +134,11 @@ class StepGraph(Summarized):
         np.maximum.at(last, self.produces.indices, position[self.produces.row_of_entry()])
         return last
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         phases = [f"{int((self.phases == k).sum())} {name}" for k, name in enumerate(PHASE_NAMES)]
         size = scaled_text(float(self.parameter_bytes.sum()), "B")
         step = duration_text(float(self.durations_s.sum()) / self.num_samples)
-        return Summary(
+        return ObjectSummary(
             f"StepGraph of {self.model}, batch size {self.batch_size}, on {self.device}",
             [
                 ("operations", f"{self.num_operations}: {', '.join(phases)}"),

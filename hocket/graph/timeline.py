@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text
 
 Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce", "wait"]
@@ -60,10 +60,10 @@ class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         """The end of the last span, 0.0 without spans."""
         return max((span.end_s for span in self.spans), default=0.0)
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         processes = len({lane.process for lane in self.lanes})
         lines = [
             ("spans", f"{len(self.spans)} on {counted(len(self.lanes), 'lane')}, processes: {processes}"),
             ("length", duration_text(self.end_s)),
         ]
-        return Summary(f"Timeline: {self.title}", lines)
+        return ObjectSummary(f"Timeline: {self.title}", lines)

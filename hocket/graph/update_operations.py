@@ -1,4 +1,4 @@
-"""Which operations of a step apply gradients, and which gradients each of them waits for."""
+"""The operations of a step that apply gradients, and the gradients each of them waits for."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 import hocket
 from hocket.graph import Plan
 from hocket.network import Network
-from hocket.runtime.training.allreduce_handle import Handle
+from hocket.runtime.training.allreduce_handle import AllReduceHandle
 
 
 class Distributed(torch.nn.Module):
@@ -48,9 +48,9 @@ class Distributed(torch.nn.Module):
         return self.module(*args, **kwargs)
 
     @property
-    def handle(self) -> Handle:
+    def handle(self) -> AllReduceHandle:
         """The module's training."""
-        handle: Handle = vars(self.module)["hocket"]
+        handle: AllReduceHandle = vars(self.module)["hocket"]
         return handle
 
 
@@ -83,7 +83,7 @@ class HocketStrategy(DDPStrategy):
             **ddp_keywords,
         }
         self._failed = False
-        self.hocket: Handle | None = None
+        self.hocket: AllReduceHandle | None = None
 
     def setup(self, trainer: Trainer) -> None:
         """Attach the training where the trainer is about to fit.
@@ -193,7 +193,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
 
 
 class _BackwardSync:
-    """What ``Fabric.no_backward_sync`` asks."""
+    """The interface behind ``Fabric.no_backward_sync``."""
 
     def no_backward_sync(self, module: torch.nn.Module, enabled: bool) -> AbstractContextManager[None]:
         if not enabled or not isinstance(module, Distributed):

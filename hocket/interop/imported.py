@@ -1,4 +1,4 @@
-"""What importers return."""
+"""The result of an import: a step, and what was found and assumed for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hocket.graph import StepGraph
 
 
-class Imported(NamedTuple):
+class ImportedStep(NamedTuple):
     """A trace as a step, and what was found and assumed for that, a line each."""
 
     graph: StepGraph

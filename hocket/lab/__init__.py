@@ -1,8 +1,8 @@
 """An emulated cluster on one Linux machine: network namespaces with rate-limited links on a bridge."""
 
 from hocket.lab.lab import Lab, labs, names, remove
-from hocket.lab.links import Node
+from hocket.lab.links import LabNode
 from hocket.lab.node_processes import RankResult
 from hocket.lab.shares import TSO_BYTES
 
-__all__ = ["TSO_BYTES", "Lab", "Node", "RankResult", "labs", "names", "remove"]
+__all__ = ["TSO_BYTES", "Lab", "LabNode", "RankResult", "labs", "names", "remove"]

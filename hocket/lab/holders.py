@@ -12,7 +12,7 @@ def myself() -> str:
 
 
 def has_ended(holder: str) -> bool:
-    """Whether a process, as it called itself, has ended; False of one whom we could not see if it had not."""
+    """True if a process, as it called itself, has ended; False of one whom we could not see if it had not."""
     pid, _, rest = holder.partition(" ")
     if rest.partition(" ")[0] != _numbering() or not pid.isdecimal():
         return False

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
 from hocket.lab.holders import has_ended, myself
-from hocket.lab.links import Node
+from hocket.lab.links import LabNode
 from hocket.lab.node_processes import TERMINATE, RankResult, end_processes, run_ranks
 from hocket.lab.processors import processors_of_nodes, starting_on
 from hocket.lab.shares import segments_together
@@ -62,7 +62,7 @@ class Lab:
         self.name = name
         self.rate_bps = float(rate_bps)
         self._together = segments_together(rate_bps, tso_bytes)
-        self.nodes: tuple[Node, ...] = tuple(links.node_of(name, index) for index in range(nodes))
+        self.nodes: tuple[LabNode, ...] = tuple(links.node_of(name, index) for index in range(nodes))
 
     @classmethod
     def find(cls, name: str = "hocket") -> Lab:
@@ -127,7 +127,7 @@ class Lab:
             told = f"hocket: lab '{self.name}' is on a kernel that {lack} and make the lab anew"
             print(told, file=sys.stderr, flush=True)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> LabNode:
         """The node of this name; UnknownNameError where there is none."""
         for node in self.nodes:
             if node.name == name:
@@ -140,7 +140,7 @@ class Lab:
         return {node.name: found[node.namespace] for node in self.nodes}
 
     def command(
-        self, node: Node, argv: Sequence[str], env: Mapping[str, str] | None = None
+        self, node: LabNode, argv: Sequence[str], env: Mapping[str, str] | None = None
     ) -> tuple[list[str], dict[str, str]]:
         """What to execute, in which environment, so that ``argv`` runs in ``node``.
 
@@ -162,7 +162,7 @@ class Lab:
         return [links.tool_path("ip"), "netns", "exec", node.namespace, *argv], environment
 
     def popen(
-        self, node: Node, argv: Sequence[str], env: Mapping[str, str] | None = None, **popen_kwargs: Any
+        self, node: LabNode, argv: Sequence[str], env: Mapping[str, str] | None = None, **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
         """Start a command in ``node``, in a session of its own unless ``popen_kwargs`` say otherwise.
 
@@ -228,7 +228,7 @@ class Lab:
             shared[name] = os.environ.get(name, value)
         parts = self.processors()
 
-        def start(node: Node, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        def start(node: LabNode, mark: Mapping[str, str]) -> subprocess.Popen[bytes]:
             own = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), str(node.index))
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             environment = {**shared, **own, **(env or {}), **mark}

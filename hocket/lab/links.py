@@ -1,4 +1,4 @@
-"""What the kernel holds of labs, read and changed with iproute2's ``ip`` and ``tc``.
+"""The kernel's state of labs, read and changed with iproute2's ``ip`` and ``tc``.
 
 A lab is nothing but network namespaces: one for each node, and one for the switch, which holds a bridge and
 the other ends of the nodes' links. The machine's own namespace gets no interface, address or route, so labs
@@ -44,7 +44,7 @@ _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getso
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class LabNode:
     """One machine of a lab: ``interface`` has ``address``, both in ``namespace``."""
 
     index: int
@@ -54,9 +54,9 @@ class Node:
     interface: str = INTERFACE
 
 
-def node_of(lab: str, index: int) -> Node:
+def node_of(lab: str, index: int) -> LabNode:
     """Node ``index`` (0 to 249) of a lab; every lab has the same addresses, as none can see another's."""
-    return Node(
+    return LabNode(
         index=index,
         name=f"node{index}",
         namespace=f"hocket-{lab}-node{index}",
@@ -100,7 +100,7 @@ def existing() -> dict[str, set[int]]:
 
 
 def is_there(namespace: str) -> bool:
-    """Whether there is a namespace of this name."""
+    """True if there is a namespace of this name."""
     return Path("/run/netns", namespace).exists()
 
 
@@ -136,7 +136,7 @@ def holder_of(lab: str) -> str | None:
     return None
 
 
-def build(lab: str, nodes: Sequence[Node], rate_bps: float, together: int) -> list[str]:
+def build(lab: str, nodes: Sequence[LabNode], rate_bps: float, together: int) -> list[str]:
     """Make everything of a claimed lab, the switch's being up last; what the kernel lacks for it.
 
     together: how many segments TCP hands over at once at most.
@@ -184,8 +184,8 @@ def build(lab: str, nodes: Sequence[Node], rate_bps: float, together: int) -> li
     return lacks
 
 
-def _knows_classes(node: Node, rate_bps: float, together: int) -> bool:
-    """Whether the kernel can tell packets apart, tried on ``node``, which is left as it was."""
+def _knows_classes(node: LabNode, rate_bps: float, together: int) -> bool:
+    """True if the kernel can tell packets apart, tried on ``node``, which is left as it was."""
     tried = shaper(node.interface, rate_bps, together=together)
     try:
         _call("tc", "-n", node.namespace, "-batch", "-", script=tried)
@@ -197,14 +197,14 @@ def _knows_classes(node: Node, rate_bps: float, together: int) -> bool:
     return True
 
 
-def delete(lab: str, nodes: Iterable[Node]) -> None:
+def delete(lab: str, nodes: Iterable[LabNode]) -> None:
     """Delete the namespaces and all that is in them, the switch's last: until then the lab has its name."""
     for namespace in (*(node.namespace for node in nodes), switch_of(lab)):
         if is_there(namespace):
             _call("ip", "netns", "delete", namespace)
 
 
-def free_port(node: Node) -> int:
+def free_port(node: LabNode) -> int:
     """A TCP port that nothing in the node listens on."""
     asked = (tool_path("ip"), "netns", "exec", node.namespace, sys.executable, "-IS", "-c", _FREE_PORT)
     return int(_finished(asked, ()))
@@ -231,7 +231,7 @@ def all_pids() -> list[int]:
     return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
 
 
-def _mac(node: Node) -> str:
+def _mac(node: LabNode) -> str:
     return f"02:00:0a:4d:00:{node.index + 1:02x}"
 
 

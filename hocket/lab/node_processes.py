@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TextIO
 
 from hocket.errors import HocketError
-from hocket.lab.links import Node, all_pids
+from hocket.lab.links import LabNode, all_pids
 
 _MARK = "HOCKET_LAB_RUN"
 _POLL_S = 0.1
 _CHUNK_BYTES = 2**20  # no pipe holds more unless root made it larger
 
 Steps = Sequence[tuple[signal.Signals, float]]
-Start = Callable[[Node, Mapping[str, str]], subprocess.Popen[bytes]]
+Start = Callable[[LabNode, Mapping[str, str]], subprocess.Popen[bytes]]
 
 #: How processes are made to end: a signal, and for how long it may take to work.
 TERMINATE: Steps = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
@@ -42,7 +42,7 @@ class RankResult:
     and empty where that was passed on as it came.
     """
 
-    node: Node
+    node: LabNode
     returncode: int
     duration_s: float
     stdout: str
@@ -50,7 +50,7 @@ class RankResult:
 
 
 def run_ranks(
-    nodes: Sequence[Node], start: Start, *, timeout_s: float | None, grace_s: float, streamed: bool
+    nodes: Sequence[LabNode], start: Start, *, timeout_s: float | None, grace_s: float, streamed: bool
 ) -> tuple[RankResult, ...]:
     """Run a rank on each node until all have ended, and whatever they started with them.
 
@@ -67,7 +67,7 @@ def run_ranks(
         not even end on SIGKILL.
     """
     with selectors.DefaultSelector() as selector:
-        run = _Run(selector, streamed)
+        run = _NodeRun(selector, streamed)
         try:
             try:
                 run.start(nodes, start)
@@ -133,7 +133,7 @@ class _Printer:
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
-    def print(self, node: Node, lines: Iterable[bytearray]) -> None:
+    def print(self, node: LabNode, lines: Iterable[bytearray]) -> None:
         if self._stream is None:
             return
         named = (f"[{node.name}] {line.decode(self._encoding, 'backslashreplace')}\n" for line in lines)
@@ -147,7 +147,7 @@ class _Printer:
 class _Output:
     """The text that a rank writes to one stream: kept, or passed on line by line."""
 
-    def __init__(self, node: Node, printer: _Printer | None) -> None:
+    def __init__(self, node: LabNode, printer: _Printer | None) -> None:
         self._node = node
         self._printer = printer
         self._held = bytearray()
@@ -167,29 +167,29 @@ class _Output:
 
 
 @dataclass(kw_only=True)
-class _Rank:
-    node: Node
+class _NodeRank:
+    node: LabNode
     process: subprocess.Popen[bytes]
     stdout: _Output
     stderr: _Output
     duration_s: float | None = None
 
 
-class _Run:
+class _NodeRun:
     """The ranks of one run, and what they print."""
 
     def __init__(self, selector: selectors.BaseSelector, streamed: bool) -> None:
         self._selector = selector
         self._printers = (_Printer(sys.stdout), _Printer(sys.stderr)) if streamed else (None, None)
         self._mark = uuid.uuid4().hex
-        self._ranks: list[_Rank] = []
+        self._ranks: list[_NodeRank] = []
         self._began_s = time.monotonic()
 
-    def start(self, nodes: Sequence[Node], start: Start) -> None:
+    def start(self, nodes: Sequence[LabNode], start: Start) -> None:
         for node in nodes:
             process = start(node, {_MARK: self._mark})
             out, err = (_Output(node, printer) for printer in self._printers)
-            self._ranks.append(_Rank(node=node, process=process, stdout=out, stderr=err))
+            self._ranks.append(_NodeRank(node=node, process=process, stdout=out, stderr=err))
             for stream, output in ((process.stdout, out), (process.stderr, err)):
                 assert stream is not None
                 os.set_blocking(stream.fileno(), False)

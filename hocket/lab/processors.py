@@ -1,4 +1,4 @@
-"""Which of this machine's processors a node has for itself, as a machine of its own would have."""
+"""The processors that a node of a lab has for itself, as a machine of its own would have."""
 
 from __future__ import annotations
 

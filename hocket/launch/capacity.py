@@ -1,4 +1,4 @@
-"""How many may be served at a time: whoever is one too many is sent away, and that is said once."""
+"""A capacity: a bound on how many are served at a time; one too many is sent away, which is said once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 
-class Places:
+class Capacity:
     """``most`` places for ``whom``, as messages call them; any thread may ask.
 
     ``note`` is told when somebody finds none, and not again before half of them have been free.

@@ -65,7 +65,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """Whether the guest may stay: "" where it may, else why not."""
+    """The answer to a guest: "" where it may stay, else why not."""
 
     refused: str
 
@@ -158,7 +158,7 @@ class Connection:
 
 
 class Guest(msgspec.Struct, frozen=True):
-    """Who has connected and proved to be of the job."""
+    """A connection that has proved to be of the job."""
 
     role: Role
     index: int

@@ -72,7 +72,7 @@ class Computed(msgspec.Struct, frozen=True, tag=True):
     part: Part
 
 
-class Transfer(msgspec.Struct, frozen=True, tag=True):
+class ChunkRequest(msgspec.Struct, frozen=True, tag="Transfer"):
     """May the next chunk go? ``bytes_left`` of the ``of_bytes`` of this iteration, the chunk included."""
 
     number: Count
@@ -82,7 +82,7 @@ class Transfer(msgspec.Struct, frozen=True, tag=True):
 
 
 class Transferred(msgspec.Struct, frozen=True, tag=True):
-    """What ``iteration`` had to transfer has arrived everywhere."""
+    """All that ``iteration`` had to transfer has arrived everywhere."""
 
     iteration: Count
 
@@ -101,7 +101,7 @@ class GivenUp(msgspec.Struct, frozen=True, tag=True):
     """Your attempt was given up: another one runs in your place, so end."""
 
 
-FromRank = Join | Compute | Computed | Transfer | Transferred
+FromRank = Join | Compute | Computed | ChunkRequest | Transferred
 ToRank = Go | Held | GivenUp
 
 
@@ -141,7 +141,7 @@ class Gate:
 
     def transfer(self, iteration: int, bytes_left: int, of_bytes: int) -> None:
         """Return when the next chunk may go."""
-        self._ask(lambda number: Transfer(number, iteration, bytes_left, of_bytes))
+        self._ask(lambda number: ChunkRequest(number, iteration, bytes_left, of_bytes))
 
     def transferred(self, iteration: int) -> None:
         """What the iteration had to transfer has arrived."""

@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from hocket.launch.capacity import Places
+from hocket.launch.capacity import Capacity
 from hocket.launch.control import Connection, Guest, TransportError, accept
 from hocket.launch.credentials import Credentials
 from hocket.launch.open_files import allow_all, most_strangers
-from hocket.launch.rate_limited_log import SparingNote
+from hocket.launch.rate_limited_log import RateLimitedLog
 
 _SHORT_S = 0.1
 _TELL_EVERY_S = 1.0
@@ -25,7 +25,7 @@ Placed = Callable[[Guest, Connection], Callable[[], None] | None]
 """Takes a guest in, or raises TransportError; what it returns runs in the guest's thread, without a place."""
 
 
-class Door:
+class GuardedListener:
     """Lets in at ``listener`` callers with the secret, and hands them to ``placed``; ``note``: for the log.
 
     HocketError for ``credentials`` without a private key.
@@ -40,9 +40,9 @@ class Door:
     ) -> None:
         _ = credentials.served
         self._listener, self._credentials, self._placed = listener, credentials, placed
-        self._note = SparingNote(note)
+        self._note = RateLimitedLog(note)
         strangers = most_strangers(allow_all())
-        self._strangers = Places(strangers, "connections that have yet to say who they are", self._note)
+        self._strangers = Capacity(strangers, "connections that have yet to say who they are", self._note)
 
     def run(self) -> None:
         """Accept until the socket is shut down, or closed."""

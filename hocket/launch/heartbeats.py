@@ -20,7 +20,7 @@ _VARIABLE = "HOCKET_SIGNS"
 _SIGN = struct.Struct("d")
 
 
-class Signs:
+class WorkerHeartbeats:
     """The signs of ``workers``, on the launcher's side; a silence of ``limit_s`` is too long."""
 
     def __init__(self, workers: int, limit_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What every process of a job with parameter servers knows; imports no torch, as commands do not."""
+"""A job with parameter servers as every process of it knows it; imports no torch, as commands do not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Mode = Literal["sync", "async", "inference"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Which push is applied when, and which pull is answered when.
+    """The rule by which pushes are applied and pulls are answered.
 
     ``sync``: a round's update is made of the gradients of the first ``workers`` - ``backup`` workers that
     bring them (Chen et al. 2016). ``async``: each worker's push is an update of its own; with ``staleness``
@@ -65,7 +65,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return self.workers - self.backup
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ServedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job: ``address`` is host:port of server 0, which tells workers where the other servers are.
 
     ``token``: the job's credentials, with the private key for servers. ``transport``: what tensors travel by;
@@ -105,7 +105,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return credentials_of(self.token, "a job", f"give it what '{NEW_TOKEN}' prints")
 
     @property
-    def for_workers(self) -> Job:
+    def for_workers(self) -> ServedJob:
         """The same job without the servers' private key."""
         return msgspec.structs.replace(self, token=self.credentials.without_key.text)
 
@@ -114,13 +114,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
 
-def job_of_environment() -> Job | None:
+def job_of_environment() -> ServedJob | None:
     """The job that this process is part of; None where it is part of none."""
     text = os.environ.get(JOB_VARIABLE)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Job)
+        return msgspec.json.decode(text, type=ServedJob)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise HocketError(f"{JOB_VARIABLE} is no job: {error}; start workers with hocket train") from None
 

@@ -1,4 +1,4 @@
-"""Which workers have joined which servers: a file without a name that servers share with their launcher.
+"""Flags of workers that have joined servers: a file without a name that servers share with their launcher.
 
 A worker that fails can be done without only where the others do not wait for what it has not brought yet.
 """
@@ -8,26 +8,26 @@ from __future__ import annotations
 import os
 import tempfile
 
-from hocket.launch.job import Job
+from hocket.launch.job import ServedJob
 
 _FILE_VARIABLE = "HOCKET_JOINED"
 
 
-class Joined:
+class JoinFlags:
     """Of ``job``, in file ``fd``: a byte for each server and worker; nobody waits to write or read it."""
 
-    def __init__(self, job: Job, fd: int) -> None:
+    def __init__(self, job: ServedJob, fd: int) -> None:
         self._job, self._fd = job, fd
 
     @classmethod
-    def made(cls, job: Job) -> Joined:
+    def made(cls, job: ServedJob) -> JoinFlags:
         """The launcher's; nobody has joined."""
         with tempfile.TemporaryFile() as file:
             file.write(bytes(job.servers * job.rule.workers))  # no room is missed later
             return cls(job, os.dup(file.fileno()))
 
     @classmethod
-    def inherited(cls, job: Job) -> Joined | None:
+    def inherited(cls, job: ServedJob) -> JoinFlags | None:
         """A server's, as its environment says; None where no launcher asks."""
         fd = os.environ.get(_FILE_VARIABLE)
         return None if fd is None else cls(job, int(fd))
@@ -45,7 +45,7 @@ class Joined:
         os.pwrite(self._fd, b"\1", self._place(server, worker))
 
     def awaits(self, worker: int) -> bool:
-        """Whether others wait for ever if ``worker`` never comes again: for the values, or in a bound."""
+        """True if others wait for ever if ``worker`` never comes again: for the values, or in a bound."""
         servers = range(self._job.servers)
         if self._job.rule.staleness is not None:
             return not all(self._has(server, worker) for server in servers)

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hocket.launch.heartbeats import Signs
-from hocket.launch.job import JOB_VARIABLE, Job, split_address
-from hocket.launch.join_flags import Joined
+from hocket.launch.heartbeats import WorkerHeartbeats
+from hocket.launch.job import JOB_VARIABLE, ServedJob, split_address
+from hocket.launch.join_flags import JoinFlags
 
 _POLL_S = 0.05
 _GRACE_S = 10.0  # to end with an error of one's own
@@ -56,7 +56,7 @@ class _Process:
         return f"{how} before it had joined, and the others wait for it" if self.awaited else how
 
 
-def worker_environment(job: Job, store: str, worker: int, attempt: int = 0) -> dict[str, str]:
+def worker_environment(job: ServedJob, store: str, worker: int, attempt: int = 0) -> dict[str, str]:
     """What a worker's script finds beside this process's environment: torchrun's variables, and the job."""
     host, port = split_address(store)
     told = {
@@ -79,13 +79,13 @@ def worker_environment(job: Job, store: str, worker: int, attempt: int = 0) -> d
     return told
 
 
-def server_environment(job: Job, store: str) -> dict[str, str]:
+def server_environment(job: ServedJob, store: str) -> dict[str, str]:
     """What a server finds beside this process's environment."""
     return {JOB_VARIABLE: job.encoded(), "HOCKET_STORE": store}
 
 
 def run_job(
-    job: Job, listener: socket.socket, command: Sequence[str], told: Mapping[str, str], restarts: int
+    job: ServedJob, listener: socket.socket, command: Sequence[str], told: Mapping[str, str], restarts: int
 ) -> int:
     """Run the servers of ``job``, the first one at ``listener``, and ``command`` as each worker; the status.
 
@@ -96,7 +96,7 @@ def run_job(
     """
     with socket.create_server((split_address(job.address)[0], 0)) as store_listener:
         store = "{}:{}".format(*store_listener.getsockname()[:2])
-        run = _Run(job, store, command, told, restarts)
+        run = _JobRun(job, store, command, told, restarts)
         try:
             run.start(listener, store_listener)
             listener.close()
@@ -106,9 +106,9 @@ def run_job(
             run.end()
 
 
-class _Run:
+class _JobRun:
     def __init__(
-        self, job: Job, store: str, command: Sequence[str], told: Mapping[str, str], restarts: int
+        self, job: ServedJob, store: str, command: Sequence[str], told: Mapping[str, str], restarts: int
     ) -> None:
         self._job, self._store = job, store
         self._command, self._told = list(command), dict(told)
@@ -116,8 +116,8 @@ class _Run:
         self._servers: list[_Process] = []
         self._workers: list[_Process] = []
         self._given_up = 0
-        self._joined = Joined.made(job)
-        self._signs = Signs(job.rule.workers, job.timeout_s)
+        self._joined = JoinFlags.made(job)
+        self._signs = WorkerHeartbeats(job.rule.workers, job.timeout_s)
 
     def start(self, listener: socket.socket, store_listener: socket.socket) -> None:
         inherited = [listener.fileno(), store_listener.fileno()]
@@ -187,7 +187,7 @@ class _Run:
         return _Process(f"worker {worker}", popen, worker, attempt)
 
     def _goes_on(self, process: _Process) -> bool:
-        """Whether the job goes on without ``process``, which has failed, or with one in its place."""
+        """True if the job goes on without ``process``, which has failed, or with one in its place."""
         if process.worker is None:
             return False
         if process.popen.returncode == 0 or process not in self._workers:

@@ -176,7 +176,7 @@ def _send(pids: Sequence[int], number: int) -> None:
 
 
 def _locked(lock: int) -> bool:
-    """Whether nobody had the lock; it is ours then, until it is closed."""
+    """True if nobody had the lock; it is ours then, until it is closed."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

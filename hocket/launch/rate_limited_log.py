@@ -1,4 +1,4 @@
-"""What strangers do, for the log: said at once, and where it goes on once a minute, with how often."""
+"""A rate-limited log: the first message at once, repeats once a minute with a count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Line:
     again: int = 0
 
 
-class SparingNote:
+class RateLimitedLog:
     """Calls ``note`` with the lines that it is called with; any thread may.
 
     One that comes again within a minute is counted, and :meth:`tell` says how often it has come when the

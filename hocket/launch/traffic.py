@@ -25,7 +25,7 @@ from hocket.errors import HocketError
 from hocket.launch.control import Connection, Guest, TransportError, connect, refuse, welcome
 from hocket.launch.credentials import Credentials, credentials_of
 from hocket.launch.gate import CHECKPOINT_VARIABLE, Gate, first_iteration, gate_of_environment
-from hocket.launch.guarded_listener import Door
+from hocket.launch.guarded_listener import GuardedListener
 from hocket.launch.job import split_address
 
 TRAFFIC_VARIABLE = "HOCKET_TRAFFIC"
@@ -35,7 +35,7 @@ _PART_BYTES = 1 << 18
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank replays. ``leaders``: host:port of each server's, none on one; ``place``: among them.
+    """Traffic that a rank replays. ``leaders``: each server's host:port, if several; ``place``: in that list.
 
     ``token``: the credentials that leaders meet with, private key included, "" for other ranks.
     ``chunk_bytes``: after how many bytes it asks again whether it may transfer.
@@ -75,7 +75,7 @@ class Ring:
                 made.put(error)
 
         with socket.create_server(split_address(leaders[place])) as listener:
-            door = Door(listener, credentials, placed, lambda _: None)
+            door = GuardedListener(listener, credentials, placed, lambda _: None)
             for work in (door.run, reach):
                 threading.Thread(target=work, daemon=True).start()
             try:

@@ -2,7 +2,7 @@
 
 from hocket.models.zoo import (
     ModelSpec,
-    ParameterRow,
+    TrainableTensor,
     TrainingSetup,
     build,
     make,
@@ -13,7 +13,7 @@ from hocket.models.zoo import (
 
 __all__ = [
     "ModelSpec",
-    "ParameterRow",
+    "TrainableTensor",
     "TrainingSetup",
     "build",
     "make",

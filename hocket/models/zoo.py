@@ -43,7 +43,7 @@ class ModelSpec:
     """`module:function` of (outputs, targets) to a scalar, inside `hocket.models`."""
 
 
-class ParameterRow(NamedTuple):
+class TrainableTensor(NamedTuple):
     """One trainable tensor."""
 
     name: str
@@ -239,7 +239,7 @@ def make(name: str, batch_size: int | None = None, *, training: bool = True, see
     return TrainingSetup(model, _synthetic_batch(model_spec, batch_size), _load(model_spec.loss), optimizer)
 
 
-def parameter_table(name: str) -> list[ParameterRow]:
+def parameter_table(name: str) -> list[TrainableTensor]:
     """The named model's trainable tensors in the model's own order, without allocating them.
 
     Raises `UnknownNameError`.
@@ -250,7 +250,7 @@ def parameter_table(name: str) -> list[ParameterRow]:
     with torch.device("meta"):
         model = build(name)
     return [
-        ParameterRow(
+        TrainableTensor(
             parameter_name,
             tuple(parameter.shape),
             parameter.numel(),

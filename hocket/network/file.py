@@ -14,7 +14,7 @@ from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError, HocketError
 from hocket.network.link import MOST_STARTUP_S, MeasuredReduction, Network
 from hocket.network.units import LEAST_BPS, MOST_BPS, MOST_S_PER_BYTE
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 
 NETWORK_FORMAT = "hocket.network/1"
 _SHOWN, _LONGEST = 5, 60  # of unknown keys: how many are named, and how much of each
@@ -29,7 +29,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Workers = Annotated[int, msgspec.Meta(ge=2)]
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A measured time: ``concurrent`` transfers of ``size_bytes`` each, at once, took ``seconds``."""
 
     size_bytes: Count
@@ -48,7 +48,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     eta_s_per_byte: SecondsPerByte = 0.0
     rms_error: Share
     max_error: Share
-    points: tuple[Point, ...]
+    points: tuple[MeasuredPoint, ...]
     note: str = ""
 
     def seconds(self, size_bytes: float, concurrent: int = 1) -> float:
@@ -67,7 +67,7 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
-    """What an AllReduce of d bytes costs between ``workers`` workers: a + b d, and eta as in :class:`Fit`."""
+    """The cost of an AllReduce of d bytes between ``workers`` workers: a + b d; eta as in :class:`Fit`."""
 
     workers: Workers
     a_s: Seconds
@@ -75,7 +75,7 @@ class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
     eta_s_per_byte: SecondsPerByte = 0.0
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class MeasurementHost(msgspec.Struct, frozen=True, kw_only=True):
     """A measurement: with what, between how many workers and where, and how often each size was timed."""
 
     torch: str
@@ -98,7 +98,7 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     parse_s: Seconds = 0.0
     allreduce: AllReduce | None = None
     fits: Fits | None = None
-    host: Host | None = None
+    host: MeasurementHost | None = None
 
     def network(self, num_workers: int = 1, num_servers: int = 1) -> Network:
         """The network of a job with these workers and servers; its AllReduce is the measured one, if any."""
@@ -113,12 +113,12 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             reduction=None if reduction is None else MeasuredReduction(**msgspec.structs.asdict(reduction)),
         )
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         lines = [line for line in self.network()._summary().lines if line[0] != "window"]
         if self.host is not None:
             host = self.host
             lines.append(("measured", f"{host.workers} workers on {host.where}, {host.backend}"))
-        return Summary("NetworkFile; network(num_workers) is the network of a job", lines)
+        return ObjectSummary("NetworkFile; network(num_workers) is the network of a job", lines)
 
 
 class _Document(NetworkFile, frozen=True, kw_only=True):

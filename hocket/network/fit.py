@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.file import Fit, Point
+from hocket.network.file import Fit, MeasuredPoint
 from hocket.network.fit_quality import POOR_FIT
 from hocket.network.units import LEAST_S
 
 Floats = npt.NDArray[np.float64]
 
 
-def fit_line(points: Sequence[Point], *, power: float = 1.0) -> Fit:
+def fit_line(points: Sequence[MeasuredPoint], *, power: float = 1.0) -> Fit:
     """Fit t(d) = a + b d to ``points``: one transfer, message or reduction each.
 
     Errors count in units of the time to this ``power``: 1 weighs every size alike; less weighs large ones
@@ -36,7 +36,7 @@ def fit_line(points: Sequence[Point], *, power: float = 1.0) -> Fit:
     return _judged(points, a_s, b_s_per_byte, 0.0, notes)
 
 
-def fit_contention(points: Sequence[Point], a_s: float) -> Fit:
+def fit_contention(points: Sequence[MeasuredPoint], a_s: float) -> Fit:
     """Fit T = a + k b M + (k-1) eta M to k concurrent reductions of M bytes each.
 
     Source: contention paper, section III, Figure 2. With one M a constant cannot be told from eta (k b M and
@@ -50,7 +50,7 @@ def fit_contention(points: Sequence[Point], a_s: float) -> Fit:
     return _judged(points, a_s, b_s_per_byte, eta_s_per_byte, notes)
 
 
-def _columns(points: Sequence[Point]) -> tuple[Floats, Floats, Floats]:
+def _columns(points: Sequence[MeasuredPoint]) -> tuple[Floats, Floats, Floats]:
     """Sizes, counts and seconds, (p,) each."""
     table = np.array([(p.size_bytes, p.concurrent, p.seconds) for p in points], dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2]
@@ -81,7 +81,7 @@ def _held(*coefficients: tuple[str, str, float]) -> str:
 
 
 def _judged(
-    points: Sequence[Point], a_s: float, b_s_per_byte: float, eta_s_per_byte: float, note: str
+    points: Sequence[MeasuredPoint], a_s: float, b_s_per_byte: float, eta_s_per_byte: float, note: str
 ) -> Fit:
     """The fit with these coefficients and how far it is from ``points``; what is only rounding is 0."""
     fit = Fit(

@@ -1,4 +1,4 @@
-"""How far a measured network's fits are from what was timed, in a sentence, and whether to plan by them."""
+"""The quality of a network's fits: how far they are from the timings, and whether to plan by them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMES = {
 _BETTER = "measure again with more --repeats while nothing else runs"
 
 
-class _Named(NamedTuple):
+class _NamedFit(NamedTuple):
     name: str
     fit: Fit
 
@@ -65,11 +65,11 @@ def is_usable(file: NetworkFile) -> bool:
     return not _poor(file, _NAMES)
 
 
-def _fits(file: NetworkFile, used: Collection[str]) -> list[_Named]:
-    return [] if file.fits is None else [_Named(name, getattr(file.fits, name)) for name in used]
+def _fits(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:
+    return [] if file.fits is None else [_NamedFit(name, getattr(file.fits, name)) for name in used]
 
 
-def _poor(file: NetworkFile, used: Collection[str]) -> list[_Named]:
+def _poor(file: NetworkFile, used: Collection[str]) -> list[_NamedFit]:
     """The fits that are rough, the worst first."""
     found = [each for each in _fits(file, used) if each.fit.rms_error > POOR_FIT]
     return sorted(found, key=lambda each: -each.fit.rms_error)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.network.units import LEAST_BPS, LEAST_S, MOST_BPS, MOST_BYTES, MOST_S_PER_BYTE
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.text import counted, duration_text, scaled_text
 
 Pattern = Literal["ring", "halving-doubling", "shuffle", "tree"]
@@ -109,7 +109,7 @@ class Network(Summarized):
         """The window of synchronous steps; 0.0: off."""
         return 8.0 * (self.window_bytes or 0.0)
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         parse, each = duration_text(self.parse_s), duration_text(self.parse_s_per_byte)
         lines = [
             ("bandwidth", f"{scaled_text(self.bandwidth_bps, 'bit/s')} an interface, each way"),
@@ -126,7 +126,7 @@ class Network(Summarized):
         if self.window_bytes is not None:
             lines.append(("window", scaled_text(self.window_bytes, "B") if self.window_bytes else "off"))
         machines = counted(self.num_workers, "worker"), counted(self.num_servers, "server")
-        return Summary(f"Network of {' and '.join(machines)}", lines)
+        return ObjectSummary(f"Network of {' and '.join(machines)}", lines)
 
 
 def check_bandwidth(bandwidth_bps: float) -> None:

@@ -1,4 +1,4 @@
-"""Who gets which part of the network: equal sharing of an interface, and parameters spread over servers."""
+"""Shares of the network: an interface divided equally, and parameters spread over servers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fair_share_bps(network: Network) -> float:
 
 
 def window_cuts(parameter_bytes: Sequence[int], network: Network) -> bool:
-    """Whether some batch of these parameters, all on one server, is larger than the network's window."""
+    """True if some batch of these parameters, all on one server, is larger than the network's window."""
     if not network.window_bits:
         return False
     home = assign_servers(parameter_bytes, network.num_servers)

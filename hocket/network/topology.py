@@ -1,4 +1,4 @@
-"""Which links a transfer between a worker and a server crosses, and how fast each of them is."""
+"""Links that a transfer between a worker and a server crosses, and the rate of each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Topology:
 
     @property
     def all_alike(self) -> bool:
-        """Whether workers differ in nothing that a transfer to a single server notices."""
+        """True if workers differ in nothing that a transfer to a single server notices."""
         return len(self.server_bps) == 1 and self.racks == 1 and len(set(self.worker_bps)) == 1
 
     def capacity_bps(self) -> Floats:

@@ -36,7 +36,7 @@ Chooser = Callable[[Seconds, Seconds, float], list[int]]
 _MOST_FREE_LAYERS = 5_000  # without startups the program prunes nothing
 
 
-class Ticks(NamedTuple):
+class ChainTicks(NamedTuple):
     """A chain in whole ticks: ``transfer`` and ``compute`` (L + 1,) are the sums over its first k layers."""
 
     transfer: Indices
@@ -102,12 +102,12 @@ def mirrored(choose: Chooser, transfer_s: Seconds, compute_s: Seconds, startup_s
     return [len(transfer_s) - start for start in reversed(starts)]
 
 
-def in_ticks(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: float) -> Ticks:
+def in_ticks(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: float) -> ChainTicks:
     """The chain in whole picoseconds, more coarsely where int64 would not hold its sums."""
     transfer, compute = (np.asarray(times, dtype=np.float64) for times in (transfer_s, compute_s))
     total_s = float(transfer.sum() + compute.sum()) + len(transfer) * startup_s
     per_s = min(1e12, 2.0**62 / max(total_s, 1e-300))
-    return Ticks(
+    return ChainTicks(
         transfer=_sums(np.rint(transfer * per_s)),
         compute=_sums(np.rint(compute * per_s)),
         startup=round(startup_s * per_s),
@@ -125,7 +125,7 @@ def _joined(layers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[list[i
     return [[i for layer in layers[a:b] for i in layer] for a, b in pairwise([0, *ends])]
 
 
-def _optimal(chain: Ticks) -> list[int]:
+def _optimal(chain: ChainTicks) -> list[int]:
     """The last layer of each batch.
 
     F(k, j) is the least end of layers 1 to j in at most k batches, the last of which arrives as a k-th does.

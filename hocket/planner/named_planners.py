@@ -25,7 +25,7 @@ Barrier = Literal["step", "parameter"]
 
 
 @dataclass(frozen=True)
-class Policy:
+class NamedPlanner:
     """A planner and the architecture it plans for.
 
     ``drawn_anew``: a plan holds one of the orders that chance may take; a simulation draws them anew for
@@ -37,23 +37,23 @@ class Policy:
     drawn_anew: bool = False
 
 
-POLICIES: dict[str, Policy] = {
-    "fifo": Policy(baselines.fifo),
-    "random": Policy(baselines.random, drawn_anew=True),
-    "reverse": Policy(baselines.reverse),
-    "default": Policy(baselines.default),
-    "layerwise": Policy(baselines.layerwise),
-    "poseidon": Policy(baselines.poseidon),
-    "tic": Policy(tic),
-    "tac": Policy(tac),
-    "ibatch-greedy": Policy(ibatch_greedy),
-    "ibatch": Policy(ibatch),
-    "p3": Policy(p3),
-    "wfbp": Policy(allreduce_baselines.wfbp, "allreduce", drawn_anew=True),
-    "ddp": Policy(allreduce_baselines.ddp, "allreduce"),
-    "horovod": Policy(allreduce_baselines.horovod, "allreduce"),
-    "caramel": Policy(caramel, "allreduce"),
-    "bytescheduler": Policy(bytescheduler, "allreduce"),
+POLICIES: dict[str, NamedPlanner] = {
+    "fifo": NamedPlanner(baselines.fifo),
+    "random": NamedPlanner(baselines.random, drawn_anew=True),
+    "reverse": NamedPlanner(baselines.reverse),
+    "default": NamedPlanner(baselines.default),
+    "layerwise": NamedPlanner(baselines.layerwise),
+    "poseidon": NamedPlanner(baselines.poseidon),
+    "tic": NamedPlanner(tic),
+    "tac": NamedPlanner(tac),
+    "ibatch-greedy": NamedPlanner(ibatch_greedy),
+    "ibatch": NamedPlanner(ibatch),
+    "p3": NamedPlanner(p3),
+    "wfbp": NamedPlanner(allreduce_baselines.wfbp, "allreduce", drawn_anew=True),
+    "ddp": NamedPlanner(allreduce_baselines.ddp, "allreduce"),
+    "horovod": NamedPlanner(allreduce_baselines.horovod, "allreduce"),
+    "caramel": NamedPlanner(caramel, "allreduce"),
+    "bytescheduler": NamedPlanner(bytescheduler, "allreduce"),
 }
 
 USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}

@@ -1,4 +1,4 @@
-"""What every planner of pulls shares: the plan around an order."""
+"""The plan around an order of pulls, which planners of pulls share."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _CLOSE = 1 + 1e-3
 
 
 class Evaluator(Protocol):
-    """What a search asks of a simulator; :class:`hocket.sim.evaluator.Judge` is one."""
+    """The interface of a simulator that a search asks; :class:`hocket.sim.evaluator.Judge` is one."""
 
     chunks: Indices
 
@@ -41,7 +41,7 @@ class Evaluator(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """The best plan found, how long its step takes, and what that took: evaluations and seconds."""
 
     plan: Plan
@@ -61,7 +61,7 @@ def climb(
     bound_s: float = 0.0,
     max_evaluations: int | None = None,
     progress: Callable[[float, float], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """Improve the best of ``starts`` (at least one) for ``budget_s`` seconds.
 
     ``bound_s``: a proven lower limit; the search ends when it is met. ``max_evaluations`` makes the result
@@ -99,7 +99,7 @@ def climb(
                         break
             if progress is not None and evaluations % 100 == 0:
                 progress(time.perf_counter() - began, best_s)
-    return Found(
+    return SearchResult(
         plan=judge.plan(best, "search"),
         iteration_s=best_s,
         evaluations=evaluations,

@@ -1,4 +1,4 @@
-"""Where a search begins: the known plans, and what list schedules make of orders, batches and ranks.
+"""Starting points of a search: known plans, and list schedules of orders, batches and ranks.
 
 A list schedule lets a link always take, of what is ready, what is needed soonest. It is made for several
 sizes of batches, for the program's own compute order and for Caramel's.

@@ -1,4 +1,4 @@
-"""What any number of workers and servers will reach, from one worker's profile."""
+"""The predictor: throughput of any number of workers and servers, from one worker's profile."""
 
 from hocket.predictor.configurations import Engine, predict
 from hocket.predictor.machines import Machines

@@ -30,7 +30,7 @@ _LOOK_EVERY = 1 << 17  # nodes and streams, some milliseconds
 
 
 @kernel
-def run(
+def run_algorithm_3_1(
     program,
     durations,
     global_durations,

@@ -13,14 +13,14 @@ from hocket.graph.csr import Indices
 from hocket.network import Topology
 from hocket.predictor import algorithm_3_1
 from hocket.predictor.lowering import WorkerStep
-from hocket.predictor.program import Links, Log
+from hocket.predictor.program import ChunkLog, Links
 from hocket.signals import told_by
 from hocket.sim.lowering.lowered import Floats
 
 T = TypeVar("T")
 _POLL_S = 0.2
 
-NO_LOG = Log(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
+NO_LOG = ChunkLog(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
 def run_steps(
@@ -35,7 +35,7 @@ def run_steps(
     shuffled: bool = False,
     needed: int = 0,
     seed: int = 0,
-    log: Log = NO_LOG,
+    log: ChunkLog = NO_LOG,
     watch: Indices | None = None,
 ) -> tuple[Floats, Indices]:
     """When steps end, in seconds and ascending, and which worker's each is, (num_ends,) both.
@@ -59,7 +59,7 @@ def run_steps(
     )
     watch = np.zeros(1, np.int64) if watch is None else watch
     ends, workers = np.empty(num_ends), np.empty(num_ends, np.int64)
-    algorithm_3_1.run(
+    algorithm_3_1.run_algorithm_3_1(
         step.program,
         step.durations_s,
         step.global_durations_s,

@@ -1,4 +1,4 @@
-"""What waits for the prediction kernel's lanes: sorted arrays, cut out of one."""
+"""Queues of the prediction kernel's lanes: sorted arrays, cut out of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def enqueue(entry, lane, queue, head, tail, touched, num_touched):
 
 @kernel
 def may_start(lane, server, turns):
-    """Whether it is a lane's turn at a server that does one lane's work after another's; else it waits.
+    """True if it is a lane's turn at a server that does one lane's work after another's; else it waits.
 
     turns: of each server the lane whose turn it is, or -1; the lanes that wait (M, W), a ring; where that
     begins and how many there are.

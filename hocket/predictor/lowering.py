@@ -26,14 +26,14 @@ import numpy as np
 from hocket.graph import Plan, StepGraph, check_plan
 from hocket.graph.csr import Indices
 from hocket.network import Network
-from hocket.predictor.program import Program
+from hocket.predictor.program import WorkerProgram
 from hocket.predictor.step_nodes import Nodes
 from hocket.sim.lowering.lowered import Edges, Floats
 from hocket.sim.lowering.slices import sliced
 
 
 class Demand(NamedTuple):
-    """What one step of one worker asks of each resource, means over the measured steps.
+    """The demand of one worker's step on each resource, means over the measured steps.
 
     ``pull_bits``, ``push_bits`` (M,): on each server's streams; ``worker_s``: the worker's processor, parsing
     included; ``server_s`` (M,): each server's, and ``turn_s`` (M,) what of it is done for one worker after
@@ -56,7 +56,7 @@ class WorkerStep:
     worker's step, whether joined or not.
     """
 
-    program: Program
+    program: WorkerProgram
     durations_s: Floats
     global_durations_s: Floats
     nodes: Nodes
@@ -119,7 +119,7 @@ def lower_worker_step(
     awaited[nodes.arrived] = synchronous
     in_turn = np.zeros(nodes.num_nodes, bool)
     in_turn[nodes.update : nodes.parse_push] = commits
-    program = Program(
+    program = WorkerProgram(
         num_servers=network.num_servers,
         num_timed=nodes.pull,
         apart=commits and not synchronous and network.num_servers > 1,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hocket.errors import HocketError
 from hocket.network import Network, Topology
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -73,7 +73,7 @@ class Machines(Summarized):
                 "give more racks, or leave it out"
             )
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         ranges = [
             (label, values)
             for label, values in (
@@ -87,7 +87,7 @@ class Machines(Summarized):
         lines.append(("racks", f"{self.racks}, oversubscription {self.oversubscription:g}"))
         others = f"background {self.background:.0%}, backup workers {self.backup}"
         lines.append(("others", others + (", workers begin apart" if self.spread else "")))
-        return Summary("Machines", lines)
+        return ObjectSummary("Machines", lines)
 
     def speeds_of(self, num_workers: int) -> tuple[float, ...]:
         """The speed of each of ``num_workers``."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from hocket.confidence import interval_95
 from hocket.graph.plan import ARCHITECTURE_NAMES
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.planner import Architecture
 from hocket.predictor.prediction_request import Mode
 from hocket.predictor.prepared import Prepared
@@ -103,7 +103,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
         return counted(self.workers, "worker") + servers
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         rate = rate_text(self.throughput)
         if self.throughput_low is not None and self.throughput_high is not None:
             rate += f", 95% from {rate_text(self.throughput_low)} to {rate_text(self.throughput_high)}"
@@ -114,7 +114,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
             )
         lines.append(("busiest", f"{self.bottleneck}, {self.bottleneck_utilization:.0%} of the time"))
         how = f"{self.mode}, {ARCHITECTURE_NAMES[self.architecture]}, '{self.policy}'"
-        return Summary(f"Prediction for {self.machines}: {how}", lines)
+        return ObjectSummary(f"Prediction for {self.machines}: {how}", lines)
 
 
 def totals_of(prepared: Prepared) -> Totals | None:

@@ -1,4 +1,4 @@
-"""What to predict, whatever the numbers of workers and servers."""
+"""A prediction's request, whatever the numbers of workers and servers."""
 
 from __future__ import annotations
 

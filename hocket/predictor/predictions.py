@@ -13,7 +13,7 @@ import msgspec
 from hocket.document import write_whole
 from hocket.graph import StepGraph
 from hocket.network import Network
-from hocket.notebook import Summarized, Summary, data_frame
+from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.predictor.answer import answers
 from hocket.predictor.prediction import Prediction
 from hocket.text import counted, duration_text, rate_text, scaled_text
@@ -102,12 +102,12 @@ class Predictions(Summarized, list[Prediction]):
             page.save(path)
         return page
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         best = max(self, key=lambda row: row.throughput)
         shown = [row for k, row in enumerate(self) if k in (0, len(self) - 1) or row is best]
         lines = [(row.machines, f"{rate_text(row.throughput)}; busiest: {row.bottleneck}") for row in shown]
         headline = f"{counted(len(self), 'prediction')}: {self.title}"
-        return Summary(headline, [("of", self.setup), *lines, ("answer", answers(self)[0])])
+        return ObjectSummary(headline, [("of", self.setup), *lines, ("answer", answers(self)[0])])
 
 
 def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:

@@ -92,7 +92,7 @@ class Prepared:
 
     @property
     def lockstep(self) -> bool:
-        """Whether some asynchronous workers have nothing that could pull them apart.
+        """True if some asynchronous workers have nothing that could pull them apart.
 
         All measured steps are one and the same, all workers begin at once, and two at least are alike in
         speed, link and rack.

@@ -1,4 +1,4 @@
-"""What the prediction kernel is given: a worker's step, the links that are shared, and what to log."""
+"""The input of the prediction kernel: a worker's step, the shared links, and what to log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Program(NamedTuple):
+class WorkerProgram(NamedTuple):
     """One worker's step: L nodes, the first T of which take time on processors; the others are transfers.
 
     The G global nodes exist once a step, in synchronous training only.
@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Who shares what: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
+    """Shared links: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
 
     alike: bool
     worker_bps: float
@@ -50,8 +50,8 @@ class Links(NamedTuple):
     capacity_bps: Floats
 
 
-class Log(NamedTuple):
-    """Which chunks ran when, for those that ended between two moments; arrays filled in place."""
+class ChunkLog(NamedTuple):
+    """Chunks that ended between two moments, and when they ran; arrays filled in place."""
 
     from_s: float
     to_s: float

@@ -1,4 +1,4 @@
-"""Where everything of one worker's step is in the prediction's program, and what waits for what.
+"""Places of one worker's step in the prediction's program, and what waits for what.
 
 :mod:`hocket.predictor.lowering` says what of the paper this is, and where it differs.
 """
@@ -24,7 +24,7 @@ from hocket.sim.lowering.lowered import Edges, Floats, computing_order
 from hocket.sim.lowering.parameter_server import cut_batches, place_server_ops
 
 
-class Parts(NamedTuple):
+class BatchParts(NamedTuple):
     """Batches cut by where their parameters live, as ``cut_batches`` returns them, in plan order."""
 
     of: Indices  # (p,) the part of each parameter, -1 for one that does not travel
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
 
 
 class Nodes:
-    """Where everything of a step is in the program, and what waits for what.
+    """Places of all of a step in the program, and what waits for what.
 
     Local nodes: the worker's operations from 0 on, the last of which is its commit if it ``commits``,
     ``parse_pull``, ``update`` (asynchronous), ``parse_push``; then the transfers, ``pull`` and ``push``.
@@ -51,7 +51,9 @@ class Nodes:
         self.home = home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers)
         bits = 8.0 * graph.parameter_bytes
         orders, servers = (self.flat.pulls, self.flat.gradients), network.num_servers
-        self.pulls, self.pushes = (Parts(*cut_batches(t.order, t.first, home, bits, servers)) for t in orders)
+        self.pulls, self.pushes = (
+            BatchParts(*cut_batches(t.order, t.first, home, bits, servers)) for t in orders
+        )
         self.parses = network.parse_s_per_byte > 0 or network.parse_s > 0
         self.on_server = is_update(graph)
         self.server_of = np.full(graph.num_operations, -1)
@@ -211,7 +213,7 @@ class Nodes:
             shared = shared[:0]
         return np.ascontiguousarray(local.T), np.ascontiguousarray(shared.T)
 
-    def _parse_s(self, parts: Parts) -> Floats:
+    def _parse_s(self, parts: BatchParts) -> Floats:
         return self.network.parse_s_per_byte * parts.bits / 8 + self.network.parse_s
 
     def shown(self) -> tuple[list[tuple[str, Kind]], list[tuple[str, Kind]]]:

@@ -13,7 +13,7 @@ from hocket.predictor.kernel_run import NO_LOG, run_steps, stoppable
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
 from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import Prepared, prepare
-from hocket.predictor.program import Log
+from hocket.predictor.program import ChunkLog
 from hocket.predictor.run_outcome import LARGEST_SEED
 from hocket.sim.lowering.lowered import Floats
 
@@ -56,12 +56,12 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
     to_s = float(ends[min(first + STEPS_SHOWN * each, num_ends) - 1])
     # A stream is logged once or, cut by the window, twice; workers differ in how far they come.
     room = 4 * (STEPS_SHOWN + 2) * (workers * len(step.program.lane) + len(step.program.global_server))
-    log = Log(from_s, to_s, np.full(room, -2), np.empty(room, np.int64), np.zeros(room), np.zeros(room))
+    log = ChunkLog(from_s, to_s, np.full(room, -2), np.empty(room, np.int64), np.zeros(room), np.zeros(room))
     _run(prepared, step, num_ends, log)
     return _timeline(prepared, step, log)
 
 
-def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG) -> Floats:
+def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: ChunkLog = NO_LOG) -> Floats:
     ends, _ = stoppable(
         lambda: run_steps(
             step,
@@ -80,7 +80,7 @@ def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: Log = NO_LOG)
     return ends
 
 
-def _timeline(prepared: Prepared, step: WorkerStep, log: Log) -> Timeline:
+def _timeline(prepared: Prepared, step: WorkerStep, log: ChunkLog) -> Timeline:
     local, shared = step.nodes.shown()
     servers, lane_of = prepared.network.num_servers, step.program.lane
     lanes: dict[Lane, int] = {}

@@ -1,4 +1,4 @@
-"""How busy each kind of resource is at a predicted rate, and which one holds the others up."""
+"""The use of each kind of resource at a predicted rate, and the one that holds the others up."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hocket.profiler._batch import arguments, first_extent, returned_loss
 from hocket.profiler._lightning import trains_itself
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
-from hocket.profiler.factory import Setup, load, on_device
+from hocket.profiler.factory import StepSetup, load, on_device
 from hocket.profiler.network_measurement import launched, measure_network
 from hocket.profiler.profiled_script import profile_script
 from hocket.profiler.torch_step import Profile, profile, profile_step
@@ -26,7 +26,7 @@ __all__ = [
     "Calibration",
     "Profile",
     "Residual",
-    "Setup",
+    "StepSetup",
     "Watching",
     "arguments",
     "calibrate",

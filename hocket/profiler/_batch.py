@@ -59,7 +59,7 @@ def first_batch(batch: Any) -> Any:
 
 
 def _draws_in_vain(loader: Any) -> TypeGuard[DataLoader[Any]]:
-    """Whether a loader would draw a seed, which has no value under fake tensors."""
+    """True if a loader would draw a seed, which has no value under fake tensors."""
     return (
         isinstance(loader, DataLoader)
         and loader.batch_size is not None

@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, ParameterRow, StepGraph, StepRows, step_from_rows
-from hocket.profiler._record import Operation, Recorder
-from hocket.profiler._step import Step
+from hocket.profiler._record import RecordedOperation, StepRecorder
+from hocket.profiler._step import ProfiledStep
 
 
-def record(step: Step, recorder: Recorder | None = None) -> Recorder:
+def record(step: ProfiledStep, recorder: StepRecorder | None = None) -> StepRecorder:
     """Run ``step`` once and return what it did."""
     parameters = step.parameters()
-    recorder = recorder or Recorder(parameters, step.roots)
+    recorder = recorder or StepRecorder(parameters, step.roots)
     if step.optimizer is not None:
         recorder.own(state_of(step.optimizer, parameters))
     with recorder.recording():
@@ -38,7 +38,7 @@ def state_of(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> di
 
 def build_graph(
     parameters: Mapping[str, nn.Parameter],
-    operations: Sequence[Operation],
+    operations: Sequence[RecordedOperation],
     durations_s: Sequence[list[float]],
     *,
     name: str,

@@ -1,4 +1,4 @@
-"""How much a call computes and moves: floating point operations and bytes, from shapes alone."""
+"""The cost of a call: floating point operations and bytes, from shapes alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Kind = Literal["winograd", "matrix", "elementwise"]
 _GATHERS = ("embedding", "index", "index_select", "gather")
 
 
-class Work(NamedTuple):
-    """What a call costs on any device."""
+class CallWork(NamedTuple):
+    """The work of a call on any device."""
 
     kind: Kind
     """``winograd``: convolutions that libraries compute with fewer multiplications than counted; ``matrix``:
@@ -29,23 +29,23 @@ class Work(NamedTuple):
     """Read and written, each argument and result once."""
 
 
-def work_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Work:
+def work_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> CallWork:
     """Count one call; arguments and result may be fake tensors."""
     name = base_name(func)
     num_bytes = _bytes_moved(func, args, kwargs, result)
     packet = func.overloadpacket
     if name in _RECURRENT:
         flops, more_bytes = _recurrent_work(args, _RECURRENT[name])
-        return Work("matrix", flops, num_bytes + more_bytes)
+        return CallWork("matrix", flops, num_bytes + more_bytes)
     if name in _ATTENTION:
-        return Work("matrix", _ATTENTION[name](args), num_bytes)
+        return CallWork("matrix", _ATTENTION[name](args), num_bytes)
     if name in _CONVOLUTIONS:
         kind: Kind = "winograd" if _is_winograd(name, args) else "matrix"
-        return Work(kind, _CONVOLUTIONS[name](args, result), num_bytes)
+        return CallWork(kind, _CONVOLUTIONS[name](args, result), num_bytes)
     if packet in flop_registry:
         flops = float(flop_registry[packet](*args, **kwargs, out_val=result))
-        return Work("matrix", flops, num_bytes)
-    return Work("elementwise", float(sum(tensor.numel() for tensor in tensors(result))), num_bytes)
+        return CallWork("matrix", flops, num_bytes)
+    return CallWork("elementwise", float(sum(tensor.numel() for tensor in tensors(result))), num_bytes)
 
 
 def _bytes_moved(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> float:
@@ -60,7 +60,7 @@ def _bytes_moved(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _is_winograd(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether it is a 3x3 convolution of stride 1 and dilation 1, forward or backward, in one group."""
+    """True if it is a 3x3 convolution of stride 1 and dilation 1, forward or backward, in one group."""
     if name == "convolution":
         weight, (stride, _, dilation, *_, groups) = args[1], args[3:9]
     elif name == "convolution_backward":

@@ -1,4 +1,4 @@
-"""What one rank does while a network is measured: send, unpack, reduce, by the clock.
+"""One rank's part in measuring a network: send, unpack, reduce, by the clock.
 
 Every kind of sample is taken once in each repeat, over all of its sizes, so that a machine that slows down
 slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's
@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hocket.network.file import Point
+from hocket.network.file import MeasuredPoint
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
@@ -45,7 +45,7 @@ _REDUCTIONS = 4  # one after the other in a sample: what the ranks are apart at 
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure: sizes in bytes, multiples of 4.
+    """A measuring task: sizes in bytes, multiples of 4.
 
     ``shared_bytes``: of each of 1 to ``concurrent`` reductions at once.
     """
@@ -57,7 +57,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ExchangeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's orders; it leaves its answer in ``folder``: RANK.joined, then RANK.json or RANK.failed.
 
     ``deadline_s``: when measuring has to be over, on this machine's ``time.monotonic``.
@@ -72,13 +72,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     task: Task
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredExchanges(msgspec.Struct, frozen=True, kw_only=True):
     """Lower quartiles over so many repeats, as points to fit, and the machines that took part."""
 
-    transfer: list[Point]
-    parse: list[Point]
-    allreduce: list[Point]
-    contention: list[Point]
+    transfer: list[MeasuredPoint]
+    parse: list[MeasuredPoint]
+    allreduce: list[MeasuredPoint]
+    contention: list[MeasuredPoint]
     repeats: int
     hosts: list[str]
     torch: str
@@ -86,7 +86,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Serve the request in the first argument; ends with status 0, or 1 and a line in RANK.failed."""
-    request = msgspec.json.decode(sys.argv[1], type=Request)
+    request = msgspec.json.decode(sys.argv[1], type=ExchangeRequest)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     folder = Path(request.folder)
@@ -149,7 +149,7 @@ class _Exchange:
         self._samples: dict[tuple[str, int, int], list[float]] = defaultdict(list)
         self._groups: list[Any] = [dist.new_group() for _ in range(task.concurrent)]
 
-    def measure(self) -> Measured:
+    def measure(self) -> MeasuredExchanges:
         """Take every sample as often as was asked for and the time allows; the quartiles of each."""
         began_s = time.monotonic()
         self._take_all()
@@ -161,7 +161,7 @@ class _Exchange:
         self._samples.clear()
         for _ in range(repeats):
             self._take_all()
-        return Measured(
+        return MeasuredExchanges(
             # A row is as often timed too short, its beginning being seen late, as too long.
             transfer=self._points("transfer", quantile=0.5),
             parse=self._points("parse"),
@@ -198,14 +198,14 @@ class _Exchange:
     def _take(self, kind: str, size: int, count: int, taken_s: float) -> None:
         self._samples[kind, size, count].append(taken_s)
 
-    def _points(self, kind: str, quantile: float = 0.25) -> list[Point]:
+    def _points(self, kind: str, quantile: float = 0.25) -> list[MeasuredPoint]:
         """The points of ``kind`` in the order in which they are taken.
 
         A lower quartile is close to the undisturbed time and, unlike the minimum, not the lower the more
         repeats there are.
         """
         return [
-            Point(size_bytes=size, concurrent=count, seconds=float(np.quantile(taken_s, quantile)))
+            MeasuredPoint(size_bytes=size, concurrent=count, seconds=float(np.quantile(taken_s, quantile)))
             for (of, size, count), taken_s in self._samples.items()
             if of == kind
         ]

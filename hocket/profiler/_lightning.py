@@ -16,7 +16,7 @@ _FIX = "return (model, batch, loss, optimizer), or run its script: hocket profil
 
 
 def trains_itself(model: nn.Module) -> bool:
-    """Whether it is a LightningModule: a module with a step and optimizers of its own."""
+    """True if it is a LightningModule: a module with a step and optimizers of its own."""
     own = (getattr(model, name, None) for name in ("training_step", "configure_optimizers"))
     return all(map(callable, own))
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 
 from hocket.graph import Phase
-from hocket.profiler._record import Recorder
+from hocket.profiler._record import StepRecorder
 
 
-class LoopRecorder(Recorder):  # type: ignore[no-untyped-call]
+class LoopRecorder(StepRecorder):  # type: ignore[no-untyped-call]
     """Records the step within which it is entered and left; to be made outside every module's call.
 
     What goes wrong in recording is kept in ``failure``, and the step goes on unrecorded.

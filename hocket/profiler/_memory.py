@@ -1,4 +1,4 @@
-"""Who wrote and who read each byte range of each storage: the source of a step's edges.
+"""Writers and readers of each byte range of each storage: the source of a step's edges.
 
 Operations are numbered in the order in which they ran. A range read depends on every write to it that has not
 been covered by a later one (read after write); a range written depends on those writes (write after write)
@@ -21,7 +21,7 @@ class Extent(NamedTuple):
     end: int
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Whether the extent shares a byte with [begin, end)."""
+        """True if the extent shares a byte with [begin, end)."""
         return max(self.begin, begin) < min(self.end, end)
 
 

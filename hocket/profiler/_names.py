@@ -1,4 +1,4 @@
-"""Where in the model an operation comes from, and names made of it."""
+"""Names of operations: the place in the model that each comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dispatched operator reads, writes and returns, in bytes of storages."""
+"""Reads, writes and results of a dispatched operator, in bytes of storages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def does_work(func: OpOverload, reads: bool, writes: bool, makes: bool, returns_
 
 
 def ignores_values(func: OpOverload) -> bool:
-    """Whether the operator takes shapes and types from its arguments, but no values."""
+    """True if the operator takes shapes and types from its arguments, but no values."""
     name = base_name(func)
     return name.endswith("_like") or name.startswith("new_")
 

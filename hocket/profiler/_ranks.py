@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 
 from hocket.errors import HocketError
-from hocket.profiler._exchange import Measured, Request
+from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges
 
 _POLL_S = 0.02
 _CODE = "from hocket.profiler._exchange import main; main()"
 
 
 def run_ranks(
-    requests: Sequence[Request], environment: Mapping[str, str], deadline_s: float
-) -> Measured | None:
+    requests: Sequence[ExchangeRequest], environment: Mapping[str, str], deadline_s: float
+) -> MeasuredExchanges | None:
     """Run these ranks until all have ended; what rank 0 measured, or None where it is not among them.
 
     ``deadline_s`` is on ``time.monotonic``'s clock.
@@ -43,12 +43,12 @@ def run_ranks(
         # Where one was killed (a negative status), the others only say that it is gone.
         raise HocketError(_failure(*min(failed, key=lambda status: (status[0] > 0, status[1].rank))))
     answer = Path(requests[0].folder) / "0.json"
-    return msgspec.json.decode(answer.read_bytes(), type=Measured) if answer.exists() else None
+    return msgspec.json.decode(answer.read_bytes(), type=MeasuredExchanges) if answer.exists() else None
 
 
 @contextlib.contextmanager
 def _started(
-    requests: Sequence[Request], environment: Mapping[str, str]
+    requests: Sequence[ExchangeRequest], environment: Mapping[str, str]
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A process for each request, killed at the end: none of them holds anything worth keeping."""
     processes: list[subprocess.Popen[bytes]] = []
@@ -80,7 +80,7 @@ def _started(
             process.stdin.close()
 
 
-def _late(request: Request) -> str:
+def _late(request: ExchangeRequest) -> str:
     if not (Path(request.folder) / f"{request.rank}.joined").exists():
         return (
             f"not all {request.workers} workers met within {request.timeout_s:g} s;"
@@ -91,7 +91,7 @@ def _late(request: Request) -> str:
     )
 
 
-def _failure(status: int, request: Request) -> str:
+def _failure(status: int, request: ExchangeRequest) -> str:
     if status < 0:
         return f"worker {request.rank} was ended by signal {-status} while measuring"
     failed = Path(request.folder) / f"{request.rank}.failed"
@@ -105,6 +105,6 @@ def _failure(status: int, request: Request) -> str:
     return f"worker {request.rank} failed while measuring: {reason}"
 
 
-def _interface(request: Request) -> str:
+def _interface(request: ExchangeRequest) -> str:
     """The way to choose the interface, where ranks may be on several machines."""
     return " (GLOO_SOCKET_IFNAME names the interface)" if request.init_method == "env://" else ""

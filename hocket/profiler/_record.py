@@ -22,7 +22,7 @@ OnOperation = Callable[[OpOverload, tuple[Any, ...], dict[str, Any], Any], None]
 
 
 @dataclass
-class Operation:
+class RecordedOperation:
     """One dispatched operator that does work; ``inputs`` are indices of earlier operations."""
 
     name: str
@@ -32,7 +32,7 @@ class Operation:
     produces: list[int] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the step that runs inside ``with recorder.recording():``.
 
     An operator is an operation when it gives new memory a value, writes memory, or hands a value to Python
@@ -59,7 +59,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         on_operation: OnOperation | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operations: list[Operation] = []
+        self.operations: list[RecordedOperation] = []
         self.calls: list[OpOverload] = []
         """Every operator dispatched, in order."""
         self.call_of_operation: list[int] = []
@@ -140,7 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._last_handed_to_python = len(self.operations) - 1
 
     def _is_the_steps(self) -> bool:
-        """Whether the operator that was just run belongs to the step."""
+        """True if the operator that was just run belongs to the step."""
         return True
 
     def _pass_on(self, read: list[Extent], written: Sequence[Extent]) -> None:
@@ -170,7 +170,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._phase is Phase.UPDATE and not path:
             path = self._owner((*read, *written), fresh)
         name = "/".join(part for part in (self._phase.name.lower(), path, short_name(func)) if part)
-        self.operations.append(Operation(self._names.take(name), self._phase, sorted(inputs), sorted(reads)))
+        self.operations.append(
+            RecordedOperation(self._names.take(name), self._phase, sorted(inputs), sorted(reads))
+        )
         self.call_of_operation.append(len(self.calls) - 1)
 
     def _owner(self, touched: tuple[Extent, ...], fresh: list[Extent]) -> str:

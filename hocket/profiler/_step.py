@@ -33,7 +33,7 @@ Enter = Callable[[Phase, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ProfiledStep:
     """A training step, or with ``inference`` a forward pass without gradients."""
 
     model: nn.Module
@@ -119,7 +119,7 @@ def make_step(
     loss: Callable[[Any, Any], Tensor] | None,
     optimizer: Optimizer | None,
     inference: bool,
-) -> Step:
+) -> ProfiledStep:
     """Check what a caller handed in; HocketError says what to hand in instead.
 
     Of a loader the first batch is taken.
@@ -138,7 +138,7 @@ def make_step(
     batch = first_batch(batch)
     if not inference and loss is not None:
         check_targets(batch)
-    return Step(
+    return ProfiledStep(
         model=model,
         batch=batch,
         loss=loss,
@@ -165,7 +165,7 @@ def _refuse(part: str, error: Exception) -> NoReturn:
 
 
 @contextmanager
-def unchanged(step: Step) -> Iterator[None]:
+def unchanged(step: ProfiledStep) -> Iterator[None]:
     """Let steps run and put everything back: a profiled model is bit for bit the one that was handed in.
 
     Put back are parameters, their gradients, buffers, training flags, the optimizer's state, groups and

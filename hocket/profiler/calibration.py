@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hocket import models
 from hocket.errors import HocketError
 from hocket.graph import Phase
-from hocket.profiler._cost import Work
+from hocket.profiler._cost import CallWork
 from hocket.profiler.device import (
     FITTED,
     LAUNCH_S,
@@ -27,7 +27,7 @@ _Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedThroughput:
     """One published throughput of one device."""
 
     device: str
@@ -65,8 +65,8 @@ class Calibration:
     residuals: tuple[Residual, ...]
 
 
-def _tensorflow(device: str, model: str, batch_size: int, images_s: float) -> Published:
-    return Published(
+def _tensorflow(device: str, model: str, batch_size: int, images_s: float) -> PublishedThroughput:
+    return PublishedThroughput(
         device=device,
         model=model,
         batch_size=batch_size,
@@ -76,8 +76,8 @@ def _tensorflow(device: str, model: str, batch_size: int, images_s: float) -> Pu
     )
 
 
-def _table_3(model: str, batch_size: int, forward_s: float, backward_s: float) -> Published:
-    return Published(
+def _table_3(model: str, batch_size: int, forward_s: float, backward_s: float) -> PublishedThroughput:
+    return PublishedThroughput(
         device="v100",
         model=model,
         batch_size=batch_size,
@@ -185,7 +185,7 @@ def _factors(logarithms: _Vector) -> Factors:
     )
 
 
-def _residual(figure: Published, factors: Factors) -> Residual:
+def _residual(figure: PublishedThroughput, factors: Factors) -> Residual:
     works = _works(figure.model, figure.batch_size, figure.with_update)
     step_s = sum(duration_s(work, figure.device, factors) for work in works)
     return Residual(
@@ -199,7 +199,7 @@ def _residual(figure: Published, factors: Factors) -> Residual:
 
 
 @cache
-def _works(model: str, batch_size: int, with_update: bool) -> tuple[Work, ...]:
+def _works(model: str, batch_size: int, with_update: bool) -> tuple[CallWork, ...]:
     with fake():
         setup = models.make(model, batch_size)
     _, recorder, works = record_works(*setup)

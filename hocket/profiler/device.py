@@ -37,9 +37,9 @@ from torch.optim import Optimizer
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import StepGraph
 from hocket.profiler._build import build_graph, record
-from hocket.profiler._cost import Work, work_of
-from hocket.profiler._record import Recorder
-from hocket.profiler._step import Step, make_step
+from hocket.profiler._cost import CallWork, work_of
+from hocket.profiler._record import StepRecorder
+from hocket.profiler._step import ProfiledStep, make_step
 from hocket.profiler.torch_step import Loss
 
 
@@ -94,7 +94,7 @@ FITTED = Factors(
 
 
 def is_derived(device: str) -> bool:
-    """Whether ``device`` is derived rather than measured; UnknownNameError lists both kinds."""
+    """True if ``device`` is derived rather than measured; UnknownNameError lists both kinds."""
     if device not in (*MEASURED_DEVICES, *DEVICES):
         raise UnknownNameError("device", device, (*MEASURED_DEVICES, *DEVICES))
     return device in DEVICES
@@ -165,7 +165,7 @@ def derive(
 
 def record_works(
     model: nn.Module, batch: Any, loss: Loss | None, optimizer: Optimizer | None, *, inference: bool = False
-) -> tuple[Step, Recorder, list[Work]]:
+) -> tuple[ProfiledStep, StepRecorder, list[CallWork]]:
     """Record a step on fake tensors; the works are the operations', in their order."""
     batch = make_step(model, batch, loss, optimizer, inference).batch  # check before copying
     mode = next((p.fake_mode for p in model.parameters() if isinstance(p, FakeTensor)), None)
@@ -174,8 +174,8 @@ def record_works(
         with FakeCopyMode(mode):
             model, batch, loss, optimizer = copy.deepcopy((model, batch, loss, optimizer))
     step = make_step(model, batch, loss, optimizer, inference)
-    works: list[Work] = []
-    recorder = Recorder(step.parameters(), step.roots, lambda *call: works.append(work_of(*call)))
+    works: list[CallWork] = []
+    recorder = StepRecorder(step.parameters(), step.roots, lambda *call: works.append(work_of(*call)))
     was_training = model.training
     try:
         with mode:
@@ -195,7 +195,7 @@ def record_works(
     return step, recorder, works
 
 
-def duration_s(work: Work, device: str, factors: Factors) -> float:
+def duration_s(work: CallWork, device: str, factors: Factors) -> float:
     """The roofline's seconds for one operation."""
     sheet = DEVICES[device]
     speed = sheet.peak_flops

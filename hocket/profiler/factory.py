@@ -19,7 +19,7 @@ from hocket import models
 from hocket.errors import HocketError, UnknownNameError, reason
 from hocket.profiler._batch import check_targets, first_batch
 from hocket.profiler._lightning import configured_optimizer, trains_itself
-from hocket.profiler._step import Step, first_lazy
+from hocket.profiler._step import ProfiledStep, first_lazy
 from hocket.profiler.torch_step import Loss
 from hocket.signals import Stop
 
@@ -31,7 +31,7 @@ _RETURNS = (
 _NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
 
-class Setup(NamedTuple):
+class StepSetup(NamedTuple):
     """All that one step needs, and its name."""
 
     model: nn.Module
@@ -45,7 +45,7 @@ class Setup(NamedTuple):
     """Whether the batch is of the size that was asked for; else the function makes one size of its own."""
 
 
-def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
+def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:
     """Build ``target``: a name of the zoo, or ``FILE.py:FACTORY``.
 
     FACTORY is a function that returns (model, batch, loss, optimizer), as :func:`hocket.profile` takes them,
@@ -68,13 +68,13 @@ def load(target: str, batch_size: int, *, training: bool = True) -> Setup:
     if target not in models.names():
         raise UnknownNameError("model", target, (*models.names(), "FILE.py:FACTORY"))
     try:
-        return Setup(*models.make(target, batch_size, training=training), target)
+        return StepSetup(*models.make(target, batch_size, training=training), target)
     except RuntimeError as error:  # torch's, of a batch that no memory holds
         rule = f"cannot be made with a batch of {batch_size}: {_describe(error)}; give a smaller one"
         raise HocketError(f"{target} {rule}") from error
 
 
-def on_device(setup: Setup, device: str) -> Setup:
+def on_device(setup: StepSetup, device: str) -> StepSetup:
     """``setup`` with its model, batch and loss on "cpu" or "cuda".
 
     Parameters move in place, so that the optimizer keeps its own.
@@ -145,7 +145,7 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
-def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) -> Setup:
+def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) -> StepSetup:
     try:
         takes_batch_size = "batch_size" in inspect.signature(factory).parameters
     except ValueError:  # a builtin without a signature
@@ -168,7 +168,7 @@ def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) 
     return setup
 
 
-def _setup(returned: Any, name: str, takes_batch_size: bool) -> Setup:
+def _setup(returned: Any, name: str, takes_batch_size: bool) -> StepSetup:
     """Check what a factory returned."""
     if isinstance(returned, nn.Module) or not isinstance(returned, tuple | list):
         raise HocketError(f"returned a {type(returned).__name__}; {_RETURNS}")
@@ -193,12 +193,12 @@ def _setup(returned: Any, name: str, takes_batch_size: bool) -> Setup:
     batch = first_batch(batch)
     if loss is not None:
         check_targets(batch)
-    return Setup(model, batch, loss, optimizer, name, takes_batch_size)
+    return StepSetup(model, batch, loss, optimizer, name, takes_batch_size)
 
 
-def _give_shapes(setup: Setup) -> None:
+def _give_shapes(setup: StepSetup) -> None:
     """Run the forward pass that lazy layers get their shapes from; the optimizer keeps its parameters."""
-    Step(model=setup.model, batch=setup.batch, loss=setup.loss, optimizer=None, inference=True).run()
+    ProfiledStep(model=setup.model, batch=setup.batch, loss=setup.loss, optimizer=None, inference=True).run()
 
 
 def _describe(error: BaseException) -> str:

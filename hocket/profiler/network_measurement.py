@@ -24,9 +24,9 @@ import time
 from typing import NamedTuple
 
 from hocket.errors import HocketError
-from hocket.network.file import AllReduce, Fits, Host, NetworkFile
+from hocket.network.file import AllReduce, Fits, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_contention, fit_line
-from hocket.profiler._exchange import Measured, Request, Task
+from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges, Task
 from hocket.profiler._ranks import run_ranks
 
 # No line meets all sizes: small ones are quicker than it on links that were idle. It is to be nearest where
@@ -94,7 +94,7 @@ def measure_network(
     deadline_s = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
         requests = [
-            Request(
+            ExchangeRequest(
                 rank=rank,
                 workers=num_workers,
                 init_method="env://" if place is not None else f"file://{folder}/meeting",
@@ -149,7 +149,7 @@ def _sizes(first: int, last: int) -> list[int]:
     return [*sizes, last]
 
 
-def _network(measured: Measured, workers: int, where: str) -> NetworkFile:
+def _network(measured: MeasuredExchanges, workers: int, where: str) -> NetworkFile:
     transfer, allreduce = (
         fit_line(points, power=_POWER) for points in (measured.transfer, measured.allreduce)
     )
@@ -169,7 +169,7 @@ def _network(measured: Measured, workers: int, where: str) -> NetworkFile:
             eta_s_per_byte=contention.eta_s_per_byte,
         ),
         fits=Fits(transfer=transfer, parse=parse, allreduce=allreduce, contention=contention),
-        host=Host(
+        host=MeasurementHost(
             torch=measured.torch, backend="gloo", workers=workers, where=where, repeats=measured.repeats
         ),
     )

@@ -175,7 +175,7 @@ def model_of(optimizer: Optimizer) -> nn.Module:
 
 
 def _is_wrapper(module: nn.Module) -> bool:
-    """Whether a framework made it around a user's module, other than to compile it."""
+    """True if a framework made it around a user's module, other than to compile it."""
     kind = type(module)
     if isinstance(module, DistributedDataParallel):
         return True

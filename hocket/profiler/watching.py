@@ -59,7 +59,7 @@ class Watching:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more steps are watched."""
+        """True if no more steps are watched."""
         return self not in _watched
 
     def stop(self) -> None:

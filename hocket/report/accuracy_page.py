@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hocket.bench.replay.accuracy import Accuracy
-from hocket.bench.replay.accuracy_statistics import Row
+from hocket.bench.replay.accuracy_statistics import AccuracyRow
 from hocket.bench.replay.accuracy_table import group_name
 from hocket.report.html_page import Tile, rendered
 from hocket.text import counted
@@ -39,13 +39,13 @@ def render_accuracy(accuracy: Accuracy) -> str:
     )
 
 
-def _named(row: Row) -> str:
+def _named(row: AccuracyRow) -> str:
     servers = f", {counted(row.servers, 'server')}" if row.servers else ""
     transport = ", gRPC" if row.transport == "grpc" else ""
     return f"{row.step}, {row.policy}, {row.mode}, {counted(row.workers, 'worker')}{servers}{transport}"
 
 
-def _point(row: Row) -> dict[str, float | str | None]:
+def _point(row: AccuracyRow) -> dict[str, float | str | None]:
     return {
         "name": _named(row),
         "step": row.step,

@@ -11,11 +11,11 @@ from hocket.cluster.results.run_statistics import PARTS, ClusterRow
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Span
 from hocket.graph.timeline_steps import Cover
-from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, name_of
+from hocket.predictor.prediction import Prediction
 from hocket.report.cluster_table import PART_NAMES
 from hocket.report.ranking_table import time_text
-from hocket.report.step_plot_data import Panel
+from hocket.report.step_plot_data import TimelinePanel
 from hocket.text import TimeUnit, counted, four_digits
 
 _NAMED = 10
@@ -107,7 +107,7 @@ def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
     return {figure: listed(sentences) for figure, sentences in found.items()}
 
 
-def timeline_text(panels: Sequence[Panel], unit: TimeUnit) -> str:
+def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
     """How long each drawn run is, and how long its first processor computes."""
     sentences = []
     for panel in panels:
@@ -118,12 +118,12 @@ def timeline_text(panels: Sequence[Panel], unit: TimeUnit) -> str:
     return listed(sentences)
 
 
-def busy_table(panels: Sequence[Panel]) -> list[BusyRow]:
+def busy_table(panels: Sequence[TimelinePanel]) -> list[BusyRow]:
     """The lanes of all panels, as many as are read."""
     return [row for panel in panels for row in busy_rows(panel, most=_MOST_LANES // max(1, len(panels)))]
 
 
-def busy_rows(panel: Panel, *, most: int) -> list[BusyRow]:
+def busy_rows(panel: TimelinePanel, *, most: int) -> list[BusyRow]:
     """The first lanes of a panel, with shares of its time."""
     timeline = panel.timeline
     of_lane: dict[int, dict[str, list[Span]]] = {}

@@ -1,4 +1,4 @@
-"""Which result is best, and by how much."""
+"""The best of several results, and by how much."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def ranked(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (-entry.row.throughput, entry.row.iteration_s))
 
 
-class Setup(NamedTuple):
-    """What two results must share for one policy's gain over the other to mean anything."""
+class ComparableSetup(NamedTuple):
+    """The set-up that two results must share for one policy's gain over the other to mean anything."""
 
     model: str
     architecture: str
@@ -29,9 +29,9 @@ class Setup(NamedTuple):
     servers: int
 
 
-def setup_of(row: ResultRow) -> Setup:
+def setup_of(row: ResultRow) -> ComparableSetup:
     """The setup that ``row`` was run on."""
-    return Setup(row.model, row.architecture, row.workers, row.servers)
+    return ComparableSetup(row.model, row.architecture, row.workers, row.servers)
 
 
 def usual_like(row: ResultRow, ranking: Sequence[Entry]) -> ResultRow | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hocket.cluster.results.run_statistics import PARTS, ClusterRow, Setting
+from hocket.cluster.results.run_statistics import PARTS, ClusterRow, SimulatedCluster
 from hocket.errors import HocketError
 from hocket.report.alternatives import (
     BusyRow,
@@ -19,7 +19,7 @@ from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.html_page import Tile, rendered
 from hocket.report.ranking_table import time_text
 from hocket.report.result_files import ClusterEntry
-from hocket.report.step_plot_data import Panel, timeline_figure
+from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.text import TimeUnit, time_unit
 
 
@@ -108,7 +108,7 @@ def _setup(rows: Sequence[ClusterRow]) -> str:
     return " · ".join(parts)
 
 
-def _setting_text(setting: Setting) -> str:
+def _setting_text(setting: SimulatedCluster) -> str:
     network = f"a {setting.startup_s:.3g} s, b {setting.per_byte_s:.3g} s/B"
     if setting.sharing == "equation5":
         shared = f"Eq. 5, {network}, eta {setting.contention_per_byte_s:.3g} s/B"
@@ -153,7 +153,7 @@ def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> _Drawn:
     captions = [f"{entry.row.name}, average {time_text(entry.row.average_jct_s, unit)}" for entry in chosen]
     if recorded:
         panels = [
-            Panel(caption, entry.row.policy, entry.timeline)
+            TimelinePanel(caption, entry.row.policy, entry.timeline)
             for caption, entry in zip(captions, chosen, strict=True)
             if entry.timeline is not None
         ]

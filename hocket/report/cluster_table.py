@@ -1,4 +1,4 @@
-"""What runs of a cluster came to, as tables for the terminal and the page."""
+"""Tables of cluster runs, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from hocket.cluster.results.paired import Estimate, Sweep
 from hocket.cluster.results.run_statistics import PARTS, ClusterRow
 from hocket.report.columns import Column, number_column, terminal_columns, text_column
-from hocket.report.ranking_table import UNDEFINED, Cell, decimals_for
+from hocket.report.ranking_table import UNDEFINED, RankingCell, decimals_for
 from hocket.text import time_unit
 
 # What a job spends its time on: its name, the heading in tables, which have many columns, and its meaning.
@@ -80,7 +80,7 @@ def sweep_table(sweep: Sweep) -> Table:
         return number_column(heading, heading, unit.symbol, "", values)
 
     averages = [row.average_jct_s for row in rows]
-    halves = [Cell(*_half(each, unit.per_second)) for each in averages]
+    halves = [RankingCell(*_half(each, unit.per_second)) for each in averages]
     columns = [
         text_column("Placement", "Placement", "", [row.placement for row in rows]),
         text_column("Policy", "Policy", "", [row.policy for row in rows]),
@@ -112,12 +112,12 @@ def paired_table(sweep: Sweep) -> Table | None:
         text_column("Placement", "Placement", "", [pair.placement for pair in pairs]),
         text_column("Policy", "Policy", "", [pair.policy for pair in pairs]),
         number_column("", "JCT", "%", "", [100 * pair.relative.mean for pair in pairs], 2),
-        Column("", "95% interval", "%", "", [Cell(*_interval(pair.relative)) for pair in pairs]),
+        Column("", "95% interval", "%", "", [RankingCell(*_interval(pair.relative)) for pair in pairs]),
         number_column("", "p95", "%", "", [100 * pair.p95_relative.mean for pair in pairs], 2),
-        Column("", "95% interval", "%", "", [Cell(*_interval(pair.p95_relative)) for pair in pairs]),
+        Column("", "95% interval", "%", "", [RankingCell(*_interval(pair.p95_relative)) for pair in pairs]),
         Column(
             *("", f"Faster on\nof {sweep.job_sets}", "", ""),
-            [Cell(str(pair.faster), pair.faster) for pair in pairs],
+            [RankingCell(str(pair.faster), pair.faster) for pair in pairs],
         ),
     ]
     return terminal_columns(columns, [False] * len(pairs))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from hocket.report.ranking_table import UNDEFINED, Cell, decimals_for, number_text
+from hocket.report.ranking_table import UNDEFINED, RankingCell, decimals_for, number_text
 
 
 class Column(NamedTuple):
@@ -18,17 +18,17 @@ class Column(NamedTuple):
     short: str
     unit: str
     meaning: str
-    cells: list[Cell]
+    cells: list[RankingCell]
 
     @property
     def numeric(self) -> bool:
-        """Whether its cells line up on the right."""
+        """True if its cells line up on the right."""
         return not any(isinstance(cell.value, str) for cell in self.cells)
 
 
 def text_column(heading: str, short: str, meaning: str, values: Sequence[str]) -> Column:
     """A column of names."""
-    return Column(heading, short, "", meaning, [Cell(value, value) for value in values])
+    return Column(heading, short, "", meaning, [RankingCell(value, value) for value in values])
 
 
 def number_column(
@@ -49,7 +49,7 @@ def number_column(
     def text(value: float) -> str:
         return f"{value:z.{decimals}f}" if unit == "%" else number_text(value, decimals)
 
-    cells = [Cell(UNDEFINED if value is None else text(value), value) for value in values]
+    cells = [RankingCell(UNDEFINED if value is None else text(value), value) for value in values]
     return Column(heading, short, unit, meaning, cells)
 
 

@@ -20,7 +20,7 @@ _CHUNK = re.compile(r" \d+/\d+\Z", re.ASCII)
 _NUM_EXAMPLES = 5
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One side: its title, workers, whole steps (of the worker with most), and what operation begins them."""
 
     title: str
@@ -29,7 +29,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     anchor: str
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedTime(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a step; None where a side has none of the kind. ``ratio`` is measured over predicted."""
 
     name: str
@@ -56,7 +56,7 @@ class SpanDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why ``count`` names are on one side alone, and the first of them, each with its kind."""
+    """A reason why ``count`` names are on one side alone, and the first of them, each with its kind."""
 
     reason: str
     count: int
@@ -64,7 +64,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneSided(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of a side's names the other one lacks, the first of them with their kinds, and why they do.
+    """Names of one side that the other lacks: their number, the first of them with their kinds, and why.
 
     ``names``: how many the side has in all.
     """
@@ -84,9 +84,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     said of a span is the median over all workers' steps, the lower one of two.
     """
 
-    predicted: Run
-    measured: Run
-    figures: tuple[Figure, ...]
+    predicted: ComparedRun
+    measured: ComparedRun
+    figures: tuple[ComparedTime, ...]
     spans: tuple[SpanDifference, ...]
     only_predicted: OneSided
     only_measured: OneSided
@@ -124,9 +124,9 @@ def compare(predicted: Timeline, measured: Timeline) -> Comparison:
     )
 
 
-def _run(side: SteppedTimeline) -> Run:
+def _run(side: SteppedTimeline) -> ComparedRun:
     steps = max(len(edges_s) for edges_s in side.edges_s.values()) - 1
-    return Run(title=side.title, workers=len(side.workers), steps=steps, anchor=side.anchor)
+    return ComparedRun(title=side.title, workers=len(side.workers), steps=steps, anchor=side.anchor)
 
 
 def _figures(side: SteppedTimeline) -> dict[str, float]:
@@ -161,27 +161,27 @@ class _Key(NamedTuple):
     name: str
 
 
-class _Place(NamedTuple):
+class _SpanPlace(NamedTuple):
     start_s: float
     duration_s: float
 
 
-def _placed(side: SteppedTimeline) -> dict[_Key, _Place]:
+def _placed(side: SteppedTimeline) -> dict[_Key, _SpanPlace]:
     """Where in a step each name starts first, and for how long it runs in one; in order of start."""
-    found: dict[_Key, list[_Place]] = {}
+    found: dict[_Key, list[_SpanPlace]] = {}
     for process, spans in side.spans.items():
         if (edges_s := side.edges_of(process)) is not None:
             for key, place in _by_step(spans, edges_s.tolist()):
                 found.setdefault(key, []).append(place)
     places = {
         # A start just after an anchor and one just before it have no middle: the median is one of them.
-        key: _Place(*(median_low(values) for values in zip(*each, strict=True)))
+        key: _SpanPlace(*(median_low(values) for values in zip(*each, strict=True)))
         for key, each in found.items()
     }
     return dict(sorted(places.items(), key=lambda item: item[1].start_s))
 
 
-def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[_Key, _Place]]:
+def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[_Key, _SpanPlace]]:
     """Of each name, its place in every step that it starts in; ``spans`` in order of start.
 
     What is in pieces, the chunks of a reduction (``NAME 2/8``) or an operation that waits in between, counts
@@ -200,15 +200,17 @@ def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[
         busy[at] = busy.get(at, 0.0) + max(0.0, span.end_s - reached_s)
         until[at] = max(reached_s, span.end_s)
     for at, start_s in first.items():
-        yield at[0], _Place(start_s, busy[at])
+        yield at[0], _SpanPlace(start_s, busy[at])
 
 
-def _figure(name: str, predicted_s: float | None, measured_s: float | None) -> Figure:
+def _figure(name: str, predicted_s: float | None, measured_s: float | None) -> ComparedTime:
     ratio = measured_s / predicted_s if measured_s is not None and predicted_s else None
-    return Figure(name=name, predicted_s=predicted_s, measured_s=measured_s, ratio=ratio)
+    return ComparedTime(name=name, predicted_s=predicted_s, measured_s=measured_s, ratio=ratio)
 
 
-def _difference(key: _Key, ours: _Place, theirs: _Place, step_s: tuple[float, float]) -> SpanDifference:
+def _difference(
+    key: _Key, ours: _SpanPlace, theirs: _SpanPlace, step_s: tuple[float, float]
+) -> SpanDifference:
     late_s = theirs.start_s - ours.start_s
     return SpanDifference(
         kind=key.kind,
@@ -227,7 +229,7 @@ def _least_alike_first(span: SpanDifference) -> tuple[float, float, str]:
     return -apart_s, span.predicted_start_s, span.name
 
 
-def _one_sided(places: Mapping[_Key, _Place], others: Mapping[_Key, _Place]) -> OneSided:
+def _one_sided(places: Mapping[_Key, _SpanPlace], others: Mapping[_Key, _SpanPlace]) -> OneSided:
     alone = [key for key in places if key not in others]
     reasons: dict[str, list[_Key]] = {}
     for key in alone:

@@ -17,7 +17,7 @@ from hocket.report.comparison_table import matched_line
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.matching import with_common_names
 from hocket.report.ranking_table import time_text
-from hocket.report.step_plot_data import Panel, timeline_figure
+from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.text import TimeUnit, counted, time_unit
 
 _MOST_SPANS = 1000  # in the table
@@ -41,7 +41,7 @@ def render_comparison(
     sides = with_common_names(predicted, measured)
     unit = time_unit(s for figure in found.figures for s in (figure.predicted_s, figure.measured_s) if s)
     panels = [
-        Panel(f"{name}: {side.title}", name, _one_step(side, found.predicted.anchor))
+        TimelinePanel(f"{name}: {side.title}", name, _one_step(side, found.predicted.anchor))
         for name, side in zip(("Predicted", "Measured"), sides, strict=True)
     ]
     data = {

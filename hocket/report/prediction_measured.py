@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from hocket.document import read_bytes
 from hocket.errors import FormatError
-from hocket.predictor import Prediction
+from hocket.predictor.prediction import Prediction
 from hocket.text import counted
 
 _MOST = 1e18
 
 
-class Point(NamedTuple):
+class MeasuredThroughput(NamedTuple):
     """A measured configuration: ``throughput`` in examples a second over all workers."""
 
     workers: int
@@ -32,7 +32,7 @@ class ModelError(NamedTuple):
     largest: float
 
 
-def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[Point]:
+def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[MeasuredThroughput]:
     """Read a CSV file with the columns ``workers``, ``throughput`` and, where it matters, ``servers``.
 
     asked : the (workers, servers) that are predicted; servers is 0 for all-reduce. Without a column, servers
@@ -72,7 +72,7 @@ def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[Po
     return points
 
 
-def _point(cells: dict[str, str], common: set[int], line: str, source: str) -> Point:
+def _point(cells: dict[str, str], common: set[int], line: str, source: str) -> MeasuredThroughput:
     def number(name: str) -> float:
         try:
             value = float(cells[name])
@@ -87,15 +87,15 @@ def _point(cells: dict[str, str], common: set[int], line: str, source: str) -> P
     if throughput == 0:
         raise FormatError(source, line, "throughput 0 is no measurement; leave the line out")
     servers = number("servers") if "servers" in cells else min(common)
-    return Point(int(number("workers")), int(servers), throughput)
+    return MeasuredThroughput(int(number("workers")), int(servers), throughput)
 
 
-def _named(point: Point) -> str:
+def _named(point: MeasuredThroughput) -> str:
     servers = f" and {counted(point.servers, 'server')}" if point.servers else ""
     return counted(point.workers, "worker") + servers
 
 
-def model_errors(rows: Iterable[Prediction], points: Sequence[Point]) -> list[ModelError]:
+def model_errors(rows: Iterable[Prediction], points: Sequence[MeasuredThroughput]) -> list[ModelError]:
     """The errors of our prediction and of the models beside it; each of ``points`` is one of ``rows``."""
     row_of = {(row.workers, row.servers): row for row in rows}
     found = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.errors import HocketError
-from hocket.predictor import Prediction
 from hocket.predictor.answer import (
     answers,
     base_note,
@@ -15,9 +14,10 @@ from hocket.predictor.answer import (
     name_of,
     saturation,
 )
+from hocket.predictor.prediction import Prediction
 from hocket.report.alternatives import prediction_texts
 from hocket.report.html_page import Tile, rendered
-from hocket.report.prediction_measured import ModelError, Point, model_errors
+from hocket.report.prediction_measured import MeasuredThroughput, ModelError, model_errors
 from hocket.report.prediction_plot_data import prediction_figure
 from hocket.report.prediction_table import prediction_columns, saturated_rows
 from hocket.text import counted, four_digits, time_unit
@@ -28,7 +28,7 @@ def render_prediction(
     *,
     title: str = "Predicted throughput",
     setup: str = "",
-    points: Sequence[Point] = (),
+    points: Sequence[MeasuredThroughput] = (),
 ) -> str:
     """The page of ``rows``: answers, curves over the number of workers, a table, and the busiest resource.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket.predictor import Prediction
 from hocket.predictor.answer import cheapest, curves, name_of, saturation
-from hocket.report.prediction_measured import Point
+from hocket.predictor.prediction import Prediction
+from hocket.report.prediction_measured import MeasuredThroughput
 
 
-def prediction_figure(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> dict[str, Any]:
+def prediction_figure(
+    rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()
+) -> dict[str, Any]:
     """Each curve over the number of workers with what is drawn beside it, and where the axes end.
 
     ``low``, ``high``, ``lin``, ``cynthia``, ``cost`` (a million examples): None where rows have none.
@@ -24,7 +26,7 @@ def prediction_figure(rows: Sequence[Prediction], points: Sequence[Point] = ()) 
 
 
 def _curve(
-    curve: Sequence[Prediction], rows: Sequence[Prediction], points: Sequence[Point]
+    curve: Sequence[Prediction], rows: Sequence[Prediction], points: Sequence[MeasuredThroughput]
 ) -> dict[str, Any]:
     least, knee, buy = curve[0], saturation(curve), cheapest(rows)
     own = [point for point in points if point.servers == least.servers]

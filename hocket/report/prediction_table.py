@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.predictor import Prediction
 from hocket.predictor.answer import curves, saturation
+from hocket.predictor.prediction import Prediction
 from hocket.report.columns import Column, number_column, text_column
-from hocket.report.prediction_measured import Point
-from hocket.report.ranking_table import UNDEFINED, Cell, Value, decimals_for
+from hocket.report.prediction_measured import MeasuredThroughput
+from hocket.report.ranking_table import UNDEFINED, RankingCell, Value, decimals_for
 from hocket.text import TimeUnit, rate_period, time_unit
 
 _SHORT = {"Throughput": "Rate"}
@@ -17,7 +17,7 @@ _SELF_EVIDENT = frozenset({"Workers", "Servers", "Throughput", "Step"})
 _BUSIEST = "What is in use for most of the time, and for how much of it."
 
 
-def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
+def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
     """The columns of ``rows``, in the order given; what no row has gets none. Of ``points``: the mean."""
     unit = time_unit(row.step_s for row in rows)
     period = rate_period([row.throughput for row in rows])
@@ -75,11 +75,11 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[Point] = ())
     return [column for column in columns if any(cell.value is not None for cell in column.cells)]
 
 
-def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
+def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> RankingCell:
     if row.throughput_low is None or row.throughput_high is None:
-        return Cell(UNDEFINED, None)
+        return RankingCell(UNDEFINED, None)
     half: Value = (row.throughput_high - row.throughput_low) / 2 / period.per_second
-    return Cell(f"±{half:.{decimals}f}", half)
+    return RankingCell(f"±{half:.{decimals}f}", half)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -96,7 +96,7 @@ def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
     return [id(row) in knees for row in rows]
 
 
-def narrow_columns(rows: Sequence[Prediction], points: Sequence[Point] = ()) -> list[Column]:
+def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
     """The columns that answer: throughput, what it is worth, a step, and what is busiest; costs if any."""
     found = []
     for column in prediction_columns(rows, points):

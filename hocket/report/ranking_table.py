@@ -15,7 +15,7 @@ Format = Literal["text", "count", "time", "rate", "ratio", "percent"]
 Value = str | int | float | None
 
 
-class Column(NamedTuple):
+class RankingColumn(NamedTuple):
     """One column: its name, its name in the terminal, how its values are written, and what they mean."""
 
     heading: str
@@ -26,17 +26,19 @@ class Column(NamedTuple):
 
     @property
     def numeric(self) -> bool:
-        """Whether its cells line up on the right."""
+        """True if its cells line up on the right."""
         return self.format != "text"
 
 
 _SETUP = (
-    Column("Model", "Model", "text", lambda row: row.model, "The network that was trained."),
-    Column("Architecture", "Architecture", "text", lambda row: row.architecture, "ps or allreduce."),
-    Column("Workers", "Workers", "count", lambda row: row.workers, "Processes that compute."),
-    Column("Servers", "Servers", "count", lambda row: row.servers, "Processes that hold the parameters."),
+    RankingColumn("Model", "Model", "text", lambda row: row.model, "The network that was trained."),
+    RankingColumn("Architecture", "Architecture", "text", lambda row: row.architecture, "ps or allreduce."),
+    RankingColumn("Workers", "Workers", "count", lambda row: row.workers, "Processes that compute."),
+    RankingColumn(
+        "Servers", "Servers", "count", lambda row: row.servers, "Processes that hold the parameters."
+    ),
 )
-_POLICY = Column("Policy", "Policy", "text", lambda row: row.policy, "How transfers are ordered.")
+_POLICY = RankingColumn("Policy", "Policy", "text", lambda row: row.policy, "How transfers are ordered.")
 
 
 def _mean_overlap(row: ResultRow) -> float | None:
@@ -44,24 +46,28 @@ def _mean_overlap(row: ResultRow) -> float | None:
 
 
 _FIGURES = (
-    Column("Step time", "Step", "time", lambda row: row.iteration_s, "Mean time of one training step."),
-    Column("95th pct.", "p95", "time", lambda row: row.iteration_p95_s, "19 of 20 steps are no longer."),
-    Column("Throughput", "Rate", "rate", lambda row: row.throughput, "Examples over all workers."),
-    Column(
+    RankingColumn(
+        "Step time", "Step", "time", lambda row: row.iteration_s, "Mean time of one training step."
+    ),
+    RankingColumn(
+        "95th pct.", "p95", "time", lambda row: row.iteration_p95_s, "19 of 20 steps are no longer."
+    ),
+    RankingColumn("Throughput", "Rate", "rate", lambda row: row.throughput, "Examples over all workers."),
+    RankingColumn(
         *("Overlap", "Overlap", "ratio", _mean_overlap),
         "1: all of the shorter one of communication (N) and computation (C) is hidden.",
     ),
-    Column("Utilization", "Util.", "percent", lambda row: row.utilization, "Share spent computing."),
-    Column("rho", "rho", "ratio", lambda row: row.rho, "N / C: communication over computation."),
-    Column(
+    RankingColumn("Utilization", "Util.", "percent", lambda row: row.utilization, "Share spent computing."),
+    RankingColumn("rho", "rho", "ratio", lambda row: row.rho, "N / C: communication over computation."),
+    RankingColumn(
         *("Straggler", "Strag.", "percent", lambda row: row.straggler_fraction),
         "How long a worker waits for the last one, of a step.",
     ),
-    Column(
+    RankingColumn(
         *("Bound", "Bound", "time", lambda row: row.bound_s),
         "No order of as many transfers has a shorter mean step time.",
     ),
-    Column(
+    RankingColumn(
         *("Over bound", "Over bound", "percent", over_bound),
         "How far a step is above the least that any order of as many transfers can reach.",
     ),
@@ -90,7 +96,7 @@ def time_text(seconds: float, unit: TimeUnit) -> str:
     return f"{number_text(value, decimals_for([value]))} {unit.symbol}"
 
 
-class Cell(NamedTuple):
+class RankingCell(NamedTuple):
     """One cell: the text to show and the value to sort by."""
 
     text: str
@@ -100,9 +106,9 @@ class Cell(NamedTuple):
 class Ranking(NamedTuple):
     """The table's columns, the unit of each (or nothing), and its rows, best first."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[RankingColumn, ...]
     units: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[RankingCell, ...], ...]
 
 
 def ranking_table(rows: Sequence[ResultRow]) -> Ranking:
@@ -119,11 +125,11 @@ def ranking_table(rows: Sequence[ResultRow]) -> Ranking:
         values = [column.value(row) for row in rows]
         units.append(symbols.get(column.format, ""))
         texts = _texts(column, values, scales.get(column.format, 1.0))
-        cells.append([Cell(*pair) for pair in zip(texts, values, strict=True)])
+        cells.append([RankingCell(*pair) for pair in zip(texts, values, strict=True)])
     return Ranking(columns, tuple(units), tuple(zip(*cells, strict=True)))
 
 
-def _texts(column: Column, values: Sequence[Value], scale: float) -> list[str]:
+def _texts(column: RankingColumn, values: Sequence[Value], scale: float) -> list[str]:
     if column.format in ("text", "count"):
         return [str(value) for value in values]
     scaled = [None if value is None else float(value) * scale for value in values]

@@ -1,4 +1,4 @@
-"""What ``hocket report RESULT...`` is given, read into one list of results."""
+"""The files of ``hocket report RESULT...``, read into one list of results."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _recorded(entry: ClusterEntry) -> tuple[bool, bool]:
 
 
 def _is_cluster(document: Any) -> bool:
-    """Whether it is what ``cluster simulate`` prints, or a timeline that it wrote."""
+    """True if it is what ``cluster simulate`` prints, or a timeline that it wrote."""
     return is_recorded(document) or (isinstance(document, dict) and "placement" in document)
 
 

@@ -12,7 +12,7 @@ from hocket.report.columns import Column, number_column
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.ranking_table import decimals_for, ranking_table, time_text
 from hocket.report.result_files import Entry
-from hocket.report.step_plot_data import Panel, overlap_figure, timeline_figure
+from hocket.report.step_plot_data import TimelinePanel, overlap_figure, timeline_figure
 from hocket.text import TimeUnit, counted, time_unit
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
@@ -140,7 +140,7 @@ def _columns(ranking: Sequence[Entry]) -> list[Column]:
     return [places, *first, *(column for column in found if column.heading not in _FIRST)]
 
 
-def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[Panel]:
+def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[TimelinePanel]:
     """The best result that has a timeline, below the usual policy's of its setup, or else the next best."""
     drawn = [place for place, entry in enumerate(ranking) if entry.timeline is not None]
     if not drawn:
@@ -150,7 +150,7 @@ def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[Panel]:
     usual = [place for place in alike if ranking[place].row is usual_like(best, ranking)]
     beside = (usual or alike or drawn[1:])[:1]
     return [
-        Panel(_caption(place, ranking, unit), ranking[place].row.policy, timeline)
+        TimelinePanel(_caption(place, ranking, unit), ranking[place].row.policy, timeline)
         for place in (*beside, drawn[0])
         if (timeline := ranking[place].timeline) is not None
     ]

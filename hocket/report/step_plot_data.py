@@ -88,7 +88,7 @@ def _cloud(row: ResultRow, most: int) -> list[float]:
     return [round(value, 5) for value in values if value is not None]
 
 
-class Panel(NamedTuple):
+class TimelinePanel(NamedTuple):
     """A timeline to draw, whose it is, and what it is called on the page."""
 
     caption: str
@@ -96,7 +96,7 @@ class Panel(NamedTuple):
     timeline: Timeline
 
 
-def timeline_figure(panels: Iterable[Panel], unit: TimeUnit) -> dict[str, Any] | None:
+def timeline_figure(panels: Iterable[TimelinePanel], unit: TimeUnit) -> dict[str, Any] | None:
     """The spans of each panel, times in ``unit``; None without any.
 
     Of more than :data:`MOST_SPANS` those that start first are drawn, in each panel its share, and its caption

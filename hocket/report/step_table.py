@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.graph.result import ResultRow
 from hocket.report.best_result import ranked
 from hocket.report.columns import Column
-from hocket.report.ranking_table import Cell, ranking_table
+from hocket.report.ranking_table import RankingCell, ranking_table
 from hocket.report.result_files import Entry
 from hocket.report.verdicts import usual_row
 
@@ -44,6 +44,6 @@ def terms(columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if column.heading not in _SELF_EVIDENT]
 
 
-def _signed(percent: float) -> Cell:
+def _signed(percent: float) -> RankingCell:
     text = f"{percent:+z.1f}"
-    return Cell("0.0" if text == "+0.0" else text, percent)
+    return RankingCell("0.0" if text == "+0.0" else text, percent)

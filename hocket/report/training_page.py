@@ -12,8 +12,8 @@ from hocket.report.columns import Column, number_column, text_column
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.ranking_table import time_text
 from hocket.report.result_files import TrainingEntry
-from hocket.report.step_plot_data import Panel, timeline_figure
-from hocket.report.training_run import NamedTime, Training, WorkerSteps, training_of
+from hocket.report.step_plot_data import TimelinePanel, timeline_figure
+from hocket.report.training_run import NamedTime, TrainingRun, WorkerSteps, training_of
 from hocket.text import TimeUnit, counted, time_unit
 
 _MOST_NAMES = 200
@@ -31,7 +31,7 @@ def render_training(entry: TrainingEntry, *, title: str = "A training run") -> s
     if not found.workers:
         raise HocketError(f"timeline '{entry.timeline.title}' holds no whole step; record at least two steps")
     unit = time_unit(second for worker in found.workers for second in worker.step_s)
-    panel = Panel("As recorded", entry.timeline.title, entry.timeline)
+    panel = TimelinePanel("As recorded", entry.timeline.title, entry.timeline)
     data = {
         "unit": unit._asdict(),
         "steps": [_steps(worker, unit) for worker in found.workers],
@@ -55,7 +55,7 @@ def render_training(entry: TrainingEntry, *, title: str = "A training run") -> s
     )
 
 
-def _setup(entry: TrainingEntry, found: Training) -> str:
+def _setup(entry: TrainingEntry, found: TrainingRun) -> str:
     steps = max(len(worker.step_s) for worker in found.workers)
     parts = [entry.timeline.title, counted(len(found.workers), "worker"), counted(steps, "whole step")]
     return " · ".join([*parts, network_line([entry.origin])])
@@ -65,7 +65,7 @@ def _middle(worker: WorkerSteps) -> tuple[float, float, float]:
     return median(worker.step_s), median(worker.computing_s), median(worker.overlap_s)
 
 
-def _tiles(found: Training, unit: TimeUnit) -> list[Tile]:
+def _tiles(found: TrainingRun, unit: TimeUnit) -> list[Tile]:
     """Means over workers of the medians over steps."""
     middles = [_middle(worker) for worker in found.workers]
     step_s, computing_s, overlap_s = (sum(column) / len(middles) for column in zip(*middles, strict=True))
@@ -132,7 +132,7 @@ def _worker_columns(workers: Sequence[WorkerSteps], unit: TimeUnit) -> list[Colu
     ]
 
 
-def _named_columns(named: Sequence[NamedTime], unit: TimeUnit, found: Training) -> list[Column]:
+def _named_columns(named: Sequence[NamedTime], unit: TimeUnit, found: TrainingRun) -> list[Column]:
     """Names with their times, as many as are read."""
     shown = named[:_MOST_NAMES]
     step_s = sum(median(worker.step_s) for worker in found.workers) / len(found.workers)

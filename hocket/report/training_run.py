@@ -30,7 +30,7 @@ class NamedTime(NamedTuple):
     longest_s: float
 
 
-class Training(NamedTuple):
+class TrainingRun(NamedTuple):
     """A training run: ``workers``, and the times of waits and transfers, the longest first."""
 
     anchor: str
@@ -39,7 +39,7 @@ class Training(NamedTuple):
     transfers: list[NamedTime]
 
 
-def training_of(timeline: Timeline) -> Training:
+def training_of(timeline: Timeline) -> TrainingRun:
     """The whole steps of ``timeline``, as :func:`cut_into_steps` finds them.
 
     Raises
@@ -48,7 +48,7 @@ def training_of(timeline: Timeline) -> Training:
         When no worker runs a forward operation.
     """
     side = cut_into_steps(timeline)
-    return Training(
+    return TrainingRun(
         anchor=side.anchor,
         workers=[_worker(side, worker) for worker in side.edges_s],
         waits=_named(side, ("wait",)),

@@ -5,6 +5,6 @@ paper's numbers and computes ours, ``*_plots.py`` draws and lists every figure.
 """
 
 from hocket.reproduce.papers import PAPERS, papers_of, reproduce
-from hocket.reproduce.setting import FULL, QUICK, Setting
+from hocket.reproduce.setting import FULL, QUICK, ReproductionSetting
 
-__all__ = ["FULL", "PAPERS", "QUICK", "Setting", "papers_of", "reproduce"]
+__all__ = ["FULL", "PAPERS", "QUICK", "ReproductionSetting", "papers_of", "reproduce"]

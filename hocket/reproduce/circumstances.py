@@ -1,4 +1,4 @@
-"""What a reproduction was made with: versions, hardware, the day."""
+"""The circumstances of a reproduction: versions, hardware, the day."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from hocket import __version__
 from hocket.reproduce.reproduction import Circumstances
-from hocket.reproduce.setting import Setting
+from hocket.reproduce.setting import ReproductionSetting
 
 _PACKAGES = ("torch", "numpy", "numba", "scipy")
 
 
-def circumstances(command: str, setting: Setting) -> Circumstances:
+def circumstances(command: str, setting: ReproductionSetting) -> Circumstances:
     """Those of this process, which ``command`` started."""
     return Circumstances(
         command=command,

@@ -7,15 +7,15 @@ from functools import cache
 from hocket.network import NetworkFile
 from hocket.network.file import Fit
 from hocket.profiler import measure_network
-from hocket.reproduce.reproduction import Panel, Series
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import PlotAxes, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 
 WORKERS = 2
 CONCURRENT = 8
 """As many reductions at once as the contention paper's Fig. 2b has."""
 
 
-def measured_network(setting: Setting, progress: Progress | None) -> NetworkFile:
+def measured_network(setting: ReproductionSetting, progress: Progress | None) -> NetworkFile:
     """The network between two processes here, on loopback: measured once, whoever asks."""
     if progress is not None:
         progress(0, 1, "timing messages between two processes")
@@ -29,12 +29,12 @@ def _measured(repeats: int) -> NetworkFile:
     return found
 
 
-def fit_panel(fit: Fit, *, title: str, line: str) -> Panel:
+def fit_panel(fit: Fit, *, title: str, line: str) -> PlotAxes:
     """What was timed by size, and the ``line`` that was fitted to it, both axes logarithmic."""
     sizes_mb = tuple(point.size_bytes / 1e6 for point in fit.points)
     measured_ms = tuple(1e3 * point.seconds for point in fit.points)
     fitted_ms = tuple(1e3 * fit.seconds(point.size_bytes) for point in fit.points)
-    return Panel(
+    return PlotAxes(
         title=title,
         x="MB",
         y="ms",

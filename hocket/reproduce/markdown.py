@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hocket.reproduce.claim import VERDICTS, ClaimRow
 from hocket.reproduce.papers_page import cell_text, hardware_text
-from hocket.reproduce.reproduction import Circumstances, Reproduction, Table
+from hocket.reproduce.reproduction import Circumstances, PaperTable, Reproduction
 
 
 def markdown(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
@@ -63,7 +63,7 @@ def _paper(made: Reproduction) -> list[str]:
     return [*lines, "", f"On the page: {drawn}."]
 
 
-def _table(table: Table) -> list[str]:
+def _table(table: PaperTable) -> list[str]:
     title = f"{table.number}: {table.caption}."
     return [title, "", *_rows(table.columns, ((cell_text(cell) for cell in row) for row in table.rows))]
 

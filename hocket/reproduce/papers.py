@@ -10,7 +10,7 @@ import msgspec
 
 from hocket.errors import UnknownNameError
 from hocket.reproduce.reproduction import Reproduction
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.setting import Progress, ReproductionSetting
 
 PAPERS = ("tictac", "ibatch", "caramel", "prediction", "contention")
 """Each a folder of this one, whose ``reproduce`` makes it."""
@@ -32,7 +32,7 @@ def papers_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def reproduce(
-    papers: Sequence[str], setting: Setting, progress: Progress | None = None
+    papers: Sequence[str], setting: ReproductionSetting, progress: Progress | None = None
 ) -> list[Reproduction]:
     """Make each of ``papers``, one after the other; each uses all cores.
 
@@ -45,7 +45,7 @@ def reproduce(
     """
     found = []
     for paper in papers_of(papers):
-        make: Callable[[Setting, Progress | None], Reproduction] = import_module(
+        make: Callable[[ReproductionSetting, Progress | None], Reproduction] = import_module(
             f"hocket.reproduce.{paper}"
         ).reproduce
         started = time.perf_counter()

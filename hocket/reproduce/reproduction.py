@@ -1,4 +1,4 @@
-"""What a reproduction comes to: claims beside ours, figures and tables as plain data, what was assumed."""
+"""A reproduction: claims beside ours, figures and tables as plain data, and its assumptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     """Where bars along the x axis begin; ``x`` are their lengths, ``y`` the numbers of their lanes."""
 
 
-class Panel(msgspec.Struct, frozen=True, kw_only=True):
+class PlotAxes(msgspec.Struct, frozen=True, kw_only=True):
     """One pair of axes."""
 
     title: str
@@ -38,15 +38,15 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """What lanes of bars along the x axis are called."""
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of the paper, redrawn from what was found here."""
 
     number: str
     caption: str
-    panels: tuple[Panel, ...]
+    panels: tuple[PlotAxes, ...]
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class PaperTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the paper beside ours; each of ``rows`` has a cell for each of ``columns``."""
 
     number: str
@@ -70,8 +70,8 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     assumptions: tuple[str, ...]
     claims: tuple[ClaimRow, ...]
-    tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    tables: tuple[PaperTable, ...]
+    figures: tuple[PaperFigure, ...]
     missing: tuple[Missing, ...] = ()
     wall_s: float = 0.0
 

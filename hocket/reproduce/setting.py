@@ -1,4 +1,4 @@
-"""How much a reproduction takes: full, or quick enough for ten minutes on two cores without root."""
+"""The extent of a reproduction: full, or quick enough for ten minutes on two cores without root."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """How long everything runs.
+class ReproductionSetting:
+    """The extent of a reproduction's runs.
 
     Attributes
     ----------
@@ -40,8 +40,8 @@ class Setting:
     network_repeats: int = 10
 
 
-FULL = Setting()
-QUICK = Setting(
+FULL = ReproductionSetting()
+QUICK = ReproductionSetting(
     quick=True,
     steps=20,
     noisy_steps=1000,

@@ -1,4 +1,4 @@
-"""What chance decides in a prediction, as a function of the seed: the same whatever else runs."""
+"""Random draws of a prediction as a function of the seed: the same whatever else runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a step takes under a changed plan, thousands of times a second.
+"""The evaluator: the time of a step under a changed plan, thousands of times a second.
 
 The simulator itself, on one worker that stands for all. What no plan changes is laid out once; a plan's part
 of the program is assembled in a kernel (:mod:`hocket.sim.evaluator_kernels`).

@@ -86,7 +86,7 @@ def judge_server(
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
     num_turns = num_steps * size if window_bits > 0.0 else 0
-    event_loop.run(
+    event_loop.run_event_loop(
         program,
         preference.reshape(1, -1),
         durations,
@@ -154,7 +154,7 @@ def judge_reduced(
     )
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
-    event_loop.run(
+    event_loop.run_event_loop(
         program,
         preference.reshape(1, -1),
         durations,

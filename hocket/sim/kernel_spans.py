@@ -19,8 +19,8 @@ def timeline_of(
 ) -> Timeline:
     """Lay out what ran between two moments: each worker's processor and channels, servers, the network.
 
-    start_s, end_s: (turns, steps, S), as :meth:`hocket.sim.step_runs.Run.window` returns them. Where steps
-    overlap, what reaches into the window from another step is shown as far as it does.
+    start_s, end_s: (turns, steps, S), as :meth:`hocket.sim.step_runs.StepRuns.window` returns them. Where
+    steps overlap, what reaches into the window from another step is shown as far as it does.
     """
     u, num_locals = lowered.program.num_globals, lowered.num_locals
     num_turns, num_steps, _ = start_s.shape

@@ -12,11 +12,11 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline, check_exchanges
 from hocket.graph.result import overlap_of
 from hocket.network import Network
-from hocket.notebook import Summarized, Summary
+from hocket.notebook import ObjectSummary, Summarized
 from hocket.sim.bounds.lower_bound import lower_bound
 from hocket.sim.kernel_spans import timeline_of
 from hocket.sim.lowering.lowered import Floats
-from hocket.sim.step_runs import Run, Step, lower
+from hocket.sim.step_runs import SimulatedStep, StepRuns, lower
 from hocket.text import counted
 
 
@@ -47,11 +47,11 @@ class Result(Summarized):
     computes_s: Floats
     timeline: Timeline | None
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         headline, lines = self.row._summary()
         steps = len(self.computes_s)
         more = "" if self.timeline is None else "; the timeline is of the one of median length"
-        return Summary(
+        return ObjectSummary(
             f"Result{headline.removeprefix('ResultRow')}",
             [*lines, ("simulated", f"{counted(steps, 'step')}{more}")],
         )
@@ -119,11 +119,11 @@ def simulate(
         raise HocketError(f"{iterations} iterations cannot be averaged; simulate at least 1")
     started = time.perf_counter()
     lowered = lower(graph, plan, network)
-    run = Run(lowered, seed, random_order)
+    run = StepRuns(lowered, seed, random_order)
     # Where a step starts with everything at rest, pulls wait for no operation: one order keeps them together.
     lockstep = not random_order and (lowered.done < 0 or lowered.graph.num_samples == 1)
     bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier, lockstep)
-    steps: list[Step] = []
+    steps: list[SimulatedStep] = []
     for step in run.steps(iterations):
         steps.append(step)
         if progress is not None:

@@ -13,7 +13,7 @@ from hocket.graph.csr import Indices
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.sim.lowering.lowered import Floats
-from hocket.sim.step_runs import Run, lower
+from hocket.sim.step_runs import StepRuns, lower
 
 
 def step_times(
@@ -58,7 +58,7 @@ def step_times(
                 f"{network.num_workers} and {network.num_servers}; give one interface for each"
             )
     lowered = lower(graph, plan, network)
-    run = Run(lowered, seed, random_order, speeds=speeds, topology=topology)
+    run = StepRuns(lowered, seed, random_order, speeds=speeds, topology=topology)
     seconds = np.empty(iterations)
     for k, step in enumerate(run.steps(iterations)):
         seconds[k] = step.end_s - step.start_s

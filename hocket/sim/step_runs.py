@@ -51,7 +51,7 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     """One simulated step: its window, the wait of its first worker for its last, and what was drawn.
 
     ``compute_s``: for how long processors compute in the window, the mean over workers; ``communication_s``:
@@ -66,7 +66,7 @@ class Step:
     communication_s: float
 
 
-class Run:
+class StepRuns:
     """A lowered step with its random draws; ``start`` and ``end`` hold the items of the last run.
 
     ``speeds`` (W,): what divides the seconds of each worker's processor, 1 by default; ``topology``: the
@@ -98,14 +98,14 @@ class Run:
         self.start, self.end = np.empty(0), np.empty(0)
         self._stopped, self._went_on = np.empty(0), np.empty(0)
 
-    def steps(self, iterations: int) -> Iterator[Step]:
+    def steps(self, iterations: int) -> Iterator[SimulatedStep]:
         """The measured steps, one after the other."""
         whole_s = self._lowered.durations_s.sum(axis=1)
         if self._lowered.done < 0:
             for k in range(iterations):
                 samples = self._simulate(k, 1)[0]
                 ends = self._worker_ends()
-                yield Step(
+                yield SimulatedStep(
                     start_s=0.0,
                     end_s=float(self.end.max(initial=0.0)),
                     wait_s=float(ends.max() - ends.min()),
@@ -120,7 +120,7 @@ class Run:
             edges_s = done.max(axis=1)
             compute_s, communication_s = self._busy_s(edges_s)
             for k in range(count):
-                yield Step(
+                yield SimulatedStep(
                     start_s=float(edges_s[k]),
                     end_s=float(edges_s[k + 1]),
                     wait_s=float(edges_s[k + 1] - done[k + 1].min()),
@@ -170,7 +170,7 @@ class Run:
         self.start, self.end = np.empty(count * self._items), np.empty(count * self._items)
         if lowered.network.window_bits:
             self._stopped, self._went_on = np.empty_like(self.start), np.empty_like(self.start)
-        completed = event_loop.run(
+        completed = event_loop.run_event_loop(
             lowered.program,
             self._keys(first, count),
             lowered.durations_s,

@@ -12,7 +12,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.launch import Job, job_of_environment
+from hocket.launch import ServedJob, job_of_environment
 from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
@@ -40,7 +40,7 @@ _ALIKE = 1.02
 _ITERATIONS = 4
 _TIMEOUT_S = 1800.0
 
-_joined: set[tuple[Job, int]] = set()
+_joined: set[tuple[ServedJob, int]] = set()
 """The jobs that this process has brought a model to, and as which worker."""
 
 
@@ -92,9 +92,10 @@ def distribute(
 
     Returns
     -------
-    The same two objects. ``model.hocket`` is a :class:`hocket.runtime.training.allreduce_handle.Handle`:
-    ``explain()`` says which plan is in force and why, ``plan`` is it. HOCKET_TIMELINE in the environment
-    names a file that rank 0 writes at the end.
+    The same two objects. ``model.hocket`` is a
+    :class:`hocket.runtime.training.allreduce_handle.AllReduceHandle`: ``explain()`` says which plan is in
+    force and why, ``plan`` is it. HOCKET_TIMELINE in the environment names a file that rank 0 writes at the
+    end.
 
     Raises
     ------
@@ -158,7 +159,7 @@ def _serve(
     optimizer: Optimizer | Sequence[Optimizer],
     wanted: Wanted,
     network: Network | None,
-    job: Job,
+    job: ServedJob,
     broadcast_buffers: bool,
     timeout_s: float | None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a script wants to train by: a plan, the path of a plan's file, or the name of a policy."""
+"""The plan argument of a script: a plan, the path of a plan's file, or the name of a policy."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _SEARCHED = ("exact", "search")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class PlannedPolicy:
     """A plan and what its planner knows of it.
 
     ``drawn_anew``: whether a simulation draws its order anew each step; ``status`` and ``bound_s``: of a
@@ -125,7 +125,7 @@ def make_plan(
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
     progress: Callable[[float, float], None] | None = None,
-) -> Planned:
+) -> PlannedPolicy:
     """Plan one step of ``graph`` on ``network`` by ``policy``.
 
     ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, by default as
@@ -168,16 +168,16 @@ def make_plan(
         )
         # What is proven of mean durations is no bound of a few steps drawn from several.
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
-        return Planned(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
+        return PlannedPolicy(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
     if policy == "search":
         names = policies_of(architecture)
         plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
         better = improve(
             graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
         )
-        return Planned(plan=for_workers(better.plan, network), evaluations=better.evaluations)
+        return PlannedPolicy(plan=for_workers(better.plan, network), evaluations=better.evaluations)
     made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
-    return Planned(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
+    return PlannedPolicy(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
 
 
 def for_workers(made: Plan, network: Network) -> Plan:
@@ -235,7 +235,7 @@ def check_request(
 def can_be_exact(
     graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
 ) -> bool:
-    """Whether the exact planner is installed and its models cover the request."""
+    """True if the exact planner is installed and its models cover the request."""
     if barrier == "parameter":
         return False
     try:

@@ -13,14 +13,14 @@ import msgspec
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
 from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.network import Network
-from hocket.notebook import Summarized, Summary, data_frame
+from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.planner import Architecture, Barrier
 from hocket.planner.named_planners import USUAL
 from hocket.sim import simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.improve import improve
 from hocket.tuner.policies import (
-    Planned,
+    PlannedPolicy,
     can_be_exact,
     check_request,
     for_workers,
@@ -85,7 +85,7 @@ class Tuning(Summarized):
         names = [name for name in ResultRow.__struct_fields__ if name != "iterations_s"]
         return data_frame({name: getattr(row, name) for name in names} for row in self.ranked)
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         best = self.best
         workers = counted(best.workers, "worker")
         where = f"{ARCHITECTURE_NAMES.get(best.architecture, best.architecture)}, {workers}"
@@ -96,7 +96,7 @@ class Tuning(Summarized):
         bound = ("bound", f"{duration_text(best.bound_s)}, of the best")
         searched = f"{counted(self.evaluations, 'plan')} searched, {duration_text(self.wall_s)}"
         headline = f"Tuning of {best.model or 'a model'}, {where}: {len(self.ranked)} policies ranked"
-        return Summary(headline, [*lines, bound, ("took", searched)])
+        return ObjectSummary(headline, [*lines, bound, ("took", searched)])
 
 
 def tune(
@@ -162,7 +162,7 @@ def tune(
     check_request(graph, network, architecture, barrier, fusion_bytes)
     report = progress or (lambda name, done, total: None)
     names = [name for name in policy_names(architecture) if name != "search"]
-    planned: dict[str, Planned] = {}
+    planned: dict[str, PlannedPolicy] = {}
     for name in names:
         report(name, len(planned), len(names) + 1)
         if name == "exact" and not can_be_exact(graph, network, architecture, barrier):
@@ -186,9 +186,9 @@ def tune(
         budget_s=budget_s,
         progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
     )
-    planned["search"] = Planned(plan=for_workers(better.plan, network), evaluations=better.evaluations)
+    planned["search"] = PlannedPolicy(plan=for_workers(better.plan, network), evaluations=better.evaluations)
 
-    def row_of(made: Planned, drawn_anew: bool) -> ResultRow:
+    def row_of(made: PlannedPolicy, drawn_anew: bool) -> ResultRow:
         result = simulate(
             graph, made.plan, network, iterations=iterations, seed=seed, random_order=drawn_anew
         )

@@ -31,7 +31,7 @@ class ServingPlanner:
 
     @property
     def drawn(self) -> bool:
-        """Whether pulls go in an order that is drawn for each step."""
+        """True if pulls go in an order that is drawn for each step."""
         return self.policy == "random"
 
     def first(self, graph: StepGraph) -> Plan:

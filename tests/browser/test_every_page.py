@@ -10,7 +10,7 @@ from test_live_in_browser import job, state_of
 from test_report_in_browser import errors, open_page, requested, wait_for_figures, wait_until
 
 from hocket.bench.replay.accuracy import Accuracy
-from hocket.bench.replay.accuracy_request import Configuration, Request
+from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration
 from hocket.bench.replay.accuracy_statistics import groups_of, row_of
 from hocket.cluster.live.page_server import PageServer
 from hocket.network.file import NetworkFile
@@ -63,7 +63,7 @@ def an_accuracy():
     ]
     network = NetworkFile(bandwidth_bps=0.957e9)
     return render_accuracy(
-        Accuracy(request=Request(), network=network, rows=rows, groups=groups_of(rows), wall_s=1.0)
+        Accuracy(request=AccuracyRequest(), network=network, rows=rows, groups=groups_of(rows), wall_s=1.0)
     )
 
 

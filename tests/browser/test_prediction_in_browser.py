@@ -4,7 +4,7 @@ import pytest
 from fake_predictions import fake_curve, fake_prediction
 from test_report_in_browser import click, errors, open_page, requested, wait_until
 
-from hocket.report.prediction_measured import Point
+from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.report.prediction_page import render_prediction
 
 ALL_MODELS = {"Hocket", "ideal", "lin", "cynthia", "measured"}
@@ -25,7 +25,7 @@ def page(browser, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def single(browser, page):
-    page(fake_curve(), points=[Point(1, 1, 48.0), Point(4, 1, 190.0)])
+    page(fake_curve(), points=[MeasuredThroughput(1, 1, 48.0), MeasuredThroughput(4, 1, 190.0)])
     return browser
 
 
@@ -124,7 +124,7 @@ def test_it_fits_narrow_and_wide_screens(browser, page, width):
     )
     try:
         wide = fake_curve(servers=2, workers=(1, 2, 4, 8, 16, 32))
-        page([*fake_curve(), *wide], points=[Point(1, 1, 48.0)])
+        page([*fake_curve(), *wide], points=[MeasuredThroughput(1, 1, 48.0)])
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         legend, room = browser.execute_script(
             """const plot = document.getElementById("throughput");

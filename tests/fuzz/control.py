@@ -24,10 +24,10 @@ from typing import Any, cast
 import msgspec
 import torch
 
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.launch.control import Connection, TransportError, decoded, framed
-from hocket.runtime.ps.server.core import Exchange
-from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.runtime.ps.server.core import ServerCore
+from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire import training_messages as ps
 from hocket.runtime.ps.wire.packing import packed
 from hocket.runtime.ps.wire.transport import (
@@ -150,10 +150,10 @@ class _Session:
             [("sync", "step"), ("sync", "parameter"), ("async", "step"), ("inference", "step")]
         )
         rule = Rule(mode=cast(Any, mode), barrier=cast(Any, barrier))
-        job = Job(address="127.0.0.1:1", token=TOKEN, rule=rule, timeout_s=0.02)
-        self._exchange = Exchange(job, 0, "127.0.0.1:1")
+        job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=rule, timeout_s=0.02)
+        self._exchange = ServerCore(job, 0, "127.0.0.1:1")
         self._transport = _QuietTransport()
-        self._peer = Peer(self._exchange, 0, cast(Connection, _QuietConnection()))
+        self._peer = WorkerConnection(self._exchange, 0, cast(Connection, _QuietConnection()))
         self._peer._transport = cast(Transport, self._transport)
         self._exchange.peers[0] = self._peer
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from hocket.cluster.live.manager_messages import Answer, AskStatus, Cancel, Drain, FromClient, Submit
+from hocket.cluster.live.manager_messages import AskStatus, Cancel, Drain, FromClient, ManagerAnswer, Submit
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.graph.plan import Plan, Pull, Push
 from hocket.launch.control import Hello, Welcome
 from hocket.launch.gate import (
+    ChunkRequest,
     Compute,
     Computed,
     FromRank,
@@ -19,7 +20,6 @@ from hocket.launch.gate import (
     Held,
     Join,
     ToRank,
-    Transfer,
     Transferred,
 )
 from hocket.runtime.ps.wire import training_messages as ps
@@ -54,14 +54,14 @@ FROM_CLIENT = [
     Submit((JOB, msgspec.structs.replace(JOB, id="traffic", command=None))),
     *(Cancel("a"), Drain("node0", True), Drain("node1", False), AskStatus()),
 ]
-FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), Transfer(2, 0, 50_000, 100_000), Transferred(0)]
+FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), ChunkRequest(2, 0, 50_000, 100_000), Transferred(0)]
 FROM_WORKER = [
     *(ps.Meet("0/1", b"x" * 30), ps.Begin(SPEC), ps.GoOn(0), LAY, ps.Want()),
     *(
         ps.Commit([{"lr": 0.1, "momentum": 0.9}], "1.0"),
         ps.AskNorms("2.0"),
         ps.AskState(),
-        ps.Planned(PLAN),
+        ps.PlanMessage(PLAN),
         ps.Bye(),
     ),
 ]
@@ -69,7 +69,7 @@ OTHERS: list[tuple[Any, list[Any]]] = [
     (Hello, [Hello("worker", 0, "127.0.0.1:1", SECRET), Hello("rank", 1, "1-1", SECRET)]),
     (Welcome, [Welcome("")]),
     (ToRank, [Go(1), Held(), GivenUp()]),
-    (Answer, [Answer(notes=("a: queued",))]),
+    (ManagerAnswer, [ManagerAnswer(notes=("a: queued",))]),
     (ps.FromServer, [ps.Started(["127.0.0.1:1"], True, 0), ps.Norms(["1.0"]), ps.Failed("because")]),
 ]
 SAID = [(FromClient, FROM_CLIENT), (FromRank, FROM_RANK), (ps.FromWorker, FROM_WORKER), *OTHERS]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zstandard
 
-from hocket.cluster.jobs import read_jobs
+from hocket.cluster.jobs_file import read_jobs
 from hocket.cluster.live.runnable_jobs import read_live_jobs
 from hocket.cluster.workloads import import_trace
 from hocket.graph import load_plan, load_step

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hocket.errors import HocketError
-from hocket.lab import Lab, Node, node_processes
+from hocket.lab import Lab, LabNode, node_processes
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
 
@@ -223,7 +223,7 @@ def test_an_interrupt_while_ranks_start_leaves_none(
 ) -> None:
     original = two.popen
 
-    def popen(node: Node, *arguments: Any, **keywords: Any) -> subprocess.Popen[bytes]:
+    def popen(node: LabNode, *arguments: Any, **keywords: Any) -> subprocess.Popen[bytes]:
         started = original(node, *arguments, **keywords)
         if node.index == rank:
             os.kill(os.getpid(), signal.SIGINT)  # raises here: nobody is told of the process

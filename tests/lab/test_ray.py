@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cluster.live.database import Database
-from hocket.lab import Lab, Node
+from hocket.lab import Lab, LabNode
 
 pytest.importorskip("ray")
 
@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def start_ray(lab: Lab, node: Node, folder: Path) -> subprocess.Popen[bytes]:
+def start_ray(lab: Lab, node: LabNode, folder: Path) -> subprocess.Popen[bytes]:
     head = node.index == 0
     place = (
         ("--head", "--port", str(PORT), "--include-dashboard", "false") if head else ("--address", at(lab))

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 
 import hocket
-from hocket.runtime.lazy.parameter import Awaited
+from hocket.runtime.lazy.parameter import StaleParameter
 from hocket.runtime.training import unnoticed_readers
 from tests.multiprocess.odd_cases import STEPS, Layers, adam, batch, loop, plain
 from tests.multiprocess.script_cases import refused
@@ -153,7 +153,7 @@ def read_below(rank: int) -> list[str]:
             functional.cross_entropy(model(x), y).backward()
             optimizer.step()
             weights = held[id(model)], plain(model).second.weight
-            if model is twins.ours and {type(w) for w in weights} != {Awaited}:
+            if model is twins.ours and {type(w) for w in weights} != {StaleParameter}:
                 found.append(f"{name}: nothing waits")
             values.append([read(w).detach() for w in weights])
         found += differing(name, *values)
@@ -286,7 +286,7 @@ def beside_extensions(rank: int) -> list[str]:
 
     def look(_: int, model: nn.Module, __: Any) -> None:
         waiting.extend(
-            name for name, p in vars(plain(model).first)["_parameters"].items() if type(p) is Awaited
+            name for name, p in vars(plain(model).first)["_parameters"].items() if type(p) is StaleParameter
         )
 
     try:

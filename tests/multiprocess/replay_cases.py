@@ -11,13 +11,13 @@ import torch.distributed as dist
 
 from hocket.bench.replay.replayed_steps import scaled
 from hocket.graph import Plan, StepGraph
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
-from hocket.runtime.transfers.channel import Groups
-from hocket.runtime.transfers.gloo_group import Group, largest
+from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.gloo_group import GlooGroup, largest
 from tests.tokens import TOKEN
 from tests.unit.runtime.test_replay import graph_of
 
@@ -34,14 +34,14 @@ def planned(policy: str, workers: int) -> Plan:
     return plan(graph(), Network(num_workers=workers), policy)
 
 
-def job_of(rank: int, rule: Rule, servers: int) -> Job:
+def job_of(rank: int, rule: Rule, servers: int) -> ServedJob:
     told = [""]
     if rank == 0:
         address = free_address("127.0.0.1")
-        job = Job(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=TIMEOUT_S)
+        job = ServedJob(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=TIMEOUT_S)
         told = [job.encoded()]
     dist.broadcast_object_list(told)
-    return msgspec.json.decode(told[0], type=Job)
+    return msgspec.json.decode(told[0], type=ServedJob)
 
 
 def with_servers(
@@ -54,7 +54,7 @@ def with_servers(
         serve(job, rank)
         return None
     worker = rank - servers
-    meeting = Group(range(servers, world), "begin", timedelta(seconds=TIMEOUT_S))
+    meeting = GlooGroup(range(servers, world), "begin", timedelta(seconds=TIMEOUT_S))
     ready_s = []
 
     def together() -> float:
@@ -77,5 +77,7 @@ def with_servers(
 
 def with_reductions(rank: int, world: int, policy: str, steps: int) -> Replay:
     timeout = timedelta(seconds=TIMEOUT_S)
-    groups = Groups(*(Group(range(world), name, timeout) for name in ("transfers", "urgent", "choices")))
+    groups = ChannelGroups(
+        *(GlooGroup(range(world), name, timeout) for name in ("transfers", "urgent", "choices"))
+    )
     return replay_with_reductions(graph(), planned(policy, world), groups, worker=rank, steps=steps)

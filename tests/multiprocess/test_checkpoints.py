@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hocket.errors import HocketError
-from hocket.launch import JOB_VARIABLE, Job, Rule
+from hocket.launch import JOB_VARIABLE, Rule, ServedJob
 from hocket.runtime.ps.server.checkpoint import Checkpoint
 from hocket.runtime.ps.server.checkpoint_records import Buffers, Pushed, Update
 from hocket.runtime.ps.server.shard import Shard
@@ -168,7 +168,9 @@ def test_asynchronous_steps_count_once_however_often_servers_end(
             assert torch.equal(p, torch.full_like(p, -3.0 * steps))
 
 
-def killed(job: Job, models: list[nn.Module], optimizer: str, steps: int, chance: random.Random) -> list[int]:
+def killed(
+    job: ServedJob, models: list[nn.Module], optimizer: str, steps: int, chance: random.Random
+) -> list[int]:
     """Train with servers that are processes, one of which is killed; how many steps each worker saw count."""
     environment = os.environ | {JOB_VARIABLE: job.encoded(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "hocket.runtime.ps.server.server"]
@@ -214,7 +216,7 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
     rule = Rule(mode=mode, workers=2)
     known = [0, 0]
     for _ in range(3):
-        job = Job(
+        job = ServedJob(
             address=free_address("127.0.0.1"),
             token=TOKEN,
             rule=rule,
@@ -286,8 +288,8 @@ SPEC = Spec(
 )
 
 
-def job_at(folder: Path, rule: Rule = SYNC2, **options: Any) -> Job:
-    return Job(address="127.0.0.1:1", token=TOKEN, rule=rule, checkpoint=str(folder), **options)
+def job_at(folder: Path, rule: Rule = SYNC2, **options: Any) -> ServedJob:
+    return ServedJob(address="127.0.0.1:1", token=TOKEN, rule=rule, checkpoint=str(folder), **options)
 
 
 def written(folder: Path, rounds: int) -> list[dict[str, torch.Tensor]]:

@@ -20,13 +20,13 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.network import load_network, reduction_s
-from hocket.network.file import AllReduce, Fits, Host, NetworkFile, Point
+from hocket.network.file import AllReduce, Fits, MeasuredPoint, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_line
 from hocket.profiler import measure_network
 from hocket.profiler._exchange import (
     LEAD_BYTES,
     ROW_BYTES,
-    Request,
+    ExchangeRequest,
     Task,
     messages_in_a_row,
     repeats_within,
@@ -182,12 +182,14 @@ def test_a_slow_link_is_measured_as_often_as_the_time_allows(one_s: float, left_
 
 
 def test_fewer_repeats_than_asked_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = fit_line([Point(size_bytes=1000, seconds=1.0), Point(size_bytes=2000, seconds=2.0)])
+    line = fit_line(
+        [MeasuredPoint(size_bytes=1000, seconds=1.0), MeasuredPoint(size_bytes=2000, seconds=2.0)]
+    )
     measured = NetworkFile(
         bandwidth_bps=8000.0,
         allreduce=AllReduce(workers=2, a_s=0.0, b_s_per_byte=1e-3),
         fits=Fits(transfer=line, parse=line, allreduce=line, contention=line),
-        host=Host(torch="2", backend="gloo", workers=2, where="loopback", repeats=4),
+        host=MeasurementHost(torch="2", backend="gloo", workers=2, where="loopback", repeats=4),
     )
     monkeypatch.setattr("hocket.profiler.measure_network", lambda **_: measured)
     assert "each size was timed 4 times, not 10: on this link" in hocket("network", "measure").err
@@ -239,7 +241,7 @@ def test_what_a_rank_says_when_it_fails_is_passed_on(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("method", "told"), [("env://", True), ("file:///tmp/meeting", False)])
 def test_a_loopback_that_stands_for_another_machine_is_told(tmp_path: Path, method: str, told: bool) -> None:
     task = Task(transfer_bytes=[4], reduced_bytes=[4], shared_bytes=4, concurrent=1, repeats=1)
-    request = Request(
+    request = ExchangeRequest(
         rank=1, workers=2, init_method=method, timeout_s=1.0, deadline_s=0.0, folder=str(tmp_path), task=task
     )
     said = "RuntimeError: connectFullMesh failed: Connection refused, remote=[127.0.0.1]:48046"
@@ -263,12 +265,12 @@ def test_a_burst_that_an_idle_link_passes_at_once_is_spent_before_the_clock_star
     for size in sizes:
         count = messages_in_a_row(size, ROW_BYTES)
         row_s = arrives_s(LEAD_BYTES + count * size) - arrives_s(LEAD_BYTES)
-        points.append(Point(size_bytes=size, seconds=row_s / count + message_s))
+        points.append(MeasuredPoint(size_bytes=size, seconds=row_s / count + message_s))
     fit = fit_line(points)
     assert 8 / fit.b_s_per_byte == pytest.approx(rate_bps)
     assert fit.a_s == pytest.approx(message_s)
     # What was timed behind nothing would follow the bucket.
-    alone = fit_line([Point(size_bytes=size, seconds=arrives_s(size)) for size in sizes])
+    alone = fit_line([MeasuredPoint(size_bytes=size, seconds=arrives_s(size)) for size in sizes])
     assert (8 / alone.b_s_per_byte > 1.05 * rate_bps) == (burst_bytes > 0)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.runtime.ps.server.values import Values
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
 from hocket.runtime.replay.servers import free_address
@@ -140,7 +140,7 @@ def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
         optimizer="SGD",
         settings=[{"lr": 1.0}],
     )
-    job = Job(
+    job = ServedJob(
         address="127.0.0.1:1",
         token=TOKEN,
         rule=Rule(mode="async", workers=2),

@@ -16,7 +16,7 @@ from hocket.graph.csr import Csr
 from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
 from hocket.sim import simulate
-from hocket.sim.step_runs import COOL_DOWN_STEPS, WARM_UP_STEPS, Run, lower
+from hocket.sim.step_runs import COOL_DOWN_STEPS, WARM_UP_STEPS, StepRuns, lower
 from tests.naive.overlapping_steps import (
     busy_s,
     reduction_run,
@@ -34,7 +34,7 @@ def simulated(
     graph: StepGraph, plan: Plan, network: Network, **machines: Any
 ) -> tuple[list[float], list[list[int]], list[int]]:
     """When each step is over, those not measured too, and which samples workers and servers repeat in it."""
-    run = Run(lower(graph, plan, network), seed=0, random_order=False, **machines)
+    run = StepRuns(lower(graph, plan, network), seed=0, random_order=False, **machines)
     measured = [step.end_s for step in run.steps(MEASURED)]
     over = run.done().max(axis=1).tolist()
     assert measured == over[WARM_UP_STEPS:][:MEASURED]
@@ -150,7 +150,7 @@ def drawn(
     graph: StepGraph, plan: Plan, network: Network, iterations: int
 ) -> tuple[list[list[int]], list[int]]:
     """Which samples workers and servers repeat where so many steps are measured, and in those around them."""
-    run = Run(lower(graph, plan, network), seed=0, random_order=False)
+    run = StepRuns(lower(graph, plan, network), seed=0, random_order=False)
     draws = [run.draw(k) for k in range(WARM_UP_STEPS + iterations + COOL_DOWN_STEPS)]
     return [samples.tolist() for samples, _ in draws], [sample for _, sample in draws]
 

@@ -13,7 +13,7 @@ from hocket.graph.flat_plan import flatten
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.runtime.replay.replayed_processor import Processor
-from hocket.runtime.replay.worker import Gradients
+from hocket.runtime.replay.worker import CompletedGradients
 from tests import strategies
 from tests.naive import prediction as naive
 from tests.property.test_prediction import jittered, links_of
@@ -71,7 +71,7 @@ def test_a_step_of_one_worker_is_the_naive_twins(case: tuple[StepGraph, Plan], s
         needs=[graph.reads.row(i).tolist() for i in range(graph.num_operations)],
         num_messages=graph.num_parameters,
     )
-    gradients, complete_s = Gradients(graph), dict[int, float]()
+    gradients, complete_s = CompletedGradients(graph), dict[int, float]()
 
     def finished(op: int) -> None:
         complete_s.update(dict.fromkeys(gradients.completed_by(op), clock.now_s()))

@@ -18,7 +18,7 @@ from hocket.planner.search_starts import starts
 from hocket.sim import simulate
 from hocket.sim.evaluator import STEPS, Judge
 from hocket.sim.lowering.slices import sliced
-from hocket.sim.step_runs import Run, lower
+from hocket.sim.step_runs import StepRuns, lower
 from tests.strategies import examples, networks, plans, reduction_plans, steps
 
 
@@ -44,7 +44,7 @@ def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[n
     flat = flatten(plan, graph)
     num_steps = STEPS[plan.barrier if plan.architecture == "ps" else "allreduce"][True]
     # The same steps from a start at rest: what has not settled in them is the same in both.
-    run = Run(lower(graph, plan, network), seed=0, random_order=False)
+    run = StepRuns(lower(graph, plan, network), seed=0, random_order=False)
     run._simulate(0, num_steps)
     if plan.barrier == "step" and plan.architecture == "ps":
         expected_s = run.end.max(initial=0.0)

@@ -17,7 +17,7 @@ from hocket.network.topology import Topology
 from hocket.planner import plan, policies_of
 from hocket.sim import simulate
 from hocket.sim.steady import step_times
-from hocket.sim.step_runs import Run, lower
+from hocket.sim.step_runs import StepRuns, lower
 from tests.naive.list_schedule import simulate_step
 from tests.strategies import examples, networks, plans, steps, topologies
 
@@ -30,7 +30,7 @@ def test_a_step_ends_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(steps())
     network = data.draw(networks(graph, parsing=data.draw(st.booleans())))
     schedule = data.draw(plans(graph))
-    run = Run(lower(graph, schedule, network), seed=data.draw(st.integers(0, 3)), random_order=False)
+    run = StepRuns(lower(graph, schedule, network), seed=data.draw(st.integers(0, 3)), random_order=False)
     samples, server_sample = run.draw(0)
     (first,) = run.steps(1)
     assert first.samples.tolist() == samples.tolist()
@@ -46,7 +46,7 @@ def test_so_it_does_with_workers_and_links_that_differ(data: st.DataObject) -> N
     schedule = data.draw(plans(graph))
     speeds = data.draw(st.lists(SPEEDS, min_size=network.num_workers, max_size=network.num_workers))
     topology = data.draw(topologies(network.num_workers, network.num_servers))
-    run = Run(lower(graph, schedule, network), seed=0, random_order=False)
+    run = StepRuns(lower(graph, schedule, network), seed=0, random_order=False)
     samples, server_sample = run.draw(0)
     seconds, events = step_times(graph, schedule, network, iterations=1, speeds=speeds, topology=topology)
     naive = simulate_step(

@@ -9,11 +9,17 @@ from typing import Any
 
 import msgspec
 
-from hocket.bench.replay.accuracy_request import Request, configurations
-from hocket.bench.replay.accuracy_statistics import Group, Row, groups_of, measured_rate, row_of
+from hocket.bench.replay.accuracy_request import AccuracyRequest, configurations
+from hocket.bench.replay.accuracy_statistics import (
+    AccuracyGroup,
+    AccuracyRow,
+    groups_of,
+    measured_rate,
+    row_of,
+)
 from hocket.bench.replay.async_rounds import drawn_begins_s
 from hocket.bench.replay.replayed_steps import (
-    Planned,
+    PlannedReplay,
     check_transports,
     cluster_of,
     longest_wait_s,
@@ -31,16 +37,16 @@ _LAB = "predict"
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, the network that was measured, a row for each configuration, and their errors."""
+    """A finished ``bench predict``: its request, the measured network, a row a configuration, the errors."""
 
-    request: Request
+    request: AccuracyRequest
     network: NetworkFile
-    rows: list[Row]
-    groups: list[Group]
+    rows: list[AccuracyRow]
+    groups: list[AccuracyGroup]
     wall_s: float
 
 
-def bench_predict(request: Request) -> Accuracy:
+def bench_predict(request: AccuracyRequest) -> Accuracy:
     """Measure a lab's links, predict every configuration of ``request``, and replay it there.
 
     Progress goes to standard error. All processes have ended when this returns or raises.
@@ -105,7 +111,7 @@ def bench_predict(request: Request) -> Accuracy:
     )
 
 
-def _begins_s(request: Request, row: Planned) -> list[list[float]] | None:
+def _begins_s(request: AccuracyRequest, row: PlannedReplay) -> list[list[float]] | None:
     """Of each round, when the workers of an asynchronous row begin; None where they begin together."""
     asked = row.configuration
     if asked.mode == "sync":

@@ -20,14 +20,14 @@ import torch.distributed as dist
 
 from hocket.bench.host_noise import least_stolen, stolen_s
 from hocket.bench.rank_process import run_rank
-from hocket.bench.replay.accuracy_request import Answer, Orders, Replayed, ReplayedRow
+from hocket.bench.replay.accuracy_request import Orders, Replayed, ReplayedRow, ReplayedRows
 from hocket.graph import Plan, load_plan, load_step
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.launch.credentials import new_credentials
 from hocket.runtime.replay.servers import free_address, serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
-from hocket.runtime.transfers.channel import Groups
-from hocket.runtime.transfers.gloo_group import Group, from_first, gathered, largest
+from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, largest
 
 _MOST_STOLEN = 0.02  # replays sleep: what delays them is that somebody wakes late, however rarely
 
@@ -43,18 +43,18 @@ def _serve(folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=orders.wait_s))
     ranks, timeout = range(dist.get_world_size()), timedelta(seconds=orders.wait_s)
-    everybody = Group(ranks, "replay/everybody", timeout)
+    everybody = GlooGroup(ranks, "replay/everybody", timeout)
     rows = []
     for number, row in enumerate(orders.rows):
         _say(f"row {number + 1} of {len(orders.rows)}: {_named(row)}")
         rows.append(_least_disturbed(orders, row, number, folder, everybody))
     if dist.get_rank() == 0:
-        (folder / "answer.json").write_bytes(msgspec.json.encode(Answer(rows=rows)))
+        (folder / "answer.json").write_bytes(msgspec.json.encode(ReplayedRows(rows=rows)))
     dist.destroy_process_group()
 
 
 def _least_disturbed(
-    orders: Orders, row: Replayed, number: int, folder: Path, everybody: Group
+    orders: Orders, row: Replayed, number: int, folder: Path, everybody: GlooGroup
 ) -> ReplayedRow:
     """Replay ``row``, again while other machines take this one's processors; all ranks find the same."""
     tries = count()
@@ -72,7 +72,7 @@ class _Own(msgspec.Struct, frozen=True):
     stolen: float
 
 
-def _replayed(orders: Orders, row: Replayed, name: str, folder: Path, everybody: Group) -> ReplayedRow:
+def _replayed(orders: Orders, row: Replayed, name: str, folder: Path, everybody: GlooGroup) -> ReplayedRow:
     """Replay ``row`` once with all other ranks; ``name``: of its groups."""
     stolen_before_s, began_s = stolen_s(), time.perf_counter()
     own = _take_part(orders, row, name, folder, everybody)
@@ -89,7 +89,7 @@ def _replayed(orders: Orders, row: Replayed, name: str, folder: Path, everybody:
     )
 
 
-def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody: Group) -> Replay | None:
+def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody: GlooGroup) -> Replay | None:
     """Play this rank's part in ``row``; None for one that is no worker in it."""
     asked, worker = row.configuration, dist.get_rank() - orders.most_servers
     graph, plan = load_step(folder / row.graph), load_plan(folder / row.plan)
@@ -100,7 +100,7 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody
         if not works:
             return None
         uses = ("transfers", "urgent", "choices")
-        groups = Groups(*(Group(workers, f"replay/{name}/{use}", timeout) for use in uses))
+        groups = ChannelGroups(*(GlooGroup(workers, f"replay/{name}/{use}", timeout) for use in uses))
         return replay_with_reductions(
             graph,
             plan,
@@ -115,7 +115,7 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody
         serve(job, dist.get_rank())
     if not works:
         return None
-    meeting = Group(workers, f"replay/{name}/begin", timeout)
+    meeting = GlooGroup(workers, f"replay/{name}/begin", timeout)
     return replay_with_servers(
         graph,
         plan,
@@ -130,12 +130,12 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody
     )
 
 
-def _job(orders: Orders, row: Replayed, plan: Plan, everybody: Group) -> Job:
+def _job(orders: Orders, row: Replayed, plan: Plan, everybody: GlooGroup) -> ServedJob:
     """The row's job, which the first rank, where server 0 is, tells all others."""
     asked = row.configuration
     told = ""
     if dist.get_rank() == 0:
-        job = Job(
+        job = ServedJob(
             address=free_address(os.environ["MASTER_ADDR"]),
             token=new_credentials().text,
             rule=Rule(mode=asked.mode, workers=asked.workers, barrier=plan.barrier),
@@ -146,7 +146,7 @@ def _job(orders: Orders, row: Replayed, plan: Plan, everybody: Group) -> Job:
             seed=row.seed,
         )
         told = job.encoded()
-    return msgspec.json.decode(from_first(told, everybody, str), type=Job)
+    return msgspec.json.decode(from_first(told, everybody, str), type=ServedJob)
 
 
 def _named(row: Replayed) -> str:

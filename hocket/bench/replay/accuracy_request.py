@@ -1,4 +1,4 @@
-"""What ``bench predict`` replays, what its processes are asked, and what rank 0 answers."""
+"""The rows of ``bench predict``, the orders to its processes, and rank 0's report."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STEPS = ("chain", "vgg11", "inception_v1", "resnet50_v1", "inception_v3")
 ORDERS = ("fifo", "random", "tic", "tac", "reverse")
 
 
-class Request(ReplayRequest, frozen=True, kw_only=True):
-    """What to replay and to predict: every combination.
+class AccuracyRequest(ReplayRequest, frozen=True, kw_only=True):
+    """A request of ``bench predict``: every combination is replayed and predicted.
 
     ``policies``: those for all-reduce are replayed without servers, with two workers or more, synchronously.
     Durations are scaled so that all transfers of a step take ``rho`` times as long as its operations.
@@ -90,7 +90,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What every rank replays; the first ``most_servers`` ranks are servers, the others workers.
+    """Orders to all ranks of a replay; the first ``most_servers`` ranks are servers, the others workers.
 
     ``window_bytes``: HTTP/2's, where gRPC is the transport.
     """
@@ -103,7 +103,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """When each worker's steps ended, by round, on one clock; of pulls the fraction that was overtaken.
+    """The ends of each worker's steps, by round, on one clock; of pulls the fraction that was overtaken.
 
     ``stolen``: the share of processor time that other virtual machines had meanwhile.
     """
@@ -113,13 +113,13 @@ class ReplayedRow(msgspec.Struct, frozen=True, kw_only=True):
     stolen: float
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayedRows(msgspec.Struct, frozen=True, kw_only=True):
     """Every row, in the order of the orders."""
 
     rows: list[ReplayedRow]
 
 
-def configurations(request: Request) -> list[Configuration]:
+def configurations(request: AccuracyRequest) -> list[Configuration]:
     """Every combination that ``request`` asks for.
 
     Raises

@@ -1,4 +1,4 @@
-"""How far predictions are from what was replayed."""
+"""Errors of predictions against replays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hocket.planner import Architecture
 from hocket.predictor import Prediction
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class AccuracyRow(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration; rates are examples a second over all workers, errors predicted / measured - 1.
 
     ``measured``: the mean of ``rounds``, with its 95% confidence interval, null of a single one.
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     stolen: float
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class AccuracyGroup(msgspec.Struct, frozen=True, kw_only=True):
     """All rows of an architecture, mode and transport, or all; |error|, the mean and the largest.
 
     Those of a model are null where it says nothing of these rows.
@@ -89,7 +89,7 @@ def row_of(
     *,
     out_of_order: float,
     stolen: float,
-) -> Row:
+) -> AccuracyRow:
     """The row of a configuration of which so many examples a second were replayed in each of ``rounds``."""
     measured = math.fsum(rounds) / len(rounds)
     low, high = interval_95(rounds)
@@ -97,7 +97,7 @@ def row_of(
     def error(rate: float | None) -> float | None:
         return None if rate is None else rate / measured - 1
 
-    return Row(
+    return AccuracyRow(
         **msgspec.structs.asdict(asked),
         measured=measured,
         measured_low=low,
@@ -114,10 +114,10 @@ def row_of(
     )
 
 
-def groups_of(rows: Sequence[Row]) -> list[Group]:
+def groups_of(rows: Sequence[AccuracyRow]) -> list[AccuracyGroup]:
     """A group for each architecture, mode and transport, and one for all rows if there are several."""
 
-    def kind(row: Row) -> tuple[Architecture, Mode, Transport]:
+    def kind(row: AccuracyRow) -> tuple[Architecture, Mode, Transport]:
         return row.architecture, row.mode, row.transport
 
     found = [_group(list(own), *key) for key, own in groupby(sorted(rows, key=kind), kind)]
@@ -125,13 +125,13 @@ def groups_of(rows: Sequence[Row]) -> list[Group]:
 
 
 def _group(
-    rows: Sequence[Row],
+    rows: Sequence[AccuracyRow],
     architecture: Architecture | None,
     mode: Mode | None,
     transport: Transport | None,
-) -> Group:
+) -> AccuracyGroup:
     errors = [abs(row.error) for row in rows]
-    return Group(
+    return AccuracyGroup(
         architecture=architecture,
         mode=mode,
         transport=transport,

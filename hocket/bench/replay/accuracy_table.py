@@ -1,4 +1,4 @@
-"""How far predictions are from what was replayed, for the terminal."""
+"""The table of predictions' errors against replays, for the terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from hocket.bench.replay.accuracy_statistics import Group, Row
+from hocket.bench.replay.accuracy_statistics import AccuracyGroup, AccuracyRow
 
 _LEFT = ("step", "policy", "mode", "transport", "group")
 
 
-def row_table(rows: Sequence[Row]) -> Table:
+def row_table(rows: Sequence[AccuracyRow]) -> Table:
     """A line for each configuration."""
     table = _table(
         *("step", "policy", "mode", "workers", "servers", "transport", "measured/s", "predicted/s"),
@@ -27,7 +27,7 @@ def row_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def group_table(groups: Sequence[Group]) -> Table:
+def group_table(groups: Sequence[AccuracyGroup]) -> Table:
     """A line for each architecture, mode and transport."""
     table = _table("group", "rows", "mean error", "largest", "lin, mean", "cynthia, mean")
     for group in groups:
@@ -39,7 +39,7 @@ def group_table(groups: Sequence[Group]) -> Table:
     return table
 
 
-def group_name(group: Group) -> str:
+def group_name(group: AccuracyGroup) -> str:
     """What the rows of a group have in common."""
     if group.architecture is None:
         return "all"

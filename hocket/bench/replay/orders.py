@@ -43,7 +43,7 @@ _LAB = "orders"
 
 
 class OrdersRequest(ReplayRequest, frozen=True, kw_only=True):
-    """Which ``steps`` to replay under which ``policies``, the first of which others are compared with.
+    """A request of ``bench orders``: ``steps`` under ``policies``, compared with the first of them.
 
     ``rhos``: what all workers' transfers take on the servers' links over what a worker computes; durations
     are scaled to it. There are ``rounds`` of each row.
@@ -72,7 +72,7 @@ class OrdersRequest(ReplayRequest, frozen=True, kw_only=True):
             raise HocketError(f"{self.rounds} rounds are not between 1 and 1000")
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class MedianRange(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of several rounds: their median, the least and the largest."""
 
     median: float
@@ -94,10 +94,10 @@ class OrderRow(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     rho: float
     policy: str
-    rate: Spread
+    rate: MedianRange
     p95_s: float
     straggler: float
-    rate_ratio: Spread
+    rate_ratio: MedianRange
     p95_ratio: float
     straggler_ratio: float | None
     predicted_ratio: float
@@ -106,7 +106,7 @@ class OrderRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrdersMeasured(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, the network that was measured, and a row for each step, rho and policy."""
+    """A finished ``bench orders``: its request, the measured network, a row for each step, rho and policy."""
 
     request: OrdersRequest
     network: NetworkFile
@@ -242,8 +242,8 @@ def steps_of(row: ReplayedRow, skip: int) -> tuple[Floats, Floats]:
     return np.diff(last_s)[skip - 1 :], (last_s - ends_s.min(axis=0))[skip:]
 
 
-def _spread(figures: list[float]) -> Spread:
-    return Spread(median=float(np.median(figures)), least=min(figures), largest=max(figures))
+def _spread(figures: list[float]) -> MedianRange:
+    return MedianRange(median=float(np.median(figures)), least=min(figures), largest=max(figures))
 
 
 def orders_document(measured: OrdersMeasured) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from hocket.bench.replay.orders import OrderRow, Spread
+from hocket.bench.replay.orders import MedianRange, OrderRow
 
 _LEFT = ("step", "policy")
 
@@ -29,5 +29,5 @@ def orders_table(rows: Sequence[OrderRow]) -> Table:
     return table
 
 
-def _shown(spread: Spread, form: str) -> str:
+def _shown(spread: MedianRange, form: str) -> str:
     return f"{spread.median:{form}} ({spread.least:{form}} to {spread.largest:{form}})"

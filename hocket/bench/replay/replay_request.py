@@ -1,4 +1,4 @@
-"""What the benchmarks that replay steps on an emulated cluster have in common of what they are asked."""
+"""Options shared by ``bench orders`` and ``bench predict``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_RANKS = 64
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ``steps`` to replay under which ``policies``, on links of ``rate_bps``.
+    """A replay's request: ``steps`` under ``policies``, on links of ``rate_bps``.
 
     ``steps``: names as :func:`hocket.bench.speed.timed_steps.load_target` takes them. Sizes are scaled so
     that pulling every parameter alone takes ``transfer_s`` at that rate. A row is ``num_steps`` steps;

@@ -18,11 +18,11 @@ import numpy as np
 
 from hocket.bench.rank_process import environment_of_ranks
 from hocket.bench.replay.accuracy_request import (
-    Answer,
     Configuration,
     Orders,
     Replayed,
     ReplayedRow,
+    ReplayedRows,
     Transport,
 )
 from hocket.bench.replay.async_rounds import rate_of_rounds
@@ -129,7 +129,7 @@ def network_of(file: NetworkFile, transport: Transport) -> Network:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Planned:
+class PlannedReplay:
     """A configuration of ``graph``, planned for ``network``; ``name``: of the graph's file."""
 
     configuration: Configuration
@@ -140,20 +140,20 @@ class Planned:
 
     @property
     def drawn_anew(self) -> bool:
-        """Whether pulls go in a new random order each step."""
+        """True if pulls go in a new random order each step."""
         return POLICIES[self.configuration.policy].drawn_anew
 
 
-def planned(asked: Configuration, graph: StepGraph, name: str, file: NetworkFile, seed: int) -> Planned:
+def planned(asked: Configuration, graph: StepGraph, name: str, file: NetworkFile, seed: int) -> PlannedReplay:
     """``asked`` planned for as many workers and servers as it has."""
     network = network_of(file, asked.transport)
     sized = replace(network, num_workers=asked.workers, num_servers=max(1, asked.servers))
     made = plan(graph, sized, asked.policy, seed=seed)
-    return Planned(configuration=asked, graph=graph, plan=made, network=network, name=name)
+    return PlannedReplay(configuration=asked, graph=graph, plan=made, network=network, name=name)
 
 
 def written(
-    row: Planned, number: int, seed: int, folder: Path, begins_s: list[list[float]] | None = None
+    row: PlannedReplay, number: int, seed: int, folder: Path, begins_s: list[list[float]] | None = None
 ) -> Replayed:
     """Leave step and plan in ``folder`` for the ranks; ``begins_s``: of rounds that workers begin apart."""
     names = f"step-{row.name}.json", f"plan-{number}.json"
@@ -171,7 +171,7 @@ def written(
 
 
 def predicted(
-    row: Planned,
+    row: PlannedReplay,
     *,
     num_steps: int,
     skip: int,
@@ -262,4 +262,4 @@ def replayed(
         )
     ended = [Ended(result.node.index, result.returncode, result.duration_s) for result in results]
     check_ended(ended, folder, "replaying")
-    return msgspec.json.decode((folder / "answer.json").read_bytes(), type=Answer).rows
+    return msgspec.json.decode((folder / "answer.json").read_bytes(), type=ReplayedRows).rows

@@ -1,4 +1,4 @@
-"""How fast the planners, the simulator and the predictor are, by the clock.
+"""Speeds of the planners, the simulator and the predictor, by the clock.
 
 Everything takes turns: a repeat is one call of each, so that a machine that slows down slows all of them
 alike. Compiling is timed apart, on a small step; what is timed afterwards is compiled.
@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from hocket.bench.speed.timed_steps import BRANCHES, inception_like
-from hocket.bench.training.training_statistics import Spread, spread
+from hocket.bench.training.training_statistics import Quartiles, spread
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
@@ -44,7 +44,7 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     policy: str
     architecture: Architecture
-    plan_s: Spread
+    plan_s: Quartiles
     per_operation_s: float
     repeats_s: list[float]
     compile_s: float
@@ -69,8 +69,8 @@ class SimulationRow(msgspec.Struct, frozen=True, kw_only=True):
     servers: int
     steps: int
     events: int
-    step_s: Spread
-    events_per_s: Spread
+    step_s: Quartiles
+    events_per_s: Quartiles
     repeats_s: list[float]
     compile_s: float
 

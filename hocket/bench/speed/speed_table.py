@@ -1,4 +1,4 @@
-"""How fast planners and simulators were, for the terminal."""
+"""The table of planners' and simulators' speeds, for the terminal."""
 
 from __future__ import annotations
 

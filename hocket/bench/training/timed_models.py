@@ -22,7 +22,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.models.gpt import Block
 from hocket.models.layers import apply, cross_entropy, initialize
 from hocket.models.resnet18 import resnet18
-from hocket.profiler import Setup, first_extent, trains_itself
+from hocket.profiler import StepSetup, first_extent, trains_itself
 from hocket.profiler import load as load_factory
 
 _CLASSES = 1000
@@ -30,7 +30,7 @@ _VOCABULARY = 4096
 _CONTEXT = 64
 
 
-def load(target: str, batch_size: int, seed: int) -> Setup:
+def load(target: str, batch_size: int, seed: int) -> StepSetup:
     """A model named in :data:`NAMES`, or ``FILE.py:FACTORY``, with its optimizer and a batch.
 
     ``seed`` decides weights and batch; weights do not depend on ``batch_size``.
@@ -45,7 +45,7 @@ def load(target: str, batch_size: int, seed: int) -> Setup:
         return _from_factory(target, batch_size)
     build, make_optimizer, make_batch = _MODELS[target]
     model = build()
-    return Setup(model, make_batch(batch_size), cross_entropy, make_optimizer(model), target)
+    return StepSetup(model, make_batch(batch_size), cross_entropy, make_optimizer(model), target)
 
 
 def check_name(target: str) -> None:
@@ -54,7 +54,7 @@ def check_name(target: str) -> None:
         raise UnknownNameError("model", target, (*NAMES, "FILE.py:FACTORY"))
 
 
-def _from_factory(target: str, batch_size: int) -> Setup:
+def _from_factory(target: str, batch_size: int) -> StepSetup:
     check_name(target)
     setup = load_factory(target, batch_size)
     if setup.optimizer is None:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hocket.bench.rank_process import environment_of_ranks
+from hocket.bench.rank_process import LOST, environment_of_ranks
 from hocket.bench.training.timed_models import check_name
-from hocket.bench.training.training_request import LOST, Answer, Request
-from hocket.bench.training.training_statistics import Cell, Summary, cell_of, summary_of
+from hocket.bench.training.training_request import TimedCells, TrainingRequest
+from hocket.bench.training.training_statistics import TrainingCell, TrainingSummary, cell_of, summary_of
 from hocket.errors import HocketError
 from hocket.lab import TSO_BYTES, Lab
 from hocket.profiler import launched
@@ -32,20 +32,20 @@ _ENDING_S = 60.0  # what starting and ending takes beyond the timing
 
 
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, where it ran (``rate_bps``: of a lab's links), what came out, and how long it took."""
+    """A finished ``bench train``: request, place (``rate_bps``: of a lab's links), results and duration."""
 
-    request: Request
+    request: TrainingRequest
     workers: int
     rate_bps: float | None
     where: str
     torch: str
-    cells: list[Cell]
-    summary: Summary
+    cells: list[TrainingCell]
+    summary: TrainingSummary
     wall_s: float
 
 
 class Ended(NamedTuple):
-    """How a rank ended; ``status`` is negative for one that a signal ended."""
+    """The end of a rank; ``status`` is negative for one that a signal ended."""
 
     rank: int
     status: int
@@ -53,7 +53,7 @@ class Ended(NamedTuple):
 
 
 def bench_train(
-    request: Request, *, nodes: int | None = None, rate_bps: float | None = None
+    request: TrainingRequest, *, nodes: int | None = None, rate_bps: float | None = None
 ) -> Benchmark | None:
     """Time training side by side, as ``request`` says, and say how far it is from what is possible.
 
@@ -102,7 +102,7 @@ def bench_train(
         check_ended(ended, Path(folder))
         if place is not None and place.rank > 0:
             return None
-        answer = msgspec.json.decode(Path(folder, "answer.json").read_bytes(), type=Answer)
+        answer = msgspec.json.decode(Path(folder, "answer.json").read_bytes(), type=TimedCells)
     cells = [cell_of(measured) for measured in answer.cells]
     return Benchmark(
         request=request,

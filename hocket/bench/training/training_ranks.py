@@ -43,16 +43,16 @@ from hocket.bench.training.training_request import (
     HOCKET,
     HOCKET_COMPILED,
     NETWORK,
-    Answer,
-    Measured,
-    Request,
+    TimedCell,
+    TimedCells,
+    TrainingRequest,
     ddp_name,
 )
-from hocket.bench.training.variants import Copy, Planned, Variant, all_reduce, ddp, gradient_bytes, traffic
+from hocket.bench.training.variants import Copy, HocketCopy, Variant, all_reduce, ddp, gradient_bytes, traffic
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.profiler import Setup
+from hocket.profiler import StepSetup
 from hocket.profiler._exchange import host_names
 
 _WARM_UP = 3  # DDP rebuilds its buckets after its first step
@@ -64,20 +64,20 @@ _AGAIN = 2  # times that slow blocks are timed again
 
 def main() -> None:
     """Serve the request in the first argument; rank 0 leaves answer.json in the folder in the second."""
-    request, folder = msgspec.json.decode(sys.argv[1], type=Request), Path(sys.argv[2])
+    request, folder = msgspec.json.decode(sys.argv[1], type=TrainingRequest), Path(sys.argv[2])
     run_rank(partial(_serve, request, folder), folder)
 
 
-def _serve(request: Request, folder: Path) -> None:
+def _serve(request: TrainingRequest, folder: Path) -> None:
     torch.set_num_threads(request.threads)
     # Long training on one batch makes gradients vanish, and arithmetic next to zero is slow.
     torch.set_flush_denormal(True)
     dist.init_process_group("gloo", timeout=timedelta(seconds=request.timeout_s))
     dist.barrier()  # a rank whose model fails at once, as all do, is not to be missed by who still connects
-    cells = _Rank(request).measure()
+    cells = _TimedRank(request).measure()
     hosts = host_names()
     if dist.get_rank() == 0:
-        answer = Answer(
+        answer = TimedCells(
             cells=cells,
             workers=dist.get_world_size(),
             hosts=hosts,
@@ -87,7 +87,7 @@ def _serve(request: Request, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-class _Block(NamedTuple):
+class _TimedBlock(NamedTuple):
     """Seconds of a block's step, and the share of processor time that other machines had of this one.
 
     ``lockstep_s``: what it would have taken if each had waited for the slowest rank's, as far as they do not.
@@ -100,14 +100,14 @@ class _Block(NamedTuple):
     cpu_s: float
 
 
-class _Rank:
+class _TimedRank:
     """This rank's part in the blocks; figures are the same on all ranks."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TrainingRequest) -> None:
         self._request = request
         self._started_s = time.monotonic()
 
-    def measure(self) -> list[Measured]:
+    def measure(self) -> list[TimedCell]:
         """Every model at every batch size."""
         return [
             self._cell(model, rho, batch_size)
@@ -143,7 +143,7 @@ class _Rank:
             sizes.setdefault(size, rho)
         return sizes
 
-    def _cell(self, model: str, rho: float | None, batch_size: int) -> Measured:
+    def _cell(self, model: str, rho: float | None, batch_size: int) -> TimedCell:
         setup = load(model, batch_size, self._request.seed)
         with ExitStack() as groups:
             title = f"{model}, batch {batch_size}"
@@ -152,7 +152,7 @@ class _Rank:
             gc.collect()
         steps_s = {name: [block.step_s for block in timed] for name, timed in blocks.items()}
         busy_s, network_s = median(steps_s[BUSY]), median(steps_s[NETWORK])
-        return Measured(
+        return TimedCell(
             model=model,
             batch_size=batch_size,
             rho_target=rho,
@@ -167,8 +167,8 @@ class _Rank:
         )
 
     def _race(
-        self, title: str, setup: Setup, group: Callable[[], dist.ProcessGroup]
-    ) -> tuple[dict[str, list[_Block]], tuple[StepGraph, Plan, Network]]:
+        self, title: str, setup: StepSetup, group: Callable[[], dist.ProcessGroup]
+    ) -> tuple[dict[str, list[_TimedBlock]], tuple[StepGraph, Plan, Network]]:
         """All variants in all rounds: the block of each, and what hocket knew of the step before."""
         request = self._request
         alone = Copy(setup)
@@ -186,7 +186,7 @@ class _Rank:
         for variant in variants:
             with variant.around():
                 variant.run(_WARM_UP)
-        planned = Planned(setup, request.plan)
+        planned = HocketCopy(setup, request.plan)
         planned.settle()
         variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish, end=planned.end))
         # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
@@ -196,7 +196,7 @@ class _Rank:
         for line in planned.handle.explain().splitlines():
             self._say(f"{title}: hocket: {line}")
         if request.compile:
-            compiled_too = Planned(setup, request.plan, compiled=True)
+            compiled_too = HocketCopy(setup, request.plan, compiled=True)
             compiled_too.settle()
             compiled_too.finish()
             variants.append(
@@ -207,7 +207,7 @@ class _Rank:
                     end=compiled_too.end,
                 )
             )
-        blocks: dict[str, list[_Block]] = {variant.name: [] for variant in variants}
+        blocks: dict[str, list[_TimedBlock]] = {variant.name: [] for variant in variants}
         for turn in range(request.blocks):
             self._say(f"{title}: round {turn + 1} of {request.blocks}")
             first = turn % len(variants)
@@ -221,7 +221,7 @@ class _Rank:
             variant.end()
         return blocks, known
 
-    def _again(self, title: str, variant: Variant, timed: list[_Block]) -> None:
+    def _again(self, title: str, variant: Variant, timed: list[_TimedBlock]) -> None:
         """Time those of a variant's blocks again in which the machine was slower than in others."""
         slow = slowed([b.cpu_s for b in timed], [b.step_s for b in timed], _MOST_SLOWED)
         if slow:
@@ -230,13 +230,13 @@ class _Rank:
             again = self._timed(variant, self._request.steps)
             timed[turn] = min(timed[turn], again, key=lambda block: block.cpu_s)
 
-    def _timed(self, variant: Variant, steps: int) -> _Block:
+    def _timed(self, variant: Variant, steps: int) -> _TimedBlock:
         """A block of so many ``steps``, timed again while other machines take much of this one's time."""
         return least_stolen(
             lambda: self._timed_once(variant, steps), lambda block: block.stolen, _MOST_STOLEN
         )
 
-    def _timed_once(self, variant: Variant, steps: int) -> _Block:
+    def _timed_once(self, variant: Variant, steps: int) -> _TimedBlock:
         with variant.around():
             dist.barrier()
             variant.run(_LEAD_STEPS)
@@ -257,7 +257,7 @@ class _Rank:
                 f"timing took longer than {self._request.timeout_s:g} s; raise --timeout, or ask for fewer"
                 " models, rhos, steps or blocks"
             )
-        return _Block(slowest_s / steps, stolen, sum(parts_s) / steps, cpu_s / steps)
+        return _TimedBlock(slowest_s / steps, stolen, sum(parts_s) / steps, cpu_s / steps)
 
     def _most(self, *values: float) -> list[float]:
         """The largest of each value over all ranks."""

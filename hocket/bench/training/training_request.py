@@ -1,4 +1,4 @@
-"""What the processes of ``bench train`` are asked, and what rank 0 answers."""
+"""The orders to the processes of ``bench train``, and rank 0's report."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ HOCKET = "hocket"
 DDP_COMPILED = "ddp 25 MB, compiled"
 HOCKET_COMPILED = "hocket, compiled"
 
-LOST = 3  # the status of a rank that failed because another is gone
-
 
 def ddp_name(bucket_mb: int) -> str:
     """The name of DDP with buckets of ``bucket_mb`` MiB."""
     return f"ddp {bucket_mb} MB"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What every rank times; the same on all of them.
+class TrainingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Orders to every rank of ``bench train``; the same on all of them.
 
     ``rhos``: targets of N / C busy, each with a batch size of its own; unused where there is a
     ``batch_size``. ``steps`` of a block, ``blocks`` of each variant. ``plan``: "auto" or a policy.
@@ -68,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             raise HocketError(f"timeout of {self.timeout_s:g} s is not between 1 s and a week (604800 s)")
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class TimedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One model at one batch size.
 
     ``gradient_bytes``: what one all-reduce of all gradients moves. ``steps_s``: for each variant, what a
@@ -92,10 +90,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     simulated_s: float
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What rank 0 writes: a cell for each model and batch size, and where they were measured."""
+class TimedCells(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of rank 0: a cell for each model and batch size, and where they were measured."""
 
-    cells: list[Measured]
+    cells: list[TimedCell]
     workers: int
     hosts: list[str]
     torch: str

@@ -17,14 +17,14 @@ from hocket.bench.training.training_request import (
     HOCKET,
     HOCKET_COMPILED,
     NETWORK,
-    Measured,
+    TimedCell,
     ddp_name,
 )
 
 Limit = Literal["compute", "network", "cycle"]
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class Quartiles(msgspec.Struct, frozen=True, kw_only=True):
     """The median over rounds, and the lower and upper quartile."""
 
     median: float
@@ -32,7 +32,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One variant; ``speedup`` and ``over_bound`` are null for what does not train on all ranks together.
 
     ``step_s``: seconds a step, ``rounds_s`` one figure a round; ``stolen``: for each round, the share of
@@ -44,15 +44,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     variant: str
-    step_s: Spread
-    speedup: Spread | None
+    step_s: Quartiles
+    speedup: Quartiles | None
     over_bound: float | None
     rounds_s: list[float]
     stolen: list[float]
     cpu_s: list[float]
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingCell(msgspec.Struct, frozen=True, kw_only=True):
     """One model at one batch size; medians, in seconds a step.
 
     ``compute_s`` (C): alone; ``busy_s``: while the network is busy, on the slowest rank; ``lockstep_s``:
@@ -80,14 +80,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     simulated_s: float
     best_ddp: str
-    rows: list[Row]
+    rows: list[TrainingRow]
 
-    def row(self, variant: str) -> Row:
+    def row(self, variant: str) -> TrainingRow:
         """The row of ``variant``, which was timed."""
         return next(row for row in self.rows if row.variant == variant)
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Hocket over all cells.
 
     ``mean_speedup`` (geometric) and ``least_speedup`` are of its medians over the best DDP bucket,
@@ -99,7 +99,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     most_over_bound: float
 
 
-def cell_of(measured: Measured) -> Cell:
+def cell_of(measured: TimedCell) -> TrainingCell:
     """What the rounds of one model at one batch size say."""
     typical_s = {name: median(rounds_s) for name, rounds_s in measured.steps_s.items()}
     best_ddp = min(map(ddp_name, BUCKETS_MB), key=typical_s.__getitem__)
@@ -109,7 +109,7 @@ def cell_of(measured: Measured) -> Cell:
     # A bound by what a step computes or sends is also the simulator's, but for rounding.
     if measured.cycle_s > (1 + 1e-6) * bound_s:
         bound_s, limit = measured.cycle_s, "cycle"
-    return Cell(
+    return TrainingCell(
         model=measured.model,
         batch_size=measured.batch_size,
         rho_target=measured.rho_target,
@@ -129,12 +129,12 @@ def cell_of(measured: Measured) -> Cell:
     )
 
 
-def _row(name: str, measured: Measured, best_ddp: str, bound_s: float) -> Row:
+def _row(name: str, measured: TimedCell, best_ddp: str, bound_s: float) -> TrainingRow:
     compiled = name in (DDP_COMPILED, HOCKET_COMPILED)
     rounds_s, ddps_s = measured.steps_s[name], measured.steps_s[DDP_COMPILED if compiled else best_ddp]
     trains = name not in (COMPUTE, BUSY, NETWORK)
     ratios = [ddp_s / own_s for ddp_s, own_s in zip(ddps_s, rounds_s, strict=True)]
-    return Row(
+    return TrainingRow(
         variant=name,
         step_s=spread(rounds_s),
         speedup=spread(ratios) if trains else None,
@@ -145,17 +145,17 @@ def _row(name: str, measured: Measured, best_ddp: str, bound_s: float) -> Row:
     )
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> Quartiles:
     """Median and quartiles, interpolated between values."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
-    return Spread(median=middle, low=low, high=high)
+    return Quartiles(median=middle, low=low, high=high)
 
 
-def summary_of(cells: Sequence[Cell]) -> Summary:
+def summary_of(cells: Sequence[TrainingCell]) -> TrainingSummary:
     """Hocket over all of ``cells``, of which there is at least one."""
     rows = [cell.row(HOCKET) for cell in cells]
     speedups = [row.speedup.median for row in rows if row.speedup is not None]
-    return Summary(
+    return TrainingSummary(
         mean_speedup=geometric_mean(speedups),
         least_speedup=min(speedups),
         most_over_bound=max(row.over_bound for row in rows if row.over_bound is not None),

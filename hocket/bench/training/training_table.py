@@ -1,4 +1,4 @@
-"""What ``bench train`` measured, for the terminal."""
+"""The table of ``bench train``, for the terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from statistics import median
 from rich.table import Table
 
 from hocket.bench.training.training_request import HOCKET
-from hocket.bench.training.training_statistics import Cell, Limit, Spread, Summary
+from hocket.bench.training.training_statistics import Limit, Quartiles, TrainingCell, TrainingSummary
 
 _LIMITS: dict[Limit, str] = {"compute": "C busy", "network": "N", "cycle": "the critical cycle"}
 _HEADINGS = ("variant", "step, ms", "quartiles", "over DDP", "quartiles", "to bound", "stolen")
 
 
-def cell_table(cell: Cell) -> Table:
+def cell_table(cell: TrainingCell) -> Table:
     """The variants of one model at one batch size, over DDP's best bucket or, compiled, compiled DDP."""
     table = Table(box=None, header_style="bold")
     for heading in _HEADINGS:
@@ -24,7 +24,7 @@ def cell_table(cell: Cell) -> Table:
             ("", "") if row.speedup is None else (f"{row.speedup.median:.3f}x", _quartiles(row.speedup, 3))
         )
         to_bound = "" if row.over_bound is None else f"{row.over_bound:.3f}"
-        in_ms = Spread(**{of: 1e3 * getattr(row.step_s, of) for of in Spread.__struct_fields__})
+        in_ms = Quartiles(**{of: 1e3 * getattr(row.step_s, of) for of in Quartiles.__struct_fields__})
         table.add_row(
             *(row.variant, f"{in_ms.median:.1f}", _quartiles(in_ms, 1), *ratio, to_bound),
             f"{median(row.stolen):.1%}",
@@ -33,7 +33,7 @@ def cell_table(cell: Cell) -> Table:
     return table
 
 
-def cell_heading(cell: Cell) -> str:
+def cell_heading(cell: TrainingCell) -> str:
     """What was trained, and what its variants are compared with, in two lines."""
     asked = "" if cell.rho_target is None else f" (asked for {cell.rho_target:g})"
     return (
@@ -46,11 +46,11 @@ def cell_heading(cell: Cell) -> str:
     )
 
 
-def _quartiles(spread: Spread, decimals: int) -> str:
+def _quartiles(spread: Quartiles, decimals: int) -> str:
     return f"{spread.low:.{decimals}f}..{spread.high:.{decimals}f}"
 
 
-def summary_line(cells: Sequence[Cell], summary: Summary) -> str:
+def summary_line(cells: Sequence[TrainingCell], summary: TrainingSummary) -> str:
     """One line over all cells."""
     return (
         f"hocket over the best DDP bucket: {summary.mean_speedup:.3f}x (geometric mean of {len(cells)}),"

@@ -1,4 +1,4 @@
-"""What is timed side by side: the step alone, the network alone, DDP's ways to overlap them, and hocket's.
+"""Variants timed side by side: the step alone, the network alone, DDP's ways to overlap them, and hocket's.
 
 Each variant has a copy of the same model and, where it communicates, a process group of its own, so that none
 waits for another's collectives.
@@ -27,8 +27,8 @@ from hocket.bench.training.training_request import DEFAULT_BUCKET_MB
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.profiler import Setup, arguments, returned_loss
-from hocket.runtime.training.allreduce_handle import Handle
+from hocket.profiler import StepSetup, arguments, returned_loss
+from hocket.runtime.training.allreduce_handle import AllReduceHandle
 from hocket.runtime.transfers.queue import CREDIT
 
 _PIECE_BYTES = 2_000_000
@@ -58,7 +58,7 @@ class Variant:
 class Copy:
     """A model of its own, with its loss and optimizer, that trains on a shared batch."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: StepSetup) -> None:
         model, self._loss, optimizer = copy.deepcopy((setup.model, setup.loss, setup.optimizer))
         assert optimizer is not None
         self.model: nn.Module = model
@@ -83,7 +83,7 @@ def gradient_bytes(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
-def ddp(setup: Setup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: bool = False) -> Run:
+def ddp(setup: StepSetup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: bool = False) -> Run:
     """Steps of a copy under DDP with buckets of ``bucket_mb`` MiB, all else being its default.
 
     With :data:`DEFAULT_BUCKET_MB` it is DDP as users run it, whose first bucket is of 1 MiB; a size that is
@@ -100,13 +100,13 @@ def ddp(setup: Setup, bucket_mb: int, group: dist.ProcessGroup, *, compiled: boo
     return trained.train
 
 
-class Planned(Copy):
+class HocketCopy(Copy):
     """A copy under hocket's plan, and what hocket knows of it: ``handle`` is its own."""
 
-    def __init__(self, setup: Setup, plan: str, *, compiled: bool = False) -> None:
+    def __init__(self, setup: StepSetup, plan: str, *, compiled: bool = False) -> None:
         super().__init__(setup)
         hocket.distribute(self.model, self.optimizer, plan=plan, compile=compiled)
-        self.handle = cast(Handle, self.model.hocket)
+        self.handle = cast(AllReduceHandle, self.model.hocket)
 
     def settle(self) -> None:
         """Train until the plan that is in force stays; ranks agree on it, so all of them train as long.

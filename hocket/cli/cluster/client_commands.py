@@ -13,7 +13,7 @@ from hocket.cli.panels import GENERAL, option
 from hocket.cli.printing import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from hocket.cluster.live.manager_messages import Answer, FromClient
+    from hocket.cluster.live.manager_messages import FromClient, ManagerAnswer
 
 State = Annotated[
     Path | None,
@@ -86,7 +86,7 @@ def status(
                 view.update(live_table(asked()), refresh=True)
 
 
-def _asked(state: Path | None, request: FromClient) -> Answer:
+def _asked(state: Path | None, request: FromClient) -> ManagerAnswer:
     from hocket.cluster.live.manager_address import asked, contact_of
 
     return asked(contact_of(state), request)

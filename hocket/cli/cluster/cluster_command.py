@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -11,16 +11,27 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
 from hocket.cli.cluster import client_commands, job_set_commands, live_commands
+from hocket.cli.cluster.cluster_options import (
+    Chunk,
+    GpusPerServer,
+    Memory,
+    NetworkPath,
+    Oversubscription,
+    Racks,
+    Servers,
+    Sharing,
+    make_cluster,
+)
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
 from hocket.cli.cluster.job_set_commands import drawn_jobs
 from hocket.cli.command_help import App
 from hocket.cli.name_options import complete_cluster_policy, complete_placement, lowercase
-from hocket.cli.panels import GENERAL, JOBS, MACHINES, NETWORK, OUTPUT, SCHEDULING, option
+from hocket.cli.panels import GENERAL, JOBS, OUTPUT, SCHEDULING, option
 from hocket.cli.printing import note, print_json, print_table, progress
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
-    from hocket.cluster.cluster import Cluster
+    pass
 
 app = App(help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.")
 
@@ -30,41 +41,6 @@ app.command()(client_commands.submit)
 app.command()(client_commands.status)
 app.command()(client_commands.cancel)
 app.command()(client_commands.drain)
-
-Servers = Annotated[int, option(panel=MACHINES, metavar="N", help="Servers of the cluster.")]
-GpusPerServer = Annotated[int, option(panel=MACHINES, metavar="N", help="GPUs of each server.")]
-Memory = Annotated[
-    str, option(panel=MACHINES, metavar="SIZE", help="Of each GPU; jobs share GPUs as far as it goes.")
-]
-Chunk = Annotated[
-    str,
-    option(
-        panel=SCHEDULING,
-        rare=True,
-        metavar="SIZE",
-        help="At whose end psrsf and srpt may give the network to another.",
-    ),
-]
-Sharing = Annotated[
-    Literal["equation5", "max-min"],
-    option(
-        panel=NETWORK,
-        rare=True,
-        help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly.",
-    ),
-]
-Racks = Annotated[
-    int, option(panel=NETWORK, rare=True, metavar="N", help="With max-min: servers stand in so many racks.")
-]
-Oversubscription = Annotated[
-    float, option(panel=NETWORK, rare=True, metavar="X", help="With max-min: of each rack's uplink.")
-]
-NetworkPath = Annotated[
-    Path | None,
-    option(
-        "--network", panel=NETWORK, metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."
-    ),
-]
 
 
 @app.command()
@@ -116,7 +92,7 @@ def simulate(
     ] = None,
 ) -> None:
     """Simulate a job set under one placement and one policy."""
-    from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.recorded import recorded_document
     from hocket.cluster.results.run_statistics import cluster_row
     from hocket.cluster.simulator.simulate import simulate as run
@@ -230,7 +206,7 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Compare placements and policies over many job sets, each on the same ones."""
-    from hocket.cluster.jobs import read_jobs
+    from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.sweep import sweep as run
     from hocket.cluster.workloads import overlapped
     from hocket.network import parse_bytes
@@ -289,49 +265,3 @@ def sweep(
     if paired is not None:
         note(f"against {first.placement} / {first.policy}, job set by job set:")
         print_table(paired)
-
-
-def make_cluster(
-    servers: int,
-    gpus_per_server: int,
-    memory: str,
-    sharing: Literal["equation5", "max-min"],
-    racks: int,
-    oversubscription: float,
-    *,
-    network_file: Path | None,
-) -> Cluster:
-    """The cluster that options describe."""
-    from hocket.cluster.cluster import Cluster
-    from hocket.network import parse_bytes
-
-    if sharing == "max-min" and racks == 1 and oversubscription != 1.0:
-        raise HocketError(
-            f"oversubscription {oversubscription} of one rack, whose uplink nothing crosses; give more racks,"
-            " or leave it out"
-        )
-    measured: dict[str, Any] = {}
-    if network_file is not None:
-        from hocket.network.fit_quality import OF_ALL_REDUCE
-
-        file = options.read_network(network_file)
-        options.check_fits(network_file, file, OF_ALL_REDUCE)
-        reduction = file.allreduce
-        if reduction is None:
-            raise HocketError(
-                f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"
-            )
-        measured = {
-            "startup_s": reduction.a_s,
-            "per_byte_s": reduction.b_s_per_byte,
-            "contention_per_byte_s": reduction.eta_s_per_byte,
-        }
-    return Cluster(
-        num_servers=servers,
-        gpus_per_server=gpus_per_server,
-        gpu_memory_bytes=parse_bytes(memory),
-        sharing=sharing,
-        racks=racks,
-        oversubscription=oversubscription,
-        **measured,
-    )

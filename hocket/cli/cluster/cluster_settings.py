@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hocket.cli.answer_settings import DEFAULT, Setting, defaults, option_setting
+from hocket.cli.answer_settings import DEFAULT, AnswerSetting, defaults, option_setting
 from hocket.text import duration_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _OPTIONS = (
 )
 
 
-def cluster_settings(context: typer.Context, cluster: Cluster) -> list[Setting]:
+def cluster_settings(context: typer.Context, cluster: Cluster) -> list[AnswerSetting]:
     """Placement, policy, machines, and what a transfer costs between them."""
     given: dict[str, Any] = context.params
     settings = [
@@ -36,7 +36,7 @@ def cluster_settings(context: typer.Context, cluster: Cluster) -> list[Setting]:
     source = f"{DEFAULT}, two nodes on 10 Gbit/s Ethernet" if path is None else str(path)
     startup, byte, more = map(duration_text, (cluster.startup_s, cluster.per_byte_s, cluster.eta_s))
     text = f"transfers of {startup} and {byte} a byte, {more} more for each at once"
-    return [*settings, Setting("transfers", None, text, source)]
+    return [*settings, AnswerSetting("transfers", None, text, source)]
 
 
 def assumed_of_cluster(context: typer.Context, cluster: Cluster) -> dict[str, Any]:

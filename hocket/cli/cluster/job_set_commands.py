@@ -126,7 +126,7 @@ def drawn_jobs(workload: str, seed: int, jobs: int, sizes: Literal["paper", "wid
 
 
 def _put(jobs: JobSet, output: Path | None) -> None:
-    from hocket.cluster.jobs import jobs_document, write_jobs
+    from hocket.cluster.jobs_file import jobs_document, write_jobs
 
     if output is None:
         print_json(jobs_document(jobs))

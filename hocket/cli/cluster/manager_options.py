@@ -1,4 +1,4 @@
-"""What ``hocket cluster run`` and ``serve`` make of their options: nodes, and a manager that is served."""
+"""Nodes and a served manager, made of the options of ``hocket cluster run`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hocket.cli.cluster.cluster_options import make_cluster
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
 
@@ -75,8 +76,6 @@ def open_nodes(
 
 def cluster_of(servers: int, gpus_per_server: int, memory: str, network_file: Path | None) -> Cluster:
     """The cluster that options describe, as the simulator has it."""
-    from hocket.cli.cluster.cluster_command import make_cluster
-
     return make_cluster(servers, gpus_per_server, memory, "equation5", 1, 1.0, network_file=network_file)
 
 

@@ -13,14 +13,14 @@ from hocket.cluster.engine.records import (
     Floats,
     Rules,
 )
-from hocket.cluster.engine.state import State
+from hocket.cluster.engine.state import EngineState
 from hocket.cluster.engine.transfer_progress import progress
 
 # Bytes are floats: sums of thousands of transfers agree to this part of them.
 _ROUNDING = 1e-9
 
 
-def validate(state: State, rules: Rules, now: int) -> None:
+def validate(state: EngineState, rules: Rules, now: int) -> None:
     """Assert that nothing is used twice, lost or made up; ``now``: the tick of the last event."""
     residents = _check_gpus(state)
     _check_links(state)
@@ -34,7 +34,7 @@ def validate(state: State, rules: Rules, now: int) -> None:
     assert state.counts[0]["finished"] == (state.jobs["stage"] == FINISHED).sum()
 
 
-def _check_gpus(state: State) -> dict[int, int]:
+def _check_gpus(state: EngineState) -> dict[int, int]:
     """One task on each GPU at most, and no more memory than there is; how many GPUs each job is on."""
     residents: dict[int, int] = {}
     memory = state.sites.class_memory[state.jobs["memory_class"]]
@@ -60,7 +60,7 @@ def _check_gpus(state: State) -> dict[int, int]:
     return residents
 
 
-def _check_links(state: State) -> None:
+def _check_links(state: EngineState) -> None:
     """Each link carries what it says it does."""
     carried: list[set[int]] = [set() for _ in state.links]
     for j, job in enumerate(state.jobs):
@@ -79,7 +79,7 @@ def _check_links(state: State) -> None:
     assert sorted(flows) == (state.jobs["stage"] == TRANSFERRING).nonzero()[0].tolist()
 
 
-def _check_waiting(state: State) -> None:
+def _check_waiting(state: EngineState) -> None:
     """Whoever is ready to transfer and does not says at one of its servers what for, and that is there."""
     waits_at = {}
     for number, link in enumerate(state.links):
@@ -101,7 +101,7 @@ def _check_waiting(state: State) -> None:
         assert link["count"] > 0 or link["claimant"] not in (NONE, j), f"job {j} waits for an idle link"
 
 
-def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
+def _check_bytes(state: EngineState, rules: Rules, j: int, now: int) -> None:
     """Bytes sent are bytes owed: of complete iterations, of batches after them, and of what is sent now."""
     job = state.jobs[j]
     if job["num_servers"] == 0:
@@ -122,17 +122,17 @@ def _check_bytes(state: State, rules: Rules, j: int, now: int) -> None:
         assert startup_left >= 0
 
 
-def _batch_bytes(state: State, j: int) -> Floats:
+def _batch_bytes(state: EngineState, j: int) -> Floats:
     job = state.jobs[j]
     return state.batch_bytes[job["first_batch"] : job["first_batch"] + job["num_batches"]]
 
 
-def _iteration_bytes(state: State, j: int) -> float:
+def _iteration_bytes(state: EngineState, j: int) -> float:
     job = state.jobs[j]
     return float(_batch_bytes(state, j).sum() if job["overlaps"] else job["size"])
 
 
-def _check_batches(state: State, j: int) -> None:
+def _check_batches(state: EngineState, j: int) -> None:
     """A job sends what is complete, in order, and nobody computes what needs more than has arrived."""
     job = state.jobs[j]
     if not job["overlaps"] or job["stage"] == FINISHED or job["launch"] > 0:

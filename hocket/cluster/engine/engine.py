@@ -174,14 +174,14 @@ def pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, 
 
 @lean_kernel
 def task_goes_on(jobs, segments, j, k):
-    """Whether segment k of job j is of the task that the segment before it is of."""
+    """True if segment k of job j is of the task that the segment before it is of."""
     segment = jobs[j].first_segment + k
     return k < jobs[j].num_segments and segments[segment].backward == segments[segment - 1].backward
 
 
 @lean_kernel
 def must_wait(jobs, segments, j, k):
-    """Whether segment k of job j may not be computed before more batches have arrived."""
+    """True if segment k of job j may not be computed before more batches have arrived."""
     return jobs[j].overlaps == 1 and segments[jobs[j].first_segment + k].needs > jobs[j].arrived
 
 

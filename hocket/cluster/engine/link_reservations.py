@@ -14,7 +14,7 @@ from hocket.kernel import lean_kernel
 
 @lean_kernel
 def may_claim(jobs, ports, links, rules, j, now):
-    """Whether no transfer that goes before job j's claims one of its servers."""
+    """True if no transfer that goes before job j's claims one of its servers."""
     behind = NONE
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
         link = ports[p].link

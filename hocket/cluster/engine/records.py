@@ -166,7 +166,7 @@ COUNTS = np.dtype(
 
 
 class Rules(NamedTuple):
-    """What decisions follow, and what transfers cost; numbers only."""
+    """Numbers that decisions follow, and the cost of transfers."""
 
     order: int
     admission: int
@@ -187,7 +187,7 @@ class Rules(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Where jobs can be placed; the last four are room to work in."""
+    """Places for jobs; the last four fields are room to work in."""
 
     class_memory: Ints  # (classes,) bytes, ascending: the different needs of jobs
     class_fits: Ints  # (classes,) GPUs with that much free

@@ -1,4 +1,4 @@
-"""What the engine knows of jobs, GPUs and links: arrays that its kernels modify in place."""
+"""The engine's state of jobs, GPUs and links: arrays that its kernels modify in place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.placement.placement_rule import Placement
-from hocket.cluster.engine.policies.scheduling_policy import Policy
+from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
 from hocket.cluster.engine.records import (
     COUNTS,
     GPU,
@@ -36,8 +36,8 @@ _FEWEST_TICKS = 1000  # of an iteration: durations are rounded by less than a th
 _NUM_TASKS = 2
 
 
-class State(NamedTuple):
-    """Everything there is; one row a job, a worker, a GPU, a link.
+class EngineState(NamedTuple):
+    """The engine's whole state; one row a job, a worker, a GPU, a link.
 
     Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue``
     in order, ``touched`` GPUs, ``ready`` jobs, ``changed`` links, jobs that are ``over``), and what was
@@ -74,12 +74,12 @@ class State(NamedTuple):
 def make_state(
     jobs: JobSet,
     cluster: Cluster,
-    policy: Policy,
+    policy: SchedulingPolicy,
     placement: Placement,
     seed: int,
     chunk_bytes: float,
     tick_s: float | None = None,
-) -> tuple[State, Rules, float]:
+) -> tuple[EngineState, Rules, float]:
     """An empty cluster that jobs are about to come to, the rules, and the seconds of a tick.
 
     ``tick_s``: for who does not know all jobs in advance; else the finest with which nothing overflows.
@@ -137,7 +137,7 @@ def make_state(
     def room(count: int) -> Ints:
         return np.zeros(count, np.int64)
 
-    state = State(
+    state = EngineState(
         jobs=rows,
         workers=workers,
         gpus=gpus,

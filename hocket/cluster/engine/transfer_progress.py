@@ -1,4 +1,4 @@
-"""How far a transfer is: startup, bytes, and the chunks it is cut into.
+"""The progress of a transfer: startup, bytes, and the chunks it is cut into.
 
 A transfer is a run of chunks, one after the other, each ``rules.startup`` ticks and then its bytes at
 ``per_byte`` ticks each; one that is not preempted is a single chunk. What a job's record says holds for
@@ -125,7 +125,7 @@ def chunk_end(jobs, rules, j, now):
 
 @lean_kernel
 def at_chunk_end(jobs, rules, j, now):
-    """Whether a chunk of job j's transfer ends now, and another would follow."""
+    """True if a chunk of job j's transfer ends now, and another would follow."""
     if now == jobs[j].moving_since or now == transfer_end(jobs, rules, j):
         return False
     return now == chunk_end(jobs, rules, j, now)

@@ -1,4 +1,4 @@
-"""Who waits for a link: lists, so that whoever lets go of one looks at those alone that it keeps out.
+"""A wait list per link: releasing a link re-examines only the transfers it was blocking.
 
 A transfer that waits is in the list of one of its servers, the first at which it was refused: as long as
 nobody lets go of that one it cannot start, whatever happens at the others.

@@ -1,4 +1,4 @@
-"""Attempts at jobs: ranks are started on nodes and watched; what has ended is drawn conclusions from."""
+"""Attempts at jobs: ranks are started and watched; an ended attempt is finished, failed, or tried again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
-from hocket.cluster.live.context import Book, Run
+from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
-from hocket.cluster.live.node_watch import Watch
+from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
 from hocket.cluster.live.runnable_jobs import GateAccess, command_of, environments
 from hocket.errors import HocketError
@@ -34,7 +34,7 @@ class Attempts:
 
     def __init__(
         self,
-        book: Book,
+        book: ManagerContext,
         credentials: Credentials,
         *,
         gate: str,
@@ -44,10 +44,10 @@ class Attempts:
     ) -> None:
         self._book, self._credentials, self._gate = book, credentials, gate
         self._restarts, self._chunk_bytes, self._lost_after_s = restarts, chunk_bytes, lost_after_s
-        self._watches = [Watch(node, lost_after_s) for node in book.nodes]
+        self._watches = [NodeWatch(node, lost_after_s) for node in book.nodes]
         self.address = ""
 
-    async def start(self, run: Run) -> None:
+    async def start(self, run: RunningAttempt) -> None:
         """Start the ranks of an attempt; the watch sees what becomes of them."""
         nodes, job = self._book.nodes, run.record.job
         servers = run.attempt.servers(self._book.cluster)
@@ -109,21 +109,21 @@ class Attempts:
             for watch in self._watches:
                 watch.end()
 
-    def _turn(self, server: int, watch: Watch) -> None:
+    def _turn(self, server: int, watch: NodeWatch) -> None:
         """Place nobody on a node that does not answer, or again on one that does."""
         name = watch.node.name
         self._book.set_silent(name, silent=watch.late)
         self._book.note(watch.why or f"{name} does not answer" if watch.late else f"{name} answers again")
         self._book.decide_soon()
 
-    async def _end_strays(self, watch: Watch) -> None:
+    async def _end_strays(self, watch: NodeWatch) -> None:
         """End ranks of attempts that are over, which a node that was lost has brought back."""
         node, said = watch.node, watch.answer() or {}
         over = [key for key in said if key.rpartition("-")[0] not in self._book.by_attempt]
         watch.strays = any(said[key] is None for key in over)
         await _aside((node.stop if said[key] is None else node.forget, key) for key in over)
 
-    async def _look_at(self, run: Run, started_s: float) -> None:
+    async def _look_at(self, run: RunningAttempt, started_s: float) -> None:
         running: list[tuple[Node, str]] = []
         ended: list[tuple[Node, str]] = []
         lost: set[str] = set()
@@ -169,7 +169,7 @@ class Attempts:
                 said = f": {_printable(lines[-1][:300])}" if lines else ""
         return f"rank {rank} on {node.name} ended with {ended}{said}"
 
-    async def _kept(self, run: Run) -> int:
+    async def _kept(self, run: RunningAttempt) -> int:
         """How many iterations a replayed job has run, also while it had nobody to tell."""
         if not run.record.job.is_traffic:
             return 0
@@ -182,7 +182,7 @@ class Attempts:
                 return int(text_of(path) if watch.node.shares_files else await watch.node.text(path))
         return 0
 
-    def _ended(self, run: Run, kept: int) -> None:
+    def _ended(self, run: RunningAttempt, kept: int) -> None:
         """All processes of an attempt have ended, or are lost: its job is over, or tried again."""
         book, record = self._book, run.record
         job, now_s = record.job.id, book.now_s()

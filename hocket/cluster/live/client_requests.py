@@ -1,4 +1,4 @@
-"""What commands ask of a manager: to submit, cancel and drain, and how everybody is."""
+"""Requests of commands to a manager: to submit, cancel and drain, and for the status of everything."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import replace
 import msgspec
 
 from hocket.cluster.jobs import JobSet
-from hocket.cluster.live.context import Book
+from hocket.cluster.live.context import ManagerContext
 from hocket.cluster.live.database import JobState, Record
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.manager_messages import (
-    Answer,
     AskStatus,
     Cancel,
     Drain,
     FromClient,
     JobStatus,
+    ManagerAnswer,
     Status,
     Submit,
 )
@@ -30,22 +30,22 @@ from hocket.errors import HocketError, UnknownNameError
 class Commands:
     """Serves commands; ``placement`` and ``policy`` as users call them."""
 
-    def __init__(self, book: Book, transfers: TransferLog, *, placement: str, policy: str) -> None:
+    def __init__(self, book: ManagerContext, transfers: TransferLog, *, placement: str, policy: str) -> None:
         self._book, self._transfers = book, transfers
         self._placement, self._policy = placement, policy
         self._number = max((record.number for record in book.records.values()), default=0)
 
-    async def serve(self, request: FromClient) -> Answer:
+    async def serve(self, request: FromClient) -> ManagerAnswer:
         """A command's request; raises HocketError for one that cannot be served."""
         match request:
             case Submit(jobs):
-                return Answer(notes=tuple(self.submit(jobs)))
+                return ManagerAnswer(notes=tuple(self.submit(jobs)))
             case Cancel(job):
-                return Answer(notes=(self._cancel(job),))
+                return ManagerAnswer(notes=(self._cancel(job),))
             case Drain(node, on):
-                return Answer(notes=(self._drain(node, on=on),))
+                return ManagerAnswer(notes=(self._drain(node, on=on),))
             case AskStatus():
-                return Answer(status=self.status())
+                return ManagerAnswer(status=self.status())
 
     def submit(self, jobs: Sequence[LiveJob]) -> list[str]:
         """Keep new jobs; what is to be said of each. Raises HocketError if one can never be placed."""

@@ -1,4 +1,4 @@
-"""What everybody in a manager works with: records of jobs, attempts under way, the engine, the clock."""
+"""The context of a manager's parts: records of jobs, attempts under way, the engine, the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.cluster.live.nodes import Node
 from hocket.cluster.live.runnable_jobs import Attempt
 
 
-class Run:
+class RunningAttempt:
     """An attempt at a job that is under way: its ranks' connections, and what they wait for."""
 
     def __init__(self, record: Record) -> None:
@@ -30,7 +30,7 @@ class Run:
         self.lost = False  # with a node
 
 
-class Book:
+class ManagerContext:
     """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
 
     ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
@@ -52,8 +52,8 @@ class Book:
         self.folder, self.cluster, self.nodes = folder, cluster, list(nodes)
         self.driver, self.database = driver, database
         self.records = {record.job.id: record for record in database.jobs()}
-        self.runs: dict[str, Run] = {}
-        self.by_attempt: dict[str, Run] = {}
+        self.runs: dict[str, RunningAttempt] = {}
+        self.by_attempt: dict[str, RunningAttempt] = {}
         self.drained = database.drained()
         self.silent: set[str] = set()
         for node in self.nodes:
@@ -115,9 +115,9 @@ class Book:
         else:
             asyncio.get_running_loop().call_later(left_s, arrive)
 
-    def begun(self, record: Record) -> Run:
+    def begun(self, record: Record) -> RunningAttempt:
         """The attempt that a record is at, under way from now on."""
-        run = Run(record)
+        run = RunningAttempt(record)
         self.runs[record.job.id] = run
         self.by_attempt[run.attempt.name] = run
         return run

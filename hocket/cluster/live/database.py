@@ -69,7 +69,7 @@ class Record:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is going to happen to it any more."""
+        """True if nothing is going to happen to it any more."""
         return self.state in OVER
 
 

@@ -15,7 +15,7 @@ MASK = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"nvidia[0-9]+")
 
 
-class Machine(Protocol):
+class GpuMachine(Protocol):
     """A node, as far as its GPUs go.
 
     ``machine``: equal for nodes that are on one machine; ``devices``: the GPUs that it leaves to us, None
@@ -58,7 +58,7 @@ def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev"))
     return tuple(found)
 
 
-def shared_out(nodes: Sequence[Machine], gpus_per_server: int) -> list[tuple[str, ...]]:
+def shared_out(nodes: Sequence[GpuMachine], gpus_per_server: int) -> list[tuple[str, ...]]:
     """The GPUs of each node, one a slot, none of them twice; empty where a mask leaves none to anybody.
 
     Nodes on one machine have its GPUs one after the other. Where none is seen, numbers stand for slots.

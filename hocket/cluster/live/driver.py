@@ -21,10 +21,10 @@ from hocket.cluster.engine.transfer_progress import reset, settle
 from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.engine_decisions import Actions, decide
-from hocket.cluster.live.engine_rows import TICK_S, Parts, Roster
+from hocket.cluster.live.engine_rows import TICK_S, EngineRows, TimeParts
 
 
-class Driver(Roster):
+class Driver(EngineRows):
     """The jobs of a cluster; ``now_s`` in every method is since the cluster's beginning and never less."""
 
     def arrive(self, job: str) -> None:
@@ -103,7 +103,7 @@ class Driver(Roster):
         course = self.courses[job]
         course.transferred = max(course.transferred, iteration + 1)
 
-    def withdraw(self, job: str, now_s: float) -> Parts:
+    def withdraw(self, job: str, now_s: float) -> TimeParts:
         """A job ends, wherever it is: its processes are gone. What its time went into."""
         course, s, now = self.courses.pop(job), self.state, _tick(now_s)
         row, j = s.jobs[course.row], course.row
@@ -115,7 +115,7 @@ class Driver(Roster):
             self._leave_queue(j)
         if stage in (SUBMITTED, QUEUED):
             row["stage"] = FINISHED
-            return Parts(0.0, 0.0, 0.0, 0.0)
+            return TimeParts(0.0, 0.0, 0.0, 0.0)
         if stage == TRANSFERRING:
             leave(s.jobs, s.ports, s.links, s.changed, s.flows, s.counts, j, now)
         elif stage == READY:

@@ -1,4 +1,4 @@
-"""What the engine decides when it has taken in what ranks said: instants, in the order of the clock."""
+"""The engine's decisions when it has taken in what ranks said: instants, in the order of the clock."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hocket.cluster.engine.records import (
     WAITING,
 )
 from hocket.cluster.engine.transfers import account, decide_transfers, occupy
-from hocket.cluster.live.engine_rows import Course, Roster
+from hocket.cluster.live.engine_rows import EngineRows, JobProgress
 
 
 @dataclass
 class Actions:
-    """What is to be done: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go."""
+    """Things to do next: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go."""
 
     placed: dict[str, list[int]] = field(default_factory=dict)
     compute: list[tuple[str, int]] = field(default_factory=list)
     transfer: list[str] = field(default_factory=list)
 
 
-def decide(roster: Roster, now: int) -> Actions:
+def decide(roster: EngineRows, now: int) -> Actions:
     """Decide until nothing more has ended; ``now`` in ticks."""
     actions = Actions()
     while _instant(roster, now, actions):
@@ -39,7 +39,7 @@ def decide(roster: Roster, now: int) -> Actions:
     return actions
 
 
-def _instant(roster: Roster, now: int, actions: Actions) -> bool:
+def _instant(roster: EngineRows, now: int, actions: Actions) -> bool:
     """One pass in the clock's order; whether something ended, so that another one may find more to do."""
     s, rules = roster.state, roster.rules
     ended = sum(_feed(roster, course, now) for course in roster.by_row if course is not None)
@@ -76,7 +76,7 @@ def _instant(roster: Roster, now: int, actions: Actions) -> bool:
     return bool(ended) or bool(s.counts[0]["placed"])
 
 
-def _feed(roster: Roster, course: Course, now: int) -> bool:
+def _feed(roster: EngineRows, course: JobProgress, now: int) -> bool:
     """Let what ranks have ended end in the engine, as far as it has begun there."""
     s, rules, j = roster.state, roster.rules, course.row
     row = s.jobs[j]
@@ -114,7 +114,7 @@ def _feed(roster: Roster, course: Course, now: int) -> bool:
     return fed
 
 
-def _leap(roster: Roster, course: Course) -> None:
+def _leap(roster: EngineRows, course: JobProgress) -> None:
     """Pass at once the iterations that the job is ahead by, all but the one under way.
 
     After an hour without a manager they are millions; one by one they would keep everybody waiting.
@@ -137,7 +137,7 @@ def _leap(roster: Roster, course: Course) -> None:
     course.ended = [ended + 2 * ahead for ended in course.ended]
 
 
-def _park(roster: Roster, course: Course) -> bool:
+def _park(roster: EngineRows, course: JobProgress) -> bool:
     """Let ranks that do not talk to us leave their GPUs to others; whether that changed anything."""
     s, changed = roster.state, False
     for rank, w in enumerate(roster.workers(course)):
@@ -160,7 +160,7 @@ def _park(roster: Roster, course: Course) -> bool:
     return changed
 
 
-def _answer(roster: Roster, actions: Actions) -> None:
+def _answer(roster: EngineRows, actions: Actions) -> None:
     """Whoever waits for what has begun in the engine, or is over there, may go."""
     s = roster.state
     for course in roster.by_row:

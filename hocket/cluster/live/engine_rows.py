@@ -19,7 +19,7 @@ from hocket.cluster.engine.records import (
     TRANSFERRING,
     Rules,
 )
-from hocket.cluster.engine.state import State, make_state
+from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.state_migration import carry, count_room
 
@@ -35,8 +35,8 @@ _STAGES = {
 
 
 @dataclass(eq=False)
-class Course:
-    """How far a job is.
+class JobProgress:
+    """The progress of a job.
 
     ``tasks``: of each rank how many tasks it says it has ended, two an iteration; ``ended``: how many of them
     the engine knows of. ``begun``, ``done``: iterations that were over when it was added, and are now.
@@ -62,8 +62,8 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a job's time on its GPUs went into, in seconds."""
+class TimeParts:
+    """The parts of a job's time on its GPUs, in seconds."""
 
     computing_s: float
     gpu_wait_s: float
@@ -71,7 +71,7 @@ class Parts:
     network_wait_s: float
 
 
-class Roster:
+class EngineRows:
     """The jobs of a cluster, each a row of the engine's state, which is made anew when some are added.
 
     ``courses``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived``: who is
@@ -85,19 +85,19 @@ class Roster:
         self.cluster = cluster
         self._placement, self._policy = placement_of(placement), policy_of(policy)
         self._seed, self._chunk_bytes = seed, chunk_bytes
-        self._state: State | None = None
+        self._state: EngineState | None = None
         self._rules: Rules | None = None
-        self.courses: dict[str, Course] = {}
-        self.by_row: list[Course | None] = []
-        self.arrived: list[Course] = []
-        self.over: list[Course] = []
+        self.courses: dict[str, JobProgress] = {}
+        self.by_row: list[JobProgress | None] = []
+        self.arrived: list[JobProgress] = []
+        self.over: list[JobProgress] = []
         self.freed = False
         self._drained: set[int] = set()
         self._ranks: dict[str, int] = {}
 
     @property
     def preemptive(self) -> bool:
-        """Whether transfers may be stopped between chunks."""
+        """True if transfers may be stopped between chunks."""
         return self._policy.preemptive
 
     def check(self, job: Job) -> None:
@@ -123,7 +123,7 @@ class Roster:
         """
         kept = [course for course in self.by_row if course is not None]
         new = [
-            Course(
+            JobProgress(
                 job,
                 0,
                 free,
@@ -155,7 +155,7 @@ class Roster:
                 self.courses[course.job.id] = course
         self.by_row = [*kept, *new]
 
-    def _made(self, jobs: Sequence[Job]) -> tuple[State, Rules]:
+    def _made(self, jobs: Sequence[Job]) -> tuple[EngineState, Rules]:
         state, rules, _ = make_state(
             JobSet(jobs=tuple(jobs), source="jobs"),
             self.cluster,
@@ -188,11 +188,11 @@ class Roster:
 
     @property
     def empty(self) -> bool:
-        """Whether no job was ever added."""
+        """True if no job was ever added."""
         return self._state is None
 
     @property
-    def state(self) -> State:
+    def state(self) -> EngineState:
         """The engine's own."""
         assert self._state is not None, "no job is known"
         return self._state
@@ -217,18 +217,18 @@ class Roster:
         rows = {name: self.state.jobs[course.row] for name, course in self.courses.items()}
         return {name: int(row["since"]) for name, row in rows.items() if row["stage"] == TRANSFERRING}
 
-    def workers(self, course: Course) -> list[int]:
+    def workers(self, course: JobProgress) -> list[int]:
         """The engine's workers that a job's ranks are, in order."""
         first = int(self.state.jobs[course.row]["first_worker"])
         return list(range(first, first + course.job.gpus))
 
-    def shares(self, course: Course, rank: int) -> bool:
-        """Whether somebody else is on the rank's GPU."""
+    def shares(self, course: JobProgress, rank: int) -> bool:
+        """True if somebody else is on the rank's GPU."""
         s = self.state
         w = self.workers(course)[rank]
         return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
 
-    def parts(self, course: Course) -> Parts:
+    def parts(self, course: JobProgress) -> TimeParts:
         """What its time went into until now."""
         row = self.state.jobs[course.row]
         computing = (course.done - course.begun) * (row["forward"] + row["backward"])
@@ -236,4 +236,4 @@ class Roster:
         short = min(0, int(row["gpu_wait"]))
         seconds = [int(computing) + short, int(row["gpu_wait"]) - short]
         seconds += [int(row["transferring"]), int(row["network_wait"])]
-        return Parts(*(max(0, ticks) * TICK_S for ticks in seconds))
+        return TimeParts(*(max(0, ticks) * TICK_S for ticks in seconds))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import secrets
 
-from hocket.cluster.live.context import Book, Run
+from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.engine_decisions import Actions
 from hocket.cluster.live.manager_server import RankLink
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.launch.control import Guest
-from hocket.launch.gate import Compute, Computed, FromRank, Go, Held, Join, Transfer, Transferred
+from hocket.launch.gate import ChunkRequest, Compute, Computed, FromRank, Go, Held, Join, Transferred
 
 
 class Gatekeeper:
     """Meets ranks, and commands; ``secret``: the cluster's."""
 
-    def __init__(self, book: Book, secret: str) -> None:
+    def __init__(self, book: ManagerContext, secret: str) -> None:
         self._book, self._secret = book, secret
 
     def token_of(self, guest: Guest) -> str:
@@ -28,7 +28,7 @@ class Gatekeeper:
         return attempt_token(self._secret, guest.address)
 
     def is_current(self, attempt: str, rank: int) -> bool:
-        """Whether the rank takes part."""
+        """True if the rank takes part."""
         run = self._book.by_attempt.get(attempt)
         return run is not None and run.ending is None and 0 <= rank < len(run.attempt.gpus)
 
@@ -54,7 +54,7 @@ class Gatekeeper:
                 driver.ask_compute(job, rank, iteration, part)
             case Computed(iteration, part):
                 driver.computed(job, rank, iteration, part)
-            case Transfer(number, iteration, bytes_left, of_bytes) if rank == 0:
+            case ChunkRequest(number, iteration, bytes_left, of_bytes) if rank == 0:
                 run.transfer = number
                 driver.ask_transfer(job, iteration, bytes_left, of_bytes, self._book.now_s())
             case Transferred(iteration) if rank == 0:
@@ -68,7 +68,7 @@ class Gatekeeper:
             self._forget(run, link.rank)
             self._book.decide_soon()
 
-    def _forget(self, run: Run, rank: int) -> None:
+    def _forget(self, run: RunningAttempt, rank: int) -> None:
         if run.links.pop(rank, None) is not None:
             run.computes.pop(rank, None)
             if rank == 0:

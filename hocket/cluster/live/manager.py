@@ -20,13 +20,13 @@ from pathlib import Path
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.attempts import Attempts
 from hocket.cluster.live.client_requests import Commands
-from hocket.cluster.live.context import Book, Run
+from hocket.cluster.live.context import ManagerContext, RunningAttempt
 from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.driver import Driver
 from hocket.cluster.live.gatekeeper import Gatekeeper
 from hocket.cluster.live.manager_messages import Status
-from hocket.cluster.live.manager_server import Server
+from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.cluster.live.transfer_log import TransferLog
@@ -35,7 +35,7 @@ from hocket.launch.credentials import Credentials
 from hocket.launch.gate import HELD_EVERY_S
 from hocket.launch.job import split_address
 from hocket.launch.open_files import allow_ranks
-from hocket.launch.rate_limited_log import SparingNote
+from hocket.launch.rate_limited_log import RateLimitedLog
 
 _WRITE_EVERY_S = 1.0
 _LONGEST_SOCKET = 100  # bytes of its path
@@ -74,7 +74,7 @@ class Manager:
             "policy": policy,
         }
         self._database, epoch_s = _opened(folder, settings, nodes, cluster)
-        self._book = Book(
+        self._book = ManagerContext(
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
         self._transfers = TransferLog()
@@ -88,8 +88,8 @@ class Manager:
             lost_after_s=lost_after_s,
         )
         self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
-        self._strangers = SparingNote(self._book.note)
-        self._server = Server(
+        self._strangers = RateLimitedLog(self._book.note)
+        self._server = ManagerServer(
             credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks
         )
         self.address = ""
@@ -211,7 +211,7 @@ class Manager:
         servers = {job: sorted(set(book.runs[job].attempt.servers(book.cluster))) for job in since}
         self._transfers.take(since, servers, now_s)
 
-    def _placed(self, job: str, gpus: Sequence[int], now_s: float) -> Run:
+    def _placed(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
         record = self._book.records[job]
         record.state, record.gpus, record.why = "running", tuple(gpus), ""
         record.start_s = now_s if record.start_s is None else record.start_s

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hocket.cluster.live.manager_messages import MOST_BYTES, Answer, FromClient
+from hocket.cluster.live.manager_messages import MOST_BYTES, FromClient, ManagerAnswer
 from hocket.document import convert_document, read_document
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, NobodyError, TransportError, connect
@@ -21,7 +21,7 @@ _ANSWER_S = 60.0
 
 
 class Contact(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a manager is and what commands have to know; ``page``: where browsers find it, "" for nowhere."""
+    """A manager's address, and the secret for commands; ``page``: where browsers find it, "" for nowhere."""
 
     address: str
     token: str
@@ -67,7 +67,7 @@ def checked_token(token: str, source: str) -> Credentials:
     return credentials_of(token, source, "copy what is in the file 'token' of the manager's --state FOLDER")
 
 
-def asked(contact: Contact, request: FromClient) -> Answer:
+def asked(contact: Contact, request: FromClient) -> ManagerAnswer:
     """The manager's answer.
 
     Raises
@@ -86,7 +86,7 @@ def asked(contact: Contact, request: FromClient) -> Answer:
         try:
             connection.set_timeout(_ANSWER_S)
             connection.send(request)
-            answer: Answer = connection.receive(Answer)
+            answer: ManagerAnswer = connection.receive(ManagerAnswer)
         finally:
             connection.close()
     except NobodyError as error:

@@ -1,4 +1,4 @@
-"""What commands and a cluster's manager say to each other once they have proved that they know its token."""
+"""Messages between commands and a cluster's manager, once they have proved that they know its token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag=True):
-    """What is everybody doing?"""
+    """A request for the state of all jobs and nodes."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     average_jct_s: float | None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ManagerAnswer(msgspec.Struct, frozen=True):
     """``refused``: why a request was not served, in a line; ``notes``: of each job, or whatever was asked."""
 
     refused: str = ""

@@ -1,4 +1,4 @@
-"""Where ranks and commands reach the manager: one loop, messages of bounded size, nobody makes others wait.
+"""The manager's server for ranks and commands: one loop, messages of bounded size, nobody makes others wait.
 
 Whoever connects has some seconds to agree on TLS, by the cluster's certificate, and to prove that it knows a
 token: the cluster's for commands, its attempt's for a rank. This machine's ranks come by a socket that only
@@ -19,10 +19,10 @@ import msgspec
 
 from hocket.cluster.live.listeners import listening
 from hocket.cluster.live.manager_messages import MOST_BYTES as MOST_OF_CLIENT
-from hocket.cluster.live.manager_messages import Answer, FromClient
+from hocket.cluster.live.manager_messages import FromClient, ManagerAnswer
 from hocket.cluster.live.stream import Stream
 from hocket.errors import HocketError
-from hocket.launch.capacity import Places
+from hocket.launch.capacity import Capacity
 from hocket.launch.control import (
     HANDSHAKE_S,
     LENGTH,
@@ -48,7 +48,7 @@ _SHORT_S = 0.1
 
 
 class RefusedError(Exception):
-    """Why somebody is sent away; nothing, where that was said before."""
+    """A guest is sent away for this reason; an empty one where it was said already."""
 
 
 _Admitted = tuple[Guest, Stream]
@@ -89,7 +89,7 @@ class RankHandler(Protocol):
         ...
 
     def is_current(self, attempt: str, rank: int) -> bool:
-        """Whether the rank takes part."""
+        """True if the rank takes part."""
         ...
 
     def joined(self, link: RankLink, message: Join) -> None:
@@ -105,7 +105,7 @@ class RankHandler(Protocol):
         ...
 
 
-class Server:
+class ManagerServer:
     """Serves at a TCP address, and at a socket in the file system for this machine's ranks.
 
     ``identity``: the cluster's; ``serve`` answers commands, or raises HocketError; ``note`` is told what
@@ -116,7 +116,7 @@ class Server:
         self,
         identity: Identity,
         ranks: RankHandler,
-        serve: Callable[[FromClient], Awaitable[Answer]],
+        serve: Callable[[FromClient], Awaitable[ManagerAnswer]],
         note: Callable[[str], None],
         most_ranks: int,
     ) -> None:
@@ -128,10 +128,10 @@ class Server:
         # Strangers elsewhere take no place from this machine's ranks.
         unknown = "connections that have yet to say who they are"
         strangers = min(_MOST_STRANGERS, others)
-        self._strangers, self._neighbours = (Places(strangers, unknown, note) for _ in range(2))
-        self._clients = Places(min(_MOST_CLIENTS, others), "commands that are being answered", note)
+        self._strangers, self._neighbours = (Capacity(strangers, unknown, note) for _ in range(2))
+        self._clients = Capacity(min(_MOST_CLIENTS, others), "commands that are being answered", note)
         # Ranks for which there is no place go ahead and say so.
-        self._joined = Places(most_ranks, _FILES, note)
+        self._joined = Capacity(most_ranks, _FILES, note)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, path: str) -> str:
@@ -151,7 +151,7 @@ class Server:
         for each in self._listening:
             each.close()
 
-    async def _accept(self, listener: socket.socket, strangers: Places) -> None:
+    async def _accept(self, listener: socket.socket, strangers: Capacity) -> None:
         """Give whoever connects a place, and a task; without a place it is sent away at once."""
         loop = asyncio.get_running_loop()
         while True:
@@ -171,7 +171,7 @@ class Server:
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
 
-    async def _connected(self, strangers: Places, connected: socket.socket, host: str) -> None:
+    async def _connected(self, strangers: Capacity, connected: socket.socket, host: str) -> None:
         try:
             guest, stream = await self._admitted(strangers, connected)
         except RefusedError as error:
@@ -195,7 +195,7 @@ class Server:
             self._places_of(guest).leave()
             stream.abort()
 
-    async def _admitted(self, strangers: Places, connected: socket.socket) -> _Admitted:
+    async def _admitted(self, strangers: Capacity, connected: socket.socket) -> _Admitted:
         """Meet whoever has connected; nothing of it is left where that raises."""
         stream: Stream | None = None
         try:
@@ -230,7 +230,7 @@ class Server:
         stream.write(framed(Welcome("")))
         return guest
 
-    def _places_of(self, guest: Guest) -> Places:
+    def _places_of(self, guest: Guest) -> Capacity:
         return self._joined if guest.role == "rank" else self._clients
 
     async def _serve_rank(self, guest: Guest, stream: Stream, host: str) -> None:
@@ -253,7 +253,7 @@ class Server:
             try:
                 answer = await self._serve(request)
             except HocketError as error:
-                answer = Answer(refused=str(error))
+                answer = ManagerAnswer(refused=str(error))
             stream.write(framed(answer))
             try:
                 async with asyncio.timeout(4 * HANDSHAKE_S):

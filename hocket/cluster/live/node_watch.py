@@ -12,8 +12,8 @@ _LATE_S = 5.0
 _MOST_ROUND_S = 1.0
 
 
-class Watch:
-    """What is known of a node's ranks.
+class NodeWatch:
+    """The latest news of a node's ranks.
 
     ``quiet_s``: for how long it has owed us an answer, 0 while it gives them. Only time in which we ran
     counts: whoever was stopped, or suspended with its machine, has not waited. ``why``: it does not answer.
@@ -54,7 +54,7 @@ class Watch:
         return False
 
     def turned(self) -> bool:
-        """Whether it has become late, or answers again, since the last call."""
+        """True if it has become late, or answers again, since the last call."""
         was = self.late
         self.late = self.quiet_s >= self._late_s or (was and self.strays)
         return was != self.late

@@ -1,4 +1,4 @@
-"""Where ranks run: processes of this machine, of a lab's nodes, or of a Ray cluster's (in ray_nodes.py)."""
+"""Nodes that ranks run on: this machine's processes, a lab's nodes, or a Ray cluster's (in ray_nodes.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hocket.cluster.live.devices import visible_devices
 from hocket.cluster.live.manager_address import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
-from hocket.lab.links import Node as LabNode
+from hocket.lab.links import LabNode as LabNode
 from hocket.lab.links import free_port, is_there
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hocket.launch.capacity import Places
+from hocket.launch.capacity import Capacity
 
 _MOST_REQUESTS = 64
 _REQUEST_S = 10.0
@@ -57,7 +57,7 @@ class PageServer:
             def log_message(self, *_: Any) -> None:
                 """Nothing is printed."""
 
-        self._server = _Server((host, port), Handler, note)
+        self._server = _BoundedHttpServer((host, port), Handler, note)
         bound = self._server.server_address[1]
         self.names = {f"{name}:{bound}" for name in (host, "127.0.0.1", "localhost")}
         self.url = f"http://{host}:{bound}/"
@@ -69,7 +69,7 @@ class PageServer:
         self._server.server_close()
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _BoundedHttpServer(http.server.ThreadingHTTPServer):
     """A thread for each of so many requests, which has to be through with it in time."""
 
     daemon_threads = True
@@ -81,7 +81,7 @@ class _Server(http.server.ThreadingHTTPServer):
         handler: type[http.server.BaseHTTPRequestHandler],
         note: Callable[[str], None],
     ) -> None:
-        self._places = Places(_MOST_REQUESTS, "requests for the page at once", note)
+        self._places = Capacity(_MOST_REQUESTS, "requests for the page at once", note)
         self._begun_s: dict[Any, float] = {}  # of each connection that is served
         self._lock = threading.Lock()  # whoever has it may end a connection
         super().__init__(address, handler)

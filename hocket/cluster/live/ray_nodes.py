@@ -38,7 +38,7 @@ _ANSWER_S = 30.0
 _TRIES = 5
 
 
-class Machine(msgspec.Struct, frozen=True):
+class ActorMachine(msgspec.Struct, frozen=True):
     """An actor's account of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
 
     python: str
@@ -54,7 +54,7 @@ class RankActor:
     def __init__(self, folder: str) -> None:
         self._ranks = Ranks(folder, WITHHELD)
 
-    def machine(self, path: str) -> Machine:
+    def machine(self, path: str) -> ActorMachine:
         """What this machine is; ``path``: of the manager's token."""
         return machine_seeing(path)
 
@@ -122,7 +122,7 @@ class RayNode:
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
         actor = made.options(scheduling_strategy=pinned).remote(str(self._kept))
-        theirs: Machine = self._ray.get(actor.machine.remote(str(self._token)), timeout=_ANSWER_S)
+        theirs: ActorMachine = self._ray.get(actor.machine.remote(str(self._token)), timeout=_ANSWER_S)
         ours = machine_seeing(str(self._token))
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
         self.shares_files = theirs.seen == ours.seen
@@ -182,10 +182,12 @@ class RayNode:
             raise AbsentError(said) from None
 
 
-def machine_seeing(path: str) -> Machine:
+def machine_seeing(path: str) -> ActorMachine:
     """This machine, as it sees the file at ``path``."""
     seen = hashlib.sha256(text_of(path).encode()).hexdigest()
-    return Machine(sys.executable, seen, boot_of_machine(), this_machine(), visible_devices(_began_with()))
+    return ActorMachine(
+        sys.executable, seen, boot_of_machine(), this_machine(), visible_devices(_began_with())
+    )
 
 
 def _began_with() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What came of the jobs of a live cluster, as the simulator says it of its own."""
+"""The result of a live cluster's jobs, in the simulator's row."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.jobs import JOBS_FORMAT, Job, decode_jobs
+from hocket.cluster.jobs import Job
+from hocket.cluster.jobs_file import JOBS_FORMAT, decode_jobs
 from hocket.cluster.live.devices import MASK
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
@@ -43,7 +44,7 @@ class LiveJob(Job, frozen=True, kw_only=True):
 
     @property
     def is_traffic(self) -> bool:
-        """Whether it is replayed from its times and sizes, and so asks before each of its tasks."""
+        """True if it is replayed from its times and sizes, and so asks before each of its tasks."""
         return self.command is None and self.step is None
 
 

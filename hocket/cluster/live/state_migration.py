@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.cluster.engine.records import NONE, Ints
-from hocket.cluster.engine.state import State
+from hocket.cluster.engine.state import EngineState
 
 
-def carry(old: State, kept: Ints, new: State) -> None:
+def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
     """Write what ``old`` holds of its jobs ``kept`` (n,) into the first n jobs of ``new``.
 
     Between decisions: the lists that a decision fills are not looked at any more.
@@ -53,7 +53,7 @@ def carry(old: State, kept: Ints, new: State) -> None:
     count_room(new)
 
 
-def count_room(state: State) -> None:
+def count_room(state: EngineState) -> None:
     """Count anew how many GPUs have room for each need of memory."""
     for c, need in enumerate(state.sites.class_memory.tolist()):
         state.sites.class_fits[c] = (state.gpus["free"] >= need).sum()

@@ -1,4 +1,4 @@
-"""Who had the network, and when."""
+"""A log of the network's holders, and of when they had it."""
 
 from __future__ import annotations
 

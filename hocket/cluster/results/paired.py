@@ -8,7 +8,7 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from hocket.cluster.results.run_statistics import Figures, Floats, Setting
+from hocket.cluster.results.run_statistics import Figures, Floats, SimulatedCluster
 from hocket.confidence import interval_95
 
 
@@ -43,7 +43,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How much more one placement and policy takes than another on the same job sets; below 0: it is faster.
+    """The time of one placement and policy beyond another's on the same job sets; below 0: it is faster.
 
     ``difference_s`` is of the average completion times; ``relative`` and ``p95_relative`` are of the average
     and of the 95th percentile, each job set's difference over the other's value. ``faster`` counts the job
@@ -69,7 +69,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     servers: int
     gpus_per_server: int
-    setting: Setting
+    setting: SimulatedCluster
     overlapping: int
 
     job_sets: int

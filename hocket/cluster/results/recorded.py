@@ -18,7 +18,7 @@ def recorded_document(timeline: Timeline, row: ClusterRow) -> dict[str, Any]:
 
 
 def is_recorded(document: Any) -> bool:
-    """Whether a document is the timeline of a cluster; a step's has its row under ``result``."""
+    """True if a document is the timeline of a cluster; a step's has its row under ``result``."""
     return isinstance(document, dict) and "cluster" in document
 
 

@@ -1,4 +1,4 @@
-"""What a run of a cluster comes to: the row that ``cluster simulate --json`` prints and reports rank.
+"""Statistics of a cluster run: the row that ``cluster simulate --json`` prints and reports rank.
 
 Source: contention paper, section V-A, "Metrics": completion times (JCT) on average, their median and 95th
 percentile, and GPU utilization. Utilization is busy GPU time / (GPUs x makespan).
@@ -64,7 +64,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     average_network_wait_s: float | None = None
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as simulated, beside its servers and their GPUs; ``chunk_bytes``: of psrsf and srpt."""
 
     gpu_memory_bytes: float
@@ -88,7 +88,7 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contention(msgspec.Struct, frozen=True, kw_only=True):
-    """How many transfers the most loaded server had, in equal parts of the time from ``begin_s`` on.
+    """Numbers of transfers on the most loaded server, in equal parts of the time from ``begin_s`` on.
 
     ``mean``: over each part's time; ``most``: at any moment of it.
     """
@@ -114,7 +114,7 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
     seed: int = 0
     servers: int | None = None
     gpus_per_server: int | None = None
-    setting: Setting | None = None
+    setting: SimulatedCluster | None = None
     overlapping: int = 0
     percentiles: Percentiles | None = None
     contention: Contention | None = None
@@ -125,9 +125,9 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
         return f"{self.placement} / {self.policy}"
 
 
-def setting_of(cluster: Cluster, chunk_bytes: float) -> Setting:
+def setting_of(cluster: Cluster, chunk_bytes: float) -> SimulatedCluster:
     """What a run on ``cluster`` is repeated with."""
-    return Setting(
+    return SimulatedCluster(
         gpu_memory_bytes=cluster.gpu_memory_bytes,
         chunk_bytes=chunk_bytes,
         sharing=cluster.sharing,

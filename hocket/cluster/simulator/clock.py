@@ -14,7 +14,7 @@ import numpy as np
 from hocket.cluster.engine.engine import end_launch, end_task, end_transfer, start_tasks, submit
 from hocket.cluster.engine.placing import finish_jobs, place_queue
 from hocket.cluster.engine.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
-from hocket.cluster.engine.state import State
+from hocket.cluster.engine.state import EngineState
 from hocket.cluster.engine.transfer_progress import chunk_end, transfer_end
 from hocket.cluster.engine.transfers import decide_transfers, stop_transfer
 from hocket.cluster.simulator.fast_forward.fused_tasks import join_tasks, part_interrupted
@@ -52,7 +52,7 @@ HANDS = np.dtype(
 )
 
 
-class Clock(NamedTuple):
+class VirtualClock(NamedTuple):
     """Events to come; arrays that :func:`run` modifies in place."""
 
     tree: Ints  # minima over lanes, GPUs and then jobs
@@ -69,7 +69,7 @@ class Clock(NamedTuple):
     hands: Records  # (1,) HANDS
 
 
-def make_clock(state: State) -> Clock:
+def make_clock(state: EngineState) -> VirtualClock:
     """A clock before the first arrival."""
     num_jobs, num_gpus = len(state.jobs), len(state.gpus)
     leaves = 1
@@ -79,7 +79,7 @@ def make_clock(state: State) -> Clock:
     def room(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
 
-    return Clock(
+    return VirtualClock(
         tree=np.full(2 * leaves, NEVER, np.int64),
         mate=room(num_gpus),
         group_size=room(num_gpus),

@@ -1,4 +1,4 @@
-"""What a simulated cluster did as a Timeline: a lane for each GPU, and as many for each link as it needs."""
+"""A simulated cluster as a Timeline: a lane for each GPU, and as many for each link as it needs."""
 
 from __future__ import annotations
 

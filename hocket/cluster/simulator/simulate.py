@@ -13,11 +13,11 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.records import NONE, Ints, Records, Rules
-from hocket.cluster.engine.state import State, make_state
+from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.simulator import clock as clocks
 from hocket.cluster.simulator.cluster_timeline import timeline_of
-from hocket.cluster.simulator.simulation_log import Log
+from hocket.cluster.simulator.simulation_log import SimulationLog
 from hocket.errors import HocketError
 from hocket.graph import Timeline
 
@@ -33,7 +33,7 @@ _LEVELS_A_CALL = 100_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterRun:
-    """What became of each job, in the order of the job set, and of the cluster; times in seconds.
+    """The fate of each job, in the order of the job set, and of the cluster; times in seconds.
 
     Attributes
     ----------
@@ -127,8 +127,8 @@ def simulate(
     )
 
 
-def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> Log:
-    return Log(
+def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> SimulationLog:
+    return SimulationLog(
         wanted=record,
         from_tick=from_tick,
         opened=np.full(num_jobs, NONE, np.int64),
@@ -137,7 +137,7 @@ def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> L
     )
 
 
-def _run(state: State, rules: Rules, clock: clocks.Clock, log: Log) -> Ints:
+def _run(state: EngineState, rules: Rules, clock: clocks.VirtualClock, log: SimulationLog) -> Ints:
     """Let the kernel run until every job is over; the levels it wrote down."""
     written = []
     over = False
@@ -150,7 +150,7 @@ def _run(state: State, rules: Rules, clock: clocks.Clock, log: Log) -> Ints:
 
 
 def _outcome(
-    state: State, arrival_s: Floats, cluster: Cluster, tick_s: float, *, began: float, **described: Any
+    state: EngineState, arrival_s: Floats, cluster: Cluster, tick_s: float, *, began: float, **described: Any
 ) -> ClusterRun:
     rows: Records = state.jobs
     computing = rows["iterations"] * (rows["forward"] + rows["backward"])

@@ -1,4 +1,4 @@
-"""What a simulation writes down when it is asked to: tasks and transfers as spans, and how busy links are."""
+"""The log of a simulation that is asked for one: tasks and transfers as spans, and how busy links are."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hocket.kernel import lean_kernel
 SHOWN_FORWARD, SHOWN_BACKWARD, SHOWN_REDUCE = range(3)
 
 
-class Log(NamedTuple):
-    """What is written down; nothing if ``wanted`` is False."""
+class SimulationLog(NamedTuple):
+    """The log of a simulation; empty if ``wanted`` is False."""
 
     wanted: bool
     from_tick: int
@@ -32,7 +32,7 @@ def _write(log, hands, shown, where, j, start, end):
 
 @lean_kernel
 def unwritten(log, hands, jobs, j, now):
-    """Whether nothing of the iterations that job j has left is to be written down."""
+    """True if nothing of the iterations that job j has left is to be written down."""
     if not log.wanted:
         return True
     # Transfers are, to the end: how many there are at a time is.

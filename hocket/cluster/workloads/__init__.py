@@ -1,8 +1,8 @@
-"""Where jobs come from: the contention paper's generator, and published traces, one importer a file."""
+"""Workloads: the contention paper's generator, and published traces, one importer a file."""
 
 from hocket.cluster.workloads.named_traces import IMPORTERS, import_trace
 from hocket.cluster.workloads.overlapped_batches import overlapped
 from hocket.cluster.workloads.paper_workload import paper_workload
-from hocket.cluster.workloads.trace_rows import Imported
+from hocket.cluster.workloads.trace_rows import ImportedJobs
 
-__all__ = ["IMPORTERS", "Imported", "import_trace", "overlapped", "paper_workload"]
+__all__ = ["IMPORTERS", "ImportedJobs", "import_trace", "overlapped", "paper_workload"]

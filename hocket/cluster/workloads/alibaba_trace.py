@@ -22,8 +22,8 @@ import msgspec
 from hocket.cluster.workloads.trace_rows import (
     DRAWN_NOTE,
     DURATION_NOTE,
-    Imported,
-    Request,
+    ImportedJobs,
+    TraceRequest,
     drawn_models,
     job_of_duration,
     job_set,
@@ -50,7 +50,7 @@ class _Tasks:
     share: float = 0.0
 
 
-def import_alibaba(request: Request) -> Imported:
+def import_alibaba(request: TraceRequest) -> ImportedJobs:
     """The jobs of Alibaba's task table.
 
     Raises
@@ -85,4 +85,4 @@ def import_alibaba(request: Request) -> Imported:
         "an instance with a part of a GPU takes that part of a GPU's 16 GB; one with a whole GPU all of it",
         *skipped_note(len(names) - len(jobs), "no task with a GPU that has begun and is over"),
     )
-    return Imported(job_set(jobs, request), notes)
+    return ImportedJobs(job_set(jobs, request), notes)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cluster.jobs import Job
-from hocket.cluster.workloads.trace_rows import Imported, Request, Row, job_set, read_rows
+from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest, TraceRow, job_set, read_rows
 from hocket.cluster.workloads.trained_models import (
     FLOAT_BYTES,
     FORWARD_SHARE,
@@ -51,7 +51,7 @@ _APPROXIMATE = {
 }
 
 
-def import_gavel(request: Request) -> Imported:
+def import_gavel(request: TraceRequest) -> ImportedJobs:
     """The jobs of a Gavel trace.
 
     Raises
@@ -101,7 +101,7 @@ def import_gavel(request: Request) -> Imported:
         "sizes are published parameter counts of ResNets, approximate ones of the rest; memory is 4 sizes "
         "and 2.5 GB",
     )
-    return Imported(job_set(jobs, request), notes)
+    return ImportedJobs(job_set(jobs, request), notes)
 
 
 def _found_beside(trace: Path) -> Path | None:
@@ -121,7 +121,7 @@ class _Throughputs:
         self._source = f"{path}: {gpu}"
         self._of_device: dict[str, Any] = document[gpu]
 
-    def step_s(self, row: Row) -> float:
+    def step_s(self, row: TraceRow) -> float:
         """Seconds of a step of the row's job type."""
         key = repr((row.cells["job type"], 1))
         alone = self._of_device.get(key)

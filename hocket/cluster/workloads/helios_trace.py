@@ -15,8 +15,8 @@ from __future__ import annotations
 from hocket.cluster.workloads.trace_rows import (
     DRAWN_NOTE,
     DURATION_NOTE,
-    Imported,
-    Request,
+    ImportedJobs,
+    TraceRequest,
     drawn_models,
     job_of_duration,
     job_set,
@@ -27,7 +27,7 @@ from hocket.cluster.workloads.trace_rows import (
 _COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
 
 
-def import_helios(request: Request) -> Imported:
+def import_helios(request: TraceRequest) -> ImportedJobs:
     """The jobs of a Helios cluster.
 
     Raises
@@ -49,4 +49,4 @@ def import_helios(request: Request) -> Imported:
         "jobs of every state are kept: they held their GPUs",
         *skipped_note(len(rows) - len(jobs), "no GPU, over at once, or not over"),
     )
-    return Imported(job_set(jobs, request), notes)
+    return ImportedJobs(job_set(jobs, request), notes)

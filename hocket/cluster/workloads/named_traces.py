@@ -10,10 +10,10 @@ from hocket.cluster.workloads.gavel_trace import import_gavel
 from hocket.cluster.workloads.helios_trace import import_helios
 from hocket.cluster.workloads.philly_trace import import_philly
 from hocket.cluster.workloads.tiresias_trace import import_tiresias
-from hocket.cluster.workloads.trace_rows import Imported, Request
+from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest
 from hocket.errors import HocketError, UnknownNameError
 
-IMPORTERS: dict[str, Callable[[Request], Imported]] = {
+IMPORTERS: dict[str, Callable[[TraceRequest], ImportedJobs]] = {
     "tiresias": import_tiresias,
     "gavel": import_gavel,
     "philly": import_philly,
@@ -30,7 +30,7 @@ def import_trace(
     seed: int = 0,
     throughputs: str | Path | None = None,
     gpu: str | None = None,
-) -> Imported:
+) -> ImportedJobs:
     """The jobs of a trace of that ``kind``; what each importer assumes is in its docstring and its notes.
 
     limit : only so many jobs, those that arrive first.
@@ -50,4 +50,4 @@ def import_trace(
         if given is not None and kind != "gavel":
             raise HocketError(f"{what} '{given}' is of Gavel's throughputs, not for {kind}; leave it out")
     measured = None if throughputs is None else Path(throughputs)
-    return IMPORTERS[kind](Request(Path(path), limit, seed, measured, "v100" if gpu is None else gpu))
+    return IMPORTERS[kind](TraceRequest(Path(path), limit, seed, measured, "v100" if gpu is None else gpu))

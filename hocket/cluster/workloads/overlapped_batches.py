@@ -18,10 +18,10 @@ import numpy as np
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.errors import UnknownNameError
-from hocket.planner.caramel.group_placement import Groups, place
+from hocket.planner.caramel.group_placement import GradientGroups, place_groups
 
 
-class Bucket(NamedTuple):
+class LayerShare(NamedTuple):
     """Neighbouring layers: their shares of the model's bytes and of its multiply-adds."""
 
     bytes: float
@@ -29,31 +29,31 @@ class Bucket(NamedTuple):
 
 
 # From the first layers to the last; a test counts them again.
-BUCKETS: dict[str, tuple[Bucket, ...]] = {
+BUCKETS: dict[str, tuple[LayerShare, ...]] = {
     "vgg16": (
-        Bucket(0.0040, 0.3643),
-        Bucket(0.0512, 0.5380),
-        Bucket(0.0512, 0.0897),
-        Bucket(0.7427, 0.0066),
-        Bucket(0.1509, 0.0013),
+        LayerShare(0.0040, 0.3643),
+        LayerShare(0.0512, 0.5380),
+        LayerShare(0.0512, 0.0897),
+        LayerShare(0.7427, 0.0066),
+        LayerShare(0.1509, 0.0013),
     ),
     "resnet50": (
-        Bucket(0.1695, 0.5890),
-        Bucket(0.2673, 0.2370),
-        Bucket(0.2671, 0.0959),
-        Bucket(0.2961, 0.0781),
+        LayerShare(0.1695, 0.5890),
+        LayerShare(0.2673, 0.2370),
+        LayerShare(0.2671, 0.0959),
+        LayerShare(0.2961, 0.0781),
     ),
     "inception_v3": (
-        Bucket(0.2378, 0.6971),
-        Bucket(0.2417, 0.2037),
-        Bucket(0.2754, 0.0836),
-        Bucket(0.2451, 0.0157),
+        LayerShare(0.2378, 0.6971),
+        LayerShare(0.2417, 0.2037),
+        LayerShare(0.2754, 0.0836),
+        LayerShare(0.2451, 0.0157),
     ),
     "lstm_ptb": (
-        Bucket(0.2272, 0.0000),
-        Bucket(0.2728, 0.3530),
-        Bucket(0.2728, 0.3530),
-        Bucket(0.2273, 0.2940),
+        LayerShare(0.2272, 0.0000),
+        LayerShare(0.2728, 0.3530),
+        LayerShare(0.2728, 0.3530),
+        LayerShare(0.2273, 0.2940),
     ),
 }
 
@@ -87,13 +87,13 @@ def _placed(
     shares /= shares.sum(axis=0)  # they are rounded
     before = np.cumsum(shares[:, 1]) - shares[:, 1]
     sizes = size_bytes * shares[:, 0]
-    groups = Groups(
+    groups = GradientGroups(
         sizes=np.rint(sizes).astype(np.int64),
         ready_s=forward_s + backward_s * (1 - before),
         used_s=forward_s * before,
         travel_s=startup_s + per_byte_s * sizes,
     )
-    beside_backward, beside_forward = place(groups, forward_s + backward_s)
+    beside_backward, beside_forward = place_groups(groups, forward_s + backward_s)
     return tuple(
         Batch(
             size_bytes=float(sizes[k]),

@@ -18,8 +18,8 @@ import msgspec
 from hocket.cluster.workloads.trace_rows import (
     DRAWN_NOTE,
     DURATION_NOTE,
-    Imported,
-    Request,
+    ImportedJobs,
+    TraceRequest,
     drawn_models,
     job_of_duration,
     job_set,
@@ -30,14 +30,14 @@ from hocket.document import convert_document, read_document
 from hocket.errors import FormatError
 
 
-class _Server(msgspec.Struct):
+class _PhillyServer(msgspec.Struct):
     gpus: list[str]
 
 
 class _Attempt(msgspec.Struct):
     start_time: str | None = None
     end_time: str | None = None
-    detail: list[_Server] | None = None
+    detail: list[_PhillyServer] | None = None
 
 
 class _PhillyJob(msgspec.Struct):
@@ -46,7 +46,7 @@ class _PhillyJob(msgspec.Struct):
     attempts: list[_Attempt] = []
 
 
-def import_philly(request: Request) -> Imported:
+def import_philly(request: TraceRequest) -> ImportedJobs:
     """The jobs of Philly's job log.
 
     Raises
@@ -77,7 +77,7 @@ def import_philly(request: Request) -> Imported:
         "failed and killed jobs are kept: they held their GPUs, too",
         *skipped_note(len(records) - len(jobs), "no submission, GPU, or attempt with a beginning and an end"),
     )
-    return Imported(job_set(jobs, request), notes)
+    return ImportedJobs(job_set(jobs, request), notes)
 
 
 def _moment(text: str | None, source: str, field: str) -> float | None:

@@ -17,13 +17,13 @@ from collections import defaultdict
 from statistics import median
 
 from hocket.cluster.jobs import Job
-from hocket.cluster.workloads.trace_rows import Imported, Request, Row, job_set, read_rows
+from hocket.cluster.workloads.trace_rows import ImportedJobs, TraceRequest, TraceRow, job_set, read_rows
 from hocket.cluster.workloads.trained_models import FORWARD_SHARE, estimated_memory_bytes, published_sizes
 
 _COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
-def import_tiresias(request: Request) -> Imported:
+def import_tiresias(request: TraceRequest) -> ImportedJobs:
     """The jobs of a Tiresias trace.
 
     Raises
@@ -59,10 +59,10 @@ def import_tiresias(request: Request) -> Imported:
     ]
     if without:
         notes.append(f"no job with one GPU, the least over all jobs instead: {', '.join(sorted(without))}")
-    return Imported(job_set(jobs, request), tuple(notes))
+    return ImportedJobs(job_set(jobs, request), tuple(notes))
 
 
-def _computing_s(rows: list[Row]) -> tuple[dict[str, float], set[str]]:
+def _computing_s(rows: list[TraceRow]) -> tuple[dict[str, float], set[str]]:
     """Seconds of an iteration of each model, and the models that no job trained on one GPU."""
     alone: defaultdict[str, list[float]] = defaultdict(list)
     every: defaultdict[str, list[float]] = defaultdict(list)

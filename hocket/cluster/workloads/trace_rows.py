@@ -1,4 +1,4 @@
-"""What importers share: strict rows of delimited text, and jobs from what a trace knows of them."""
+"""Tools that importers share: strict rows of delimited text, and jobs from what a trace knows of them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOMENT = "%Y-%m-%d %H:%M:%S"
 _EPOCH = datetime(1970, 1, 1)
 
 
-class Imported(NamedTuple):
+class ImportedJobs(NamedTuple):
     """A trace as jobs, and what had to be assumed for that, a line each."""
 
     jobs: JobSet
     notes: tuple[str, ...]
 
 
-class Request(NamedTuple):
-    """What to import.
+class TraceRequest(NamedTuple):
+    """A trace to import.
 
     ``limit``: only so many jobs, those that arrive first. ``seed`` decides what a trace leaves open and is
     drawn. ``throughputs``, ``gpu``: Gavel's measurements, and the device among them.
@@ -47,7 +47,7 @@ class Request(NamedTuple):
     gpu: str = "v100"
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """One line of a trace: its cells by column."""
 
     source: str
@@ -100,7 +100,7 @@ def read_rows(
     delimiter: str = ",",
     header: bool | None = True,
     needed: Sequence[str] | None = None,
-) -> Iterator[Row]:
+) -> Iterator[TraceRow]:
     """The rows of delimited text that has at least ``columns``; at least ``needed`` where a line names them.
 
     header : True: the first line names the columns, False: there is none and ``columns`` are all of them,
@@ -134,7 +134,7 @@ def read_rows(
                 rule = f"has {len(cells)} cells where {len(names)} columns are expected: {', '.join(names)}"
                 raise FormatError(source, f"line {reader.line_num}", rule)
             values = (cell.strip() for cell in cells)
-            yield Row(source, reader.line_num, dict(zip(names, values, strict=True)))
+            yield TraceRow(source, reader.line_num, dict(zip(names, values, strict=True)))
     except csv.Error as error:
         raise FormatError(source, f"line {reader.line_num}", f"is not delimited text: {error}") from None
 
@@ -172,7 +172,7 @@ def job_of_duration(name: str, gpus: int, arrival_s: float, duration_s: float, m
     )
 
 
-def job_set(jobs: Iterable[Job], request: Request) -> JobSet:
+def job_set(jobs: Iterable[Job], request: TraceRequest) -> JobSet:
     """``jobs`` by arrival, the first ``limit`` of them, the clock set to 0 at the first arrival.
 
     Raises

@@ -26,7 +26,7 @@ from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.interop.chakra.schema import (
-    Collective,
+    CollectiveType,
     GlobalMetadata,
     Node,
     NodeType,
@@ -123,7 +123,7 @@ def _reductions(graph: StepGraph, plan: Plan | None) -> tuple[list[Any], dict[in
             if nodes and (chunk > 0 or listed):
                 node.ctrl_deps.append(nodes[-1].id)
             set_attribute(node, "is_cpu_op", "bool_val", False)
-            set_attribute(node, "comm_type", "int64_val", Collective.ALL_REDUCE)
+            set_attribute(node, "comm_type", "int64_val", CollectiveType.ALL_REDUCE)
             part = size * (chunk + 1) // chunks - size * chunk // chunks
             set_attribute(node, "comm_size", "int64_val", part)
             nodes.append(node)

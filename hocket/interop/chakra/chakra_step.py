@@ -17,7 +17,7 @@ from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
 from hocket.interop.chakra.chakra_export import STEP_ATTRIBUTE
 from hocket.interop.chakra.foreign import foreign_step
 from hocket.interop.chakra.schema import NodeType, attributes, data_dependencies, read_messages
-from hocket.interop.imported import Imported
+from hocket.interop.imported import ImportedStep
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class _Head(msgspec.Struct, frozen=True):
     parameters: list[ParameterRow]
 
 
-def import_chakra(paths: Sequence[str | Path], *, allow_no_gradients: bool = False) -> Imported:
+def import_chakra(paths: Sequence[str | Path], *, allow_no_gradients: bool = False) -> ImportedStep:
     """Read Chakra files, one a rank: each rank's durations are a sample of the same step.
 
     allow_no_gradients : a step whose exchange of gradients cannot be told comes without parameters, to be
@@ -56,7 +56,7 @@ def import_chakra(paths: Sequence[str | Path], *, allow_no_gradients: bool = Fal
             for i, row in enumerate(first.operations)
         ]
         first = msgspec.structs.replace(first, operations=operations)
-    return Imported(step_from_rows(first, str(paths[0])), tuple(notes))
+    return ImportedStep(step_from_rows(first, str(paths[0])), tuple(notes))
 
 
 def _samples(row: OperationRow) -> list[float]:

@@ -27,7 +27,7 @@ from hocket.errors import FormatError
 from hocket.graph import OperationRow, ParameterRow, StepRows
 from hocket.graph.csr import Csr, topological_order
 from hocket.graph.unique_names import UniqueNames
-from hocket.interop.chakra.schema import Collective, NodeType, attributes, data_dependencies
+from hocket.interop.chakra.schema import CollectiveType, NodeType, attributes, data_dependencies
 from hocket.text import counted
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step|_foreach_|_fused_")
@@ -55,11 +55,11 @@ class _Trace:
 
     @property
     def launches(self) -> bool:
-        """Whether there are a host and a GPU."""
+        """True if there are a host and a GPU."""
         return any(self.host)
 
     def is_collective(self, i: int) -> bool:
-        """Whether the node is a collective itself, not the operator around one."""
+        """True if the node is a collective itself, not the operator around one."""
         return self.nodes[i].type == NodeType.COMM_COLL and "comm_type" in self.known[i]
 
     def kind(self, i: int) -> str:
@@ -67,12 +67,12 @@ class _Trace:
         kind = self.known[i]["comm_type"]
         if isinstance(kind, str):
             text = kind.upper().replace("_", "")
-            return next((each.name for each in Collective if each.name.replace("_", "") == text), kind)
-        return next((each.name for each in Collective if each == kind), str(kind))
+            return next((each.name for each in CollectiveType if each.name.replace("_", "") == text), kind)
+        return next((each.name for each in CollectiveType if each == kind), str(kind))
 
     def is_all_reduce(self, i: int) -> bool:
         """Tell whether it is an all-reduce."""
-        return self.is_collective(i) and self.kind(i) == Collective.ALL_REDUCE.name
+        return self.is_collective(i) and self.kind(i) == CollectiveType.ALL_REDUCE.name
 
     def size_bytes(self, i: int) -> int:
         """Bytes of a collective's message.

@@ -33,7 +33,7 @@ _LONGEST_VARINT = 10
 
 
 class NodeType(IntEnum):
-    """What a node does; the order of the schema."""
+    """The kind of a node; the order of the schema."""
 
     INVALID = 0
     METADATA = 1
@@ -45,7 +45,7 @@ class NodeType(IntEnum):
     COMM_COLL = 7
 
 
-class Collective(IntEnum):
+class CollectiveType(IntEnum):
     """The ``comm_type`` of a COMM_COLL node."""
 
     ALL_REDUCE = 0

@@ -1,4 +1,4 @@
-"""What a Kineto trace consists of: operators of the host, calls of the runtime, and what ran on the GPU.
+"""The events of a Kineto trace: operators of the host, calls of the runtime, and work on the GPU.
 
 Times are microseconds.
 """
@@ -20,7 +20,7 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
-    """What an event says of itself, where it does.
+    """Details that an event gives of itself, where it does.
 
     Of operators: ``function_id``; ``sequence``, which ties a forward operator to its backward one; ``shapes``
     and ``types`` of arguments. Of the GPU and the runtime: ``correlation``, ``stream`` (Intel's:
@@ -56,7 +56,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True, eq=False)
-class Host:
+class HostSpan:
     """An operator or annotation that ran on a thread from ``start_us`` to ``end_us``."""
 
     name: str
@@ -65,9 +65,9 @@ class Host:
     end_us: float
     annotation: bool
     args: Args
-    parent: Host | None = None
+    parent: HostSpan | None = None
 
-    def chain(self) -> list[Host]:
+    def chain(self) -> list[HostSpan]:
         """This one and what encloses it, innermost first."""
         found, at = [], self
         while True:
@@ -78,7 +78,7 @@ class Host:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class RuntimeCall:
     """A call of the runtime, and the innermost operator in which it was made."""
 
     name: str
@@ -86,24 +86,24 @@ class Call:
     start_us: float
     end_us: float
     correlation: int
-    host: Host | None = None
+    host: HostSpan | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Gpu:
-    """What ran on a GPU's stream; ``call`` launched it."""
+    """An operation on a GPU's stream; ``call`` launched it."""
 
     name: str
     stream: int
     start_us: float
     end_us: float
     args: Args
-    call: Call
+    call: RuntimeCall
 
 
 @dataclass(slots=True, eq=False)
 class Unlaunched:
-    """What ran on a GPU's stream without its call in the file; ``place`` in the file's events."""
+    """An operation on a GPU's stream whose call is not in the file; ``place``: in the file's events."""
 
     place: int
     stream: int
@@ -116,9 +116,9 @@ class StreamWait:
     """``stream`` waits, from ``call`` on, for what was on ``on_stream`` when ``recorded_by`` was called."""
 
     stream: int
-    call: Call
+    call: RuntimeCall
     on_stream: int
-    recorded_by: Call
+    recorded_by: RuntimeCall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +135,9 @@ class Trace:
     world_size: int | None
     device: str
     batch_size: Any
-    host: Sequence[Host]
+    host: Sequence[HostSpan]
     gpu: Sequence[Gpu]
-    waits: Sequence[Call]
+    waits: Sequence[RuntimeCall]
     stream_waits: Sequence[StreamWait]
     unlaunched: Sequence[Unlaunched] = field(default=())
     notes: Sequence[str] = field(default=())

@@ -9,17 +9,17 @@ forward pass may stay.
 from __future__ import annotations
 
 from hocket.graph import Phase
-from hocket.interop.kineto.events import NODE_PREFIX, Host, Trace
-from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, Gradients
+from hocket.interop.kineto.events import NODE_PREFIX, HostSpan, Trace
+from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.tensors import first_tensor
 from hocket.interop.kineto.traced_collectives import (
     ALL_REDUCE,
-    Collective,
+    TracedCollective,
     called_on_host,
     collectives_in_words,
     mebibytes,
 )
-from hocket.interop.kineto.traced_operations import UNMARKED, Step, updates_after
+from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, updates_after
 from hocket.text import counted
 
 # What may stay unexplained: flags, norms, metrics.
@@ -28,7 +28,7 @@ _SMALL_SHARE = 0.1  # of the time that gradients take, for messages of unknown s
 _UNDER_DDP = "trace the job under DistributedDataParallel, or on one GPU, with record_shapes=True"
 
 
-def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
+def why_not_planned(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
     """Say why a plan for ``step`` would be wrong, and what to do; empty where it would not."""
     rounds = _rounds(step)
     if rounds > 1:
@@ -65,7 +65,7 @@ def why_not_planned(trace: Trace, step: Step, gradients: Gradients) -> str:
     return reason or _left_in(trace, step, gradients)
 
 
-def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
+def _left_in(trace: Trace, step: TracedStep, gradients: TracedGradients) -> str:
     """Say what stays in the step, or is missing from it, and speaks against a plan."""
     suspects = _unexplained(step, gradients)
     if not step.reductions and any(suspect.kind == "reduce_scatter" for suspect in suspects):
@@ -105,7 +105,7 @@ def _left_in(trace: Trace, step: Step, gradients: Gradients) -> str:
     return ""
 
 
-def _rounds(step: Step) -> int:
+def _rounds(step: TracedStep) -> int:
     """Count how often a backward pass ended in an optimizer step."""
     moments = [(event.start_us, False) for event in step.host if event.name.startswith(NODE_PREFIX)]
     moments += [(event.end_us, True) for event in step.host if updates_after(event)]
@@ -116,7 +116,7 @@ def _rounds(step: Step) -> int:
     return rounds
 
 
-def _without_gradients(step: Step) -> str:
+def _without_gradients(step: TracedStep) -> str:
     exchanged = [*step.reductions, *(o.collective for o in step.others if o.collective is not None)]
     beside = f"; its {collectives_in_words(exchanged)} cannot be tied to any" if exchanged else ""
     by_graph = sum("GraphLaunch" in operation.gpu.call.name for operation in step.operations)
@@ -136,7 +136,7 @@ def _without_gradients(step: Step) -> str:
     )
 
 
-def _differing(step: Step, gradients: Gradients) -> str:
+def _differing(step: TracedStep, gradients: TracedGradients) -> str:
     sent = sum(reduction.size_bytes or 0 for reduction in step.reductions)
     own = gradients.shaped_bytes or 0
     said = (
@@ -156,12 +156,12 @@ def _differing(step: Step, gradients: Gradients) -> str:
     )
 
 
-def _finds_unused(collective: Collective | None) -> bool:
+def _finds_unused(collective: TracedCollective | None) -> bool:
     """Tell whether it is DDP's map of used parameters."""
     return collective is not None and collective.hooked and collective.counts
 
 
-def _unexplained(step: Step, gradients: Gradients) -> list[Collective]:
+def _unexplained(step: TracedStep, gradients: TracedGradients) -> list[TracedCollective]:
     """Collectives that stay in the step and may be what a plan would add again."""
     suspects, time_us = [], 0.0
     for operation in step.others:
@@ -181,7 +181,7 @@ def _unexplained(step: Step, gradients: Gradients) -> list[Collective]:
     return [] if small and time_us <= reducing_us * _SMALL_SHARE else suspects
 
 
-def _on_host(trace: Trace, step: Step) -> str:
+def _on_host(trace: Trace, step: TracedStep) -> str:
     """Calls that exchange gradients on the host, of which the GPU shows copies alone."""
     if step.reductions or trace.world_size == 1:
         return ""
@@ -195,7 +195,7 @@ def _on_host(trace: Trace, step: Step) -> str:
     return ", ".join(sorted({event.name for event in calls}))
 
 
-def _reduces_on_host(event: Host) -> bool:
+def _reduces_on_host(event: HostSpan) -> bool:
     if called_on_host(event) not in (ALL_REDUCE, "reduce", "reduce_scatter"):
         return False
     message = first_tensor(event)

@@ -27,9 +27,9 @@ import msgspec
 from hocket.document import decode, read_bytes
 from hocket.errors import FormatError
 from hocket.graph import Phase
-from hocket.interop.kineto.events import OPTIMIZER_PREFIX, Host, Trace
+from hocket.interop.kineto.events import OPTIMIZER_PREFIX, HostSpan, Trace
 from hocket.interop.kineto.tensors import Tensor, tensor_of
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 
 _TENSOR_FIELDS = 6
 # An ExecutionTrace with which fewer operators agree is of something else.
@@ -61,13 +61,13 @@ class _NodeRow(msgspec.Struct, frozen=True):
     attrs: list[_Attribute] = []
 
 
-class _File(msgspec.Struct, frozen=True):
+class _ExecutionTraceFile(msgspec.Struct, frozen=True):
     schema: str
     nodes: list[_NodeRow]
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class TraceNode:
     """An operator as it ran; ``reads`` and ``writes`` are storages."""
 
     id: int
@@ -84,7 +84,7 @@ class ExecutionTrace:
     """The nodes of an ExecutionTrace in the order of their start."""
 
     source: str
-    nodes: Sequence[Node]
+    nodes: Sequence[TraceNode]
 
 
 def read_execution_trace(path: str | Path) -> ExecutionTrace:
@@ -96,7 +96,7 @@ def read_execution_trace(path: str | Path) -> ExecutionTrace:
         Naming the file, the node and the rule.
     """
     source = str(path)
-    file = decode(read_bytes(path), _File, "", source)
+    file = decode(read_bytes(path), _ExecutionTraceFile, "", source)
     ids = Counter(row.id for row in file.nodes)
     twice = next((id_ for id_, count in ids.items() if count > 1), None)
     if twice is not None:
@@ -104,7 +104,7 @@ def read_execution_trace(path: str | Path) -> ExecutionTrace:
     return ExecutionTrace(source=source, nodes=sorted(map(_node, file.nodes), key=lambda node: node.id))
 
 
-def _node(row: _NodeRow) -> Node:
+def _node(row: _NodeRow) -> TraceNode:
     flat = not isinstance(row.inputs, _Values)
     values = row.inputs if isinstance(row.inputs, list) else row.inputs.values
     shapes = row.input_shapes if flat else row.inputs.shapes  # type: ignore[union-attr]
@@ -115,7 +115,7 @@ def _node(row: _NodeRow) -> Node:
     function_id = row.rf_id if row.rf_id is not None else attributes.get("rf_id")
     marked = _written_arguments(schema)
     written = [value for i, value in enumerate(values) if i in marked]
-    return Node(
+    return TraceNode(
         id=row.id,
         name=row.name,
         parent=row.parent if row.parent is not None else row.ctrl_deps,
@@ -152,20 +152,20 @@ def _written_arguments(schema: str) -> set[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
-    """What an ExecutionTrace adds to ``step`` of a Kineto trace; nodes by the identity of their operator."""
+class JoinedTraces:
+    """Additions of an ExecutionTrace to a Kineto trace's ``step``; nodes by their operator's identity."""
 
-    step: Step
-    nodes: dict[int, Node]
+    step: TracedStep
+    nodes: dict[int, TraceNode]
     note: str
     gives_shapes: bool
 
-    def shape_of(self, event: Host) -> Tensor | None:
+    def shape_of(self, event: HostSpan) -> Tensor | None:
         """Extents, type and bytes of an operator's first argument."""
         node = self.nodes.get(id(event))
         return None if node is None else node.first
 
-    def inputs(self, step: Step) -> dict[int, set[int]]:
+    def inputs(self, step: TracedStep) -> dict[int, set[int]]:
         """For operations of forward and backward whose node is known and has known writers, these."""
         inputs: dict[int, set[int]] = {}
         writer: dict[Any, int] = {}
@@ -192,7 +192,7 @@ class Joined:
         return inputs
 
 
-def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[Step]) -> Joined:
+def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[TracedStep]) -> JoinedTraces:
     """Find the step that an ExecutionTrace knows most of, and the nodes of its operators.
 
     Raises
@@ -221,23 +221,23 @@ def join(execution: ExecutionTrace, trace: Trace, steps: Sequence[Step]) -> Join
         f"{execution.source}: {joined} of {len(operators)} operators that launch GPU operations joined {how}"
     )
     shapes = any(node.first is not None for node in nodes.values() if node.name.endswith("AccumulateGrad"))
-    return Joined(step=step, nodes=nodes, note=note, gives_shapes=shapes)
+    return JoinedTraces(step=step, nodes=nodes, note=note, gives_shapes=shapes)
 
 
-Found = tuple[float, Step, dict[int, Node]]
+Found = tuple[float, TracedStep, dict[int, TraceNode]]
 
 
-def _launching(step: Step) -> Iterable[Host]:
+def _launching(step: TracedStep) -> Iterable[HostSpan]:
     hosts = (operation.gpu.call.host for operation in step.operations)
     return (event for event in hosts if event is not None and not event.annotation)
 
 
-def _share(step: Step, nodes: dict[int, Node]) -> Found:
+def _share(step: TracedStep, nodes: dict[int, TraceNode]) -> Found:
     operators = {id(event) for event in _launching(step)}
     return sum(event in nodes for event in operators) / max(1, len(operators)), step, nodes
 
 
-def _by_function_id(execution: ExecutionTrace, step: Step) -> Found:
+def _by_function_id(execution: ExecutionTrace, step: TracedStep) -> Found:
     by_id = {node.function_id: node for node in execution.nodes if node.function_id is not None}
     nodes = {}
     for event in step.host:
@@ -247,28 +247,28 @@ def _by_function_id(execution: ExecutionTrace, step: Step) -> Found:
     return _share(step, nodes)
 
 
-def _by_order(execution: ExecutionTrace, step: Step) -> Found:
-    of_step: dict[str, list[Host]] = defaultdict(list)
+def _by_order(execution: ExecutionTrace, step: TracedStep) -> Found:
+    of_step: dict[str, list[HostSpan]] = defaultdict(list)
     for event in step.host:
         of_step[event.name].append(event)
-    of_trace: dict[str, list[Node]] = defaultdict(list)
+    of_trace: dict[str, list[TraceNode]] = defaultdict(list)
     for node in _one_step(execution):
         of_trace[node.name].append(node)
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, TraceNode] = {}
     for name, events in of_step.items():
         if len(events) == len(of_trace[name]):
             nodes |= {id(event): node for event, node in zip(events, of_trace[name], strict=True)}
     return _share(step, nodes)
 
 
-def _one_step(execution: ExecutionTrace) -> list[Node]:
+def _one_step(execution: ExecutionTrace) -> list[TraceNode]:
     """The nodes of one step, the second where there are more: up to the end of an optimizer's step."""
     by_id = {node.id: node for node in execution.nodes}
     optimizers = [node.id for node in execution.nodes if node.name.startswith(OPTIMIZER_PREFIX)]
     place = {id_: k for k, id_ in enumerate(optimizers)}
-    steps: dict[int, list[Node]] = defaultdict(list)
+    steps: dict[int, list[TraceNode]] = defaultdict(list)
     for node in execution.nodes:
-        at: Node | None = node
+        at: TraceNode | None = node
         # Ids grow downwards, so this ends whatever a damaged file says.
         while at is not None and at.id not in place:
             above = by_id.get(at.parent) if at.parent is not None else None

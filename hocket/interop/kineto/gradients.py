@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hocket.graph.unique_names import UniqueNames
-from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, Host, whole
+from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, HostSpan, whole
 from hocket.interop.kineto.launch_index import StepReader
 from hocket.interop.kineto.tensors import Tensor, dtype_name, first_tensor, item_bytes
-from hocket.interop.kineto.traced_collectives import Collective
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_collectives import TracedCollective
+from hocket.interop.kineto.traced_operations import TracedStep
 
-ShapeOf = Callable[[Host], Tensor | None]
+ShapeOf = Callable[[HostSpan], Tensor | None]
 
 # By how much the messages may differ from the gradients in them.
 APART = 0.03
@@ -54,7 +54,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradients:
+class TracedGradients:
     """The trained parameters, and what was found on the way to them.
 
     ``sized_by``: from what sizes are; ``count``: how many gradients there were; ``shaped_bytes``: of these by
@@ -83,8 +83,8 @@ class Gradients:
 class _Accumulation:
     """One gradient as it is completed; ``nodes``: who made it, in each pass that accumulates it."""
 
-    event: Host
-    nodes: list[Host]
+    event: HostSpan
+    nodes: list[HostSpan]
     end_us: float
     bucket: int
     shape: Tensor | None
@@ -98,12 +98,12 @@ class Completed(NamedTuple):
     alike: bool
 
 
-def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
+def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> TracedGradients:
     """The parameters of ``step``, those read first first; ``shape_of``: what an operator's input is."""
     reader = StepReader(step)
     gradients, passes, alike = completed(step, reader, shape_of)
     if not gradients:
-        return Gradients()
+        return TracedGradients()
     shaped = bytes_of(gradients)
     sized_by = "recorded shapes"
     if not fit(step.reductions, gradients):
@@ -126,7 +126,7 @@ def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
     # What is complete last is read first, where nothing else tells them apart.
     parameters.reverse()
     parameters.sort(key=lambda parameter: min(parameter.readers, default=len(step.operations)))
-    return Gradients(
+    return TracedGradients(
         parameters=parameters,
         sized_by=sized_by if parameters else "",
         count=len(gradients),
@@ -139,7 +139,7 @@ def find_gradients(step: Step, shape_of: ShapeOf = first_tensor) -> Gradients:
     )
 
 
-def completed(step: Step, reader: StepReader, shape_of: ShapeOf = first_tensor) -> Completed:
+def completed(step: TracedStep, reader: StepReader, shape_of: ShapeOf = first_tensor) -> Completed:
     """The gradients of a step as its last backward pass completes them."""
     every = _accumulations(step, shape_of) if reader.trains else []
     last = [gradient for gradient in every if gradient.event.start_us > reader.last_pass_us] or every
@@ -194,7 +194,7 @@ def elements_of(gradients: Sequence[_Accumulation]) -> int:
     return sum(math.prod(gradient.shape[0]) for gradient in gradients if gradient.shape is not None)
 
 
-def fit(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> bool:
+def fit(reductions: Sequence[TracedCollective], gradients: Sequence[_Accumulation]) -> bool:
     """Tell whether all sizes are known, and are those of the all-reduces' messages, if there are any."""
     size = bytes_of(gradients)
     if size is None:
@@ -206,7 +206,7 @@ def fit(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) ->
     return abs(known - size) <= size * APART or _sent_as(reductions, gradients) != ""
 
 
-def _sent_as(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> str:
+def _sent_as(reductions: Sequence[TracedCollective], gradients: Sequence[_Accumulation]) -> str:
     """The type in which all gradients are sent, if it is another than theirs; else nothing."""
     types = {reduction.dtype for reduction in reductions}
     own = {gradient.shape[1] for gradient in gradients if gradient.shape is not None}
@@ -217,7 +217,7 @@ def _sent_as(reductions: Sequence[Collective], gradients: Sequence[_Accumulation
     return ""
 
 
-def _as_sent(reductions: Sequence[Collective], gradients: Sequence[_Accumulation]) -> None:
+def _as_sent(reductions: Sequence[TracedCollective], gradients: Sequence[_Accumulation]) -> None:
     """Give gradients the type in which they travel, as a hook that compresses them chooses it."""
     dtype = _sent_as(reductions, gradients)
     if not dtype:
@@ -228,9 +228,9 @@ def _as_sent(reductions: Sequence[Collective], gradients: Sequence[_Accumulation
         gradient.shape = shape, dtype, math.prod(shape) * (item_bytes(dtype) or 1)
 
 
-def _accumulations(step: Step, shape_of: ShapeOf) -> list[_Accumulation]:
+def _accumulations(step: TracedStep, shape_of: ShapeOf) -> list[_Accumulation]:
     launches = [reduction.gpu.call.start_us for reduction in step.reductions]
-    last_node: dict[object, Host] = {}
+    last_node: dict[object, HostSpan] = {}
     found = []
     for event in step.host:
         if event.name.startswith(NODE_PREFIX) and not event.name.endswith(ACCUMULATE):
@@ -251,7 +251,7 @@ def _accumulations(step: Step, shape_of: ShapeOf) -> list[_Accumulation]:
     return found
 
 
-def _copied_back(step: Step) -> list[tuple[list[int], Tensor | None]]:
+def _copied_back(step: TracedStep) -> list[tuple[list[int], Tensor | None]]:
     """Of each of DDP's copies back the operations, and what it copied."""
     found: dict[int, list[int]] = {}
     for i, operation in enumerate(step.operations):
@@ -296,7 +296,7 @@ def _single(reader: StepReader, gradients: Sequence[_Accumulation]) -> tuple[lis
 
 
 def _buckets(
-    step: Step, reader: StepReader, gradients: Sequence[_Accumulation]
+    step: TracedStep, reader: StepReader, gradients: Sequence[_Accumulation]
 ) -> tuple[list[Parameter], int]:
     """Each all-reduce a parameter, read by whatever reads one of the gradients in it."""
     parameters, unread = [], 0

@@ -9,13 +9,13 @@ from hocket.graph import Phase
 from hocket.interop.kineto.gradients import APART, completed, elements_of
 from hocket.interop.kineto.launch_index import StepReader
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE
-from hocket.interop.kineto.traced_operations import Operation, Step
+from hocket.interop.kineto.traced_operations import TracedOperation, TracedStep
 
 # A flag (whether a gradient is finite), a norm or a metric has fewer, and so have a few biases.
 _FEW_ELEMENTS = 16
 
 
-def claim_reductions(step: Step) -> None:
+def claim_reductions(step: TracedStep) -> None:
     """Make reductions of the operations that all-reduce gradients, if sizes show that they do."""
     late = [operation for operation in step.operations if _may_reduce(operation)]
     if not late:
@@ -39,7 +39,7 @@ def claim_reductions(step: Step) -> None:
     step.operations = [operation for operation in step.operations if id(operation) not in of_gradients]
 
 
-def _may_reduce(operation: Operation) -> bool:
+def _may_reduce(operation: TracedOperation) -> bool:
     """Tell whether it is an all-reduce of numbers that no node of autograd launched."""
     found = operation.collective
     return (
@@ -50,5 +50,5 @@ def _may_reduce(operation: Operation) -> bool:
     )
 
 
-def _elements(operation: Operation) -> int:
+def _elements(operation: TracedOperation) -> int:
     return 0 if operation.collective is None else operation.collective.elements or 0

@@ -1,4 +1,4 @@
-"""What is said beside an imported Kineto trace: what was found, what was assumed, and what is missing."""
+"""The report beside an imported Kineto trace: what was found, what was assumed, and what is missing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, Gradients
+from hocket.interop.kineto.gradients import APART, BY_REDUCTIONS, TracedGradients
 from hocket.interop.kineto.traced_collectives import collectives_in_words, mebibytes
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 from hocket.text import counted
 
 _MICRO = 1e-6
 _HOST_BOUND = 0.5
 
 
-def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
+def step_notes(source: str, device: str, steps: Sequence[TracedStep]) -> list[str]:
     """How long a rank's steps took, and on what."""
     elapsed_s = [step.elapsed_s for step in steps]
     busy_s = median(sum(o.gpu.end_us - o.gpu.start_us for o in step.operations) * _MICRO for step in steps)
@@ -38,7 +38,7 @@ def step_notes(source: str, device: str, steps: Sequence[Step]) -> list[str]:
     return notes
 
 
-def exchange_notes(samples: Sequence[Step]) -> list[str]:
+def exchange_notes(samples: Sequence[TracedStep]) -> list[str]:
     """Notes on collectives: those that plans replace, and those that stay as recorded."""
     notes = []
     first = samples[0]
@@ -66,7 +66,7 @@ def exchange_notes(samples: Sequence[Step]) -> list[str]:
     return notes
 
 
-def gradient_notes(step: Step, gradients: Gradients, *, by_nodes: bool) -> list[str]:
+def gradient_notes(step: TracedStep, gradients: TracedGradients, *, by_nodes: bool) -> list[str]:
     """Notes on sizes: where they are from, what they leave open; ``by_nodes``: from an ExecutionTrace."""
     notes = []
     if gradients.passes > 1:

@@ -24,18 +24,18 @@ from pathlib import Path
 
 from hocket.graph import OperationRow, ParameterRow, Phase, StepRows, step_from_rows
 from hocket.graph.unique_names import UniqueNames
-from hocket.interop.imported import Imported
+from hocket.interop.imported import ImportedStep
 from hocket.interop.kineto.events import Trace
 from hocket.interop.kineto.exchange_checks import why_not_planned
-from hocket.interop.kineto.execution_trace import Joined, join, read_execution_trace
-from hocket.interop.kineto.gradients import Gradients, find_gradients
+from hocket.interop.kineto.execution_trace import JoinedTraces, join, read_execution_trace
+from hocket.interop.kineto.gradients import TracedGradients, find_gradients
 from hocket.interop.kineto.import_report import exchange_notes, gradient_notes, step_notes
 from hocket.interop.kineto.rank_samples import steps_alike
 from hocket.interop.kineto.recorded_dependencies import stream_inputs
 from hocket.interop.kineto.tensors import first_tensor
 from hocket.interop.kineto.trace_file import read_trace
 from hocket.interop.kineto.traced_batch import batch_size_of
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 
 _MEASURES_ALL = re.compile(r"norm|_amp_", re.IGNORECASE)
 
@@ -46,7 +46,7 @@ def import_kineto(
     execution_trace: str | Path | None = None,
     batch_size: int | None = None,
     allow_no_gradients: bool = False,
-) -> Imported:
+) -> ImportedStep:
     """Read the traces of one job's ranks, the first of which gives the structure.
 
     execution_trace : of the first trace's rank; joined by record function id.
@@ -78,7 +78,7 @@ def import_kineto(
     durations = _durations(structure, samples)
     if not any(any(row) for row in durations):
         traces[0].refuse("the GPU operations of its steps take no time; record ProfilerActivity.CUDA again")
-    parameters = Gradients() if reason else gradients
+    parameters = TracedGradients() if reason else gradients
     rows = StepRows(
         model=Path(paths[0]).name.split(".")[0],
         batch_size=batch,
@@ -98,10 +98,10 @@ def import_kineto(
                 f"{traces[0].world_size} ranks trained, and no step exchanges gradients: plans add that"
             )
         notes += gradient_notes(structure, gradients, by_nodes=joined is not None and joined.gives_shapes)
-    return Imported(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
+    return ImportedStep(step_from_rows(rows, str(paths[0])), (*notes, *batch_note))
 
 
-def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
+def _durations(structure: TracedStep, samples: Sequence[TracedStep]) -> list[list[float]]:
     """Of each operation of ``structure`` its seconds in every sample."""
     durations: list[list[float]] = [[] for _ in structure.operations]
     places = structure.launched()
@@ -112,7 +112,11 @@ def _durations(structure: Step, samples: Sequence[Step]) -> list[list[float]]:
 
 
 def _rows(
-    trace: Trace, step: Step, durations: Sequence[list[float]], gradients: Gradients, joined: Joined | None
+    trace: Trace,
+    step: TracedStep,
+    durations: Sequence[list[float]],
+    gradients: TracedGradients,
+    joined: JoinedTraces | None,
 ) -> list[OperationRow]:
     names = UniqueNames()
     of_main = {i: names.take(o.name) for i, o in enumerate(step.operations) if o.phase != Phase.UPDATE}
@@ -139,9 +143,9 @@ def _rows(
 
 
 def _updates(
-    step: Step,
+    step: TracedStep,
     durations: Sequence[list[float]],
-    gradients: Gradients,
+    gradients: TracedGradients,
     row_of: dict[int, OperationRow],
     names: UniqueNames,
 ) -> list[OperationRow]:

@@ -1,4 +1,4 @@
-"""What a traced step launched, by when: the last of the backward pass, and what a node of autograd reads."""
+"""An index of a traced step's launches: the last of the backward pass, and what an autograd node reads."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from hocket.graph import Phase
-from hocket.interop.kineto.events import Host
-from hocket.interop.kineto.traced_operations import Step, short_name
+from hocket.interop.kineto.events import HostSpan
+from hocket.interop.kineto.traced_operations import TracedStep, short_name
 
 
 class StepReader:
     """Looks things up in one step by the order in which the host launched them."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: TracedStep) -> None:
         self.step = step
         order = sorted(range(len(step.operations)), key=lambda i: step.operations[i].gpu.call.start_us)
         self._backward = [i for i in order if step.operations[i].phase == Phase.BACKWARD]
@@ -32,7 +32,7 @@ class StepReader:
 
     @property
     def trains(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return bool(self._backward)
 
     def readers(self, sequence: int | None) -> tuple[list[int], str]:
@@ -40,8 +40,8 @@ class StepReader:
         return self._by_sequence.get(sequence, ([], ""))
 
 
-def _forward_by_sequence(step: Step, order: Sequence[int]) -> dict[int | None, tuple[list[int], str]]:
-    found: dict[int | None, tuple[Host, list[int]]] = {}
+def _forward_by_sequence(step: TracedStep, order: Sequence[int]) -> dict[int | None, tuple[list[int], str]]:
+    found: dict[int | None, tuple[HostSpan, list[int]]] = {}
     for i in order:
         operation = step.operations[i]
         if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:

@@ -11,10 +11,10 @@ from hocket.interop.kineto.gradients import APART, completed
 from hocket.interop.kineto.launch_index import StepReader
 from hocket.interop.kineto.step_cuts import cut_steps
 from hocket.interop.kineto.traced_collectives import mebibytes
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 
 
-def steps_alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
+def steps_alike(traces: Sequence[Trace]) -> tuple[list[list[TracedStep]], list[str]]:
     """Of each rank the steps that all ranks recorded and that do what most of them do, and what to say of it.
 
     Raises
@@ -46,7 +46,7 @@ def steps_alike(traces: Sequence[Trace]) -> tuple[list[list[Step]], list[str]]:
     return [[step for step in own if step.label in shared] for own in kept], notes
 
 
-def _most_alike(trace: Trace, steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
+def _most_alike(trace: Trace, steps: Sequence[TracedStep]) -> tuple[list[TracedStep], list[str]]:
     if not steps:
         trace.refuse("no GPU operation was launched within a step")
     # What only evaluates, or was cut before its backward pass, is no training step where there are others.
@@ -69,7 +69,7 @@ def _most_alike(trace: Trace, steps: Sequence[Step]) -> tuple[list[Step], list[s
     ]
 
 
-def _require_as_much(trace: Trace, kept: Step, left: Step, *, at_edge: bool) -> None:
+def _require_as_much(trace: Trace, kept: TracedStep, left: TracedStep, *, at_edge: bool) -> None:
     """Refuse to leave a step out that trains more than those that are kept, or trains something else.
 
     ``at_edge``: it is the first or the last one, which may be cut, or sets things up.
@@ -94,7 +94,7 @@ def _require_as_much(trace: Trace, kept: Step, left: Step, *, at_edge: bool) -> 
         )
 
 
-def _require_same(first: Trace, expected: Step, trace: Trace, found: Step) -> None:
+def _require_same(first: Trace, expected: TracedStep, trace: Trace, found: TracedStep) -> None:
     pairs = (
         ("all-reduce", [f"{r.size_bytes} bytes" for r in expected.reductions],
          [f"{r.size_bytes} bytes" for r in found.reductions]),

@@ -1,4 +1,4 @@
-"""What must come before what in a traced step: order on streams, and the waits that were recorded."""
+"""Dependencies in a traced step: order on streams, and the waits that were recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hocket.graph import Phase
 from hocket.interop.kineto.events import Trace
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 
 Add = Callable[[int | None, int | None], None]
 
@@ -19,7 +19,7 @@ _CLOCKS_APART_US = 1.0
 class _Launches:
     """The operations of forward and backward by stream, in the order of their launch."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: TracedStep) -> None:
         rows = defaultdict(list)
         for i, operation in enumerate(step.operations):
             if operation.phase != Phase.UPDATE:
@@ -40,7 +40,7 @@ class _Launches:
         return rows[k][1] if k < len(rows) else None
 
 
-def stream_inputs(trace: Trace, step: Step) -> dict[int, set[int]]:
+def stream_inputs(trace: Trace, step: TracedStep) -> dict[int, set[int]]:
     """For each operation of forward and backward the earlier ones that must have ended.
 
     An edge always leads from what started earlier on the GPU, so a trace with wrong times makes no cycle.
@@ -71,7 +71,7 @@ def stream_inputs(trace: Trace, step: Step) -> dict[int, set[int]]:
     return inputs
 
 
-def _add_host_waits(trace: Trace, step: Step, launches: _Launches, add: Add) -> None:
+def _add_host_waits(trace: Trace, step: TracedStep, launches: _Launches, add: Add) -> None:
     """What the host launches after it waited for the GPU follows what had ended by then."""
     for call in trace.waits:
         if not step.begin_us <= call.start_us < step.end_us:
@@ -87,7 +87,7 @@ def _add_host_waits(trace: Trace, step: Step, launches: _Launches, add: Add) -> 
                 add(i, following)
 
 
-def _add_collectives(step: Step, launches: _Launches, add: Add) -> None:
+def _add_collectives(step: TracedStep, launches: _Launches, add: Add) -> None:
     """Process groups make a collective wait for what was launched before it on the current stream.
 
     What is launched after it is taken to wait for it, as it does in synchronous calls.

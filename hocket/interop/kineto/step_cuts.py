@@ -19,10 +19,10 @@ from hocket.errors import FormatError
 from hocket.interop.kineto.events import NODE_PREFIX, STEP_PREFIX, Gpu, Trace
 from hocket.interop.kineto.hookless_reductions import claim_reductions
 from hocket.interop.kineto.traced_collectives import ALL_REDUCE, collective_of, in_hook
-from hocket.interop.kineto.traced_operations import UNMARKED, Step, fill, time_operations, updates_after
+from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, fill, time_operations, updates_after
 
 
-def cut_steps(trace: Trace) -> list[Step]:
+def cut_steps(trace: Trace) -> list[TracedStep]:
     """The steps of a trace, in order, with what they ran on the GPU.
 
     Raises
@@ -55,7 +55,7 @@ def cut_steps(trace: Trace) -> list[Step]:
     return [step for step in steps if step.operations]
 
 
-def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[float]:
+def _launched_before_recording(trace: Trace, steps: Sequence[TracedStep]) -> list[float]:
     """The end of what the host had launched before the recording began; no other launch may be missing."""
     first: dict[int, float] = {}
     for gpu in trace.gpu:
@@ -71,11 +71,11 @@ def _launched_before_recording(trace: Trace, steps: Sequence[Step]) -> list[floa
     return ends
 
 
-def _intervals(trace: Trace) -> list[Step]:
+def _intervals(trace: Trace) -> list[TracedStep]:
     marked = {event.name: event for event in trace.host if event.name.startswith(STEP_PREFIX)}
     if marked:
         events = sorted(marked.values(), key=lambda event: event.start_us)
-        steps = [Step(event.name, event.start_us, event.end_us) for event in events]
+        steps = [TracedStep(event.name, event.start_us, event.end_us) for event in events]
         # What is launched between two annotations, such as by a logger, belongs to the one before.
         for step, following in pairwise(steps):
             step.end_us = following.begin_us
@@ -84,9 +84,11 @@ def _intervals(trace: Trace) -> list[Step]:
     ends = _ends_of_updates(trace)
     if not ends:
         last_us = max(gpu.call.end_us for gpu in trace.gpu) + 1.0
-        return [Step(UNMARKED, begin_us, last_us)]
+        return [TracedStep(UNMARKED, begin_us, last_us)]
     edges = [begin_us, *ends]
-    return [Step(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end]
+    return [
+        TracedStep(f"step {k}", begin, end) for k, (begin, end) in enumerate(pairwise(edges)) if begin < end
+    ]
 
 
 def _ends_of_updates(trace: Trace) -> list[float]:
@@ -105,7 +107,7 @@ def _ends_of_updates(trace: Trace) -> list[float]:
     return ends
 
 
-def _accumulated(trace: Trace, marked: Sequence[Step]) -> list[Step]:
+def _accumulated(trace: Trace, marked: Sequence[TracedStep]) -> list[TracedStep]:
     """Marked steps as steps of the optimizer: what only accumulates gradients belongs to the next."""
     begins = [step.begin_us for step in marked]
 
@@ -117,7 +119,7 @@ def _accumulated(trace: Trace, marked: Sequence[Step]) -> list[Step]:
     updates = {place(event.start_us) for event in trace.host if updates_after(event)}
     reduces = {place(gpu.call.start_us) for gpu in trace.gpu if _exchanges(gpu)}
     ends = updates | reduces
-    steps: list[Step] = []
+    steps: list[TracedStep] = []
     collecting = False
     for k, step in enumerate(marked):
         if collecting:

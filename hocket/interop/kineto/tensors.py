@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.interop.kineto.events import Host, whole
+from hocket.interop.kineto.events import HostSpan, whole
 
 _ITEM_BYTES = {
     **{"long": 8, "long int": 8, "int64": 8},
@@ -47,12 +47,12 @@ def tensor_of(shape: Any, dtype: Any) -> Tensor | None:
     return shape, dtype_name(dtype), size
 
 
-def first_tensor(event: Host) -> Tensor | None:
+def first_tensor(event: HostSpan) -> Tensor | None:
     """An operator's first argument, if that is a tensor and was recorded."""
     return tensor_argument(event, 0)
 
 
-def tensor_argument(event: Host, place: int) -> Tensor | None:
+def tensor_argument(event: HostSpan, place: int) -> Tensor | None:
     """An operator's argument at ``place``, if that is a tensor and was recorded."""
     shapes, types = event.args.shapes, event.args.types
     if not (isinstance(shapes, list) and isinstance(types, list) and min(len(shapes), len(types)) > place):

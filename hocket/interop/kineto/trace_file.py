@@ -23,9 +23,9 @@ from hocket.interop.kineto.events import (
     OPTIMIZER_PREFIX,
     STEP_PREFIX,
     Args,
-    Call,
     Gpu,
-    Host,
+    HostSpan,
+    RuntimeCall,
     StreamWait,
     Trace,
     Unlaunched,
@@ -69,7 +69,7 @@ class _Device(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _File(msgspec.Struct, frozen=True):
+class _KinetoFile(msgspec.Struct, frozen=True):
     traceEvents: list[_Event]  # noqa: N815 - Chrome's name
     distributedInfo: _Distributed = _Distributed()  # noqa: N815
     deviceProperties: list[_Device] = []  # noqa: N815
@@ -87,20 +87,22 @@ def read_trace(path: str | Path) -> Trace:
     source = str(path)
     data = read_bytes(path)
     try:
-        return _trace(decode(data, _File, "", source), source, [])
+        return _trace(decode(data, _KinetoFile, "", source), source, [])
     except FormatError as refused:
         whole, done = mended(data)
         if not done:
             raise
         try:
-            return _trace(decode(whole, _File, "", source), source, [f"{source}: mended {', '.join(done)}"])
+            return _trace(
+                decode(whole, _KinetoFile, "", source), source, [f"{source}: mended {', '.join(done)}"]
+            )
         except FormatError:
             raise refused from None
 
 
-def _trace(file: _File, source: str, notes: list[str]) -> Trace:
-    host: list[Host] = []
-    calls: dict[int, Call] = {}
+def _trace(file: _KinetoFile, source: str, notes: list[str]) -> Trace:
+    host: list[HostSpan] = []
+    calls: dict[int, RuntimeCall] = {}
     on_gpu: list[tuple[int, _Event, float, float]] = []
     syncs: list[Args] = []
     left_out: Counter[str] = Counter()
@@ -117,13 +119,13 @@ def _trace(file: _File, source: str, notes: list[str]) -> Trace:
         elif event.cat in _RUNTIME:
             correlation = whole(event.args.correlation)
             if correlation is not None:
-                calls.setdefault(correlation, Call(event.name, thread, start_us, end_us, correlation))
+                calls.setdefault(correlation, RuntimeCall(event.name, thread, start_us, end_us, correlation))
         elif event.cat in _SYNC:
             syncs.append(event.args)
         else:
             marks = event.name.startswith((STEP_PREFIX, OPTIMIZER_PREFIX))
             annotation = marks or event.cat == "user_annotation"
-            host.append(Host(event.name, thread, start_us, end_us, annotation, event.args))
+            host.append(HostSpan(event.name, thread, start_us, end_us, annotation, event.args))
     _nest(host, calls.values())
     gpu, unlaunched = [], []
     for i, event, start_us, end_us in on_gpu:
@@ -188,29 +190,29 @@ def _times(event: _Event, source: str, i: int) -> tuple[float, float]:
     return event.ts, event.ts + event.dur
 
 
-def _nest(host: list[Host], calls: Iterable[Call]) -> None:
+def _nest(host: list[HostSpan], calls: Iterable[RuntimeCall]) -> None:
     """Find for each operator and each call what encloses it on its thread."""
-    threads: dict[Any, list[tuple[float, float, int, Host | Call]]] = {}
-    events: list[Host | Call] = [*host, *calls]
+    threads: dict[Any, list[tuple[float, float, int, HostSpan | RuntimeCall]]] = {}
+    events: list[HostSpan | RuntimeCall] = [*host, *calls]
     for i, event in enumerate(events):
         row = (event.start_us, -event.end_us, i, event)
         threads.setdefault(event.thread, []).append(row)
     for rows in threads.values():
         # Of those that begin together the longer one encloses the other, operators their calls.
         rows.sort(key=lambda row: row[:3])
-        stack: list[Host] = []
+        stack: list[HostSpan] = []
         for start_us, _, _, event in rows:
             while stack and stack[-1].end_us <= start_us:
                 stack.pop()
             enclosing = stack[-1] if stack else None
-            if isinstance(event, Host):
+            if isinstance(event, HostSpan):
                 event.parent = enclosing
                 stack.append(event)
             else:
                 event.host = enclosing
 
 
-def _stream_waits(syncs: Iterable[Args], calls: dict[int, Call]) -> list[StreamWait]:
+def _stream_waits(syncs: Iterable[Args], calls: dict[int, RuntimeCall]) -> list[StreamWait]:
     """The waits of a stream whose two calls are both in the file."""
     found = []
     for sync in syncs:

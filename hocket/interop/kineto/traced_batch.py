@@ -1,15 +1,15 @@
-"""How many examples a traced step has: given, recorded in the trace, or guessed from shapes."""
+"""The number of examples in a traced step: given, recorded in the trace, or guessed from shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from hocket.graph import Phase
-from hocket.interop.kineto.events import Host, Trace
+from hocket.interop.kineto.events import HostSpan, Trace
 from hocket.interop.kineto.tensors import Tensor, tensor_argument
-from hocket.interop.kineto.traced_operations import Step
+from hocket.interop.kineto.traced_operations import TracedStep
 
-ShapeOf = Callable[[Host], Tensor | None]
+ShapeOf = Callable[[HostSpan], Tensor | None]
 
 # Their first argument is the table; what is looked up in it, the second, has the batch's extent.
 _LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
@@ -17,7 +17,7 @@ _DIGITS = 15  # of the largest batch size that is believed
 
 
 def batch_size_of(
-    trace: Trace, step: Step, given: int | None, shape_of: ShapeOf, passes: int = 1
+    trace: Trace, step: TracedStep, given: int | None, shape_of: ShapeOf, passes: int = 1
 ) -> tuple[int, list[str]]:
     """Examples in ``step``, and what is to be said of where that is from.
 
@@ -54,7 +54,7 @@ def _recorded(trace: Trace) -> int:
     return text
 
 
-def _shapes(step: Step, shape_of: ShapeOf) -> Iterator[tuple[Host, list[int]]]:
+def _shapes(step: TracedStep, shape_of: ShapeOf) -> Iterator[tuple[HostSpan, list[int]]]:
     """What operators of the forward pass got, in their order."""
     for operation in step.operations:
         if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:

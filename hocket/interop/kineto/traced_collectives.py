@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, Gpu, Host, whole
+from hocket.interop.kineto.events import ACCUMULATE, NODE_PREFIX, Gpu, HostSpan, whole
 from hocket.interop.kineto.tensors import dtype_name, first_tensor, item_bytes
 from hocket.text import counted
 
@@ -29,7 +29,7 @@ _COLLECTIVES = {
 
 
 @dataclass(slots=True, eq=False)
-class Collective:
+class TracedCollective:
     """A collective of one step, and its message, as far as the trace tells it.
 
     ``hooked``: launched where a gradient is complete; ``group``: its process group, empty if unknown.
@@ -53,7 +53,7 @@ class Collective:
         return self.dtype in _WHOLE_NUMBERS
 
 
-def collectives_in_words(collectives: Sequence[Collective]) -> str:
+def collectives_in_words(collectives: Sequence[TracedCollective]) -> str:
     """Count those of each kind and add up their bytes: ``2 all_reduces (16.00 MiB)``."""
     parts = []
     for kind in dict.fromkeys(collective.kind for collective in collectives):
@@ -70,12 +70,12 @@ def mebibytes(size_bytes: float) -> str:
     return f"{size_bytes / 2**20:.2f} MiB" if size_bytes >= _SMALL_BYTES else f"{size_bytes:.0f} bytes"
 
 
-def in_hook(chain: Sequence[Host]) -> bool:
-    """Whether it was launched where a gradient is complete, as DDP launches its reductions."""
+def in_hook(chain: Sequence[HostSpan]) -> bool:
+    """True if it was launched where a gradient is complete, as DDP launches its reductions."""
     return any(event.name.startswith(NODE_PREFIX) and event.name.endswith(ACCUMULATE) for event in chain)
 
 
-def collective_of(gpu: Gpu, chain: Sequence[Host]) -> Collective | None:
+def collective_of(gpu: Gpu, chain: Sequence[HostSpan]) -> TracedCollective | None:
     """The collective that ``gpu`` is, launched within ``chain``; None for what is none."""
     if gpu.args.collective is None and not _KERNEL.match(gpu.name):
         return None
@@ -91,7 +91,7 @@ def collective_of(gpu: Gpu, chain: Sequence[Host]) -> Collective | None:
         for name in (args.group, args.group_name)
         if isinstance(name, str) and name
     ]
-    return Collective(gpu, kind, elements, dtype, in_hook(chain), groups[0] if groups else "")
+    return TracedCollective(gpu, kind, elements, dtype, in_hook(chain), groups[0] if groups else "")
 
 
 def kind_of(text: str) -> str:
@@ -99,12 +99,12 @@ def kind_of(text: str) -> str:
     return next((kind for pattern, kind in _COLLECTIVES.items() if pattern.search(text)), "")
 
 
-def called_on_host(event: Host) -> str:
+def called_on_host(event: HostSpan) -> str:
     """The kind of collective that an operator of the host asks for; empty for any other operator."""
     return kind_of(event.name) if event.name.startswith(("c10d::", "gloo:", "mpi:", "ucc:")) else ""
 
 
-def _message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
+def _message_of(gpu: Gpu, chain: Sequence[HostSpan]) -> tuple[int | None, str]:
     """Elements and type of a collective's message, where the kernel or an operator around it tells them."""
     for args in (gpu.args, *(event.args for event in chain)):
         # A gathering ends with more than it begins with, a scattering with less.
@@ -119,7 +119,7 @@ def _message_of(gpu: Gpu, chain: Sequence[Host]) -> tuple[int | None, str]:
     return None, "float32"
 
 
-def of_gradients(reductions: Sequence[Collective], host: Sequence[Host]) -> list[Collective]:
+def of_gradients(reductions: Sequence[TracedCollective], host: Sequence[HostSpan]) -> list[TracedCollective]:
     """Those of ``reductions`` that exchange gradients, by their launch.
 
     With ``find_unused_parameters`` the hook that launches DDP's last bucket also reduces a map of the

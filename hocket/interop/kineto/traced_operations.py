@@ -19,26 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hocket.graph import Phase
-from hocket.interop.kineto.events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, Host
-from hocket.interop.kineto.traced_collectives import ALL_REDUCE, Collective, collective_of, of_gradients
+from hocket.interop.kineto.events import NODE_PREFIX, OPTIMIZER_PREFIX, Gpu, HostSpan
+from hocket.interop.kineto.traced_collectives import ALL_REDUCE, TracedCollective, collective_of, of_gradients
 
 _MICRO = 1e-6
 UNMARKED = "the whole trace"
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class TracedOperation:
     """A GPU operation of one step; ``name`` as yet without a number."""
 
     gpu: Gpu
     phase: Phase
     name: str
     duration_s: float = 0.0
-    collective: Collective | None = None
+    collective: TracedCollective | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class TracedStep:
     """One step; ``operations`` in order of their start, ``reductions`` in the order of their launch.
 
     ``marks``: how many marked steps it holds, more than one where gradients are accumulated over them.
@@ -49,9 +49,9 @@ class Step:
     begin_us: float
     end_us: float
     marks: int = 1
-    host: list[Host] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    reductions: list[Collective] = field(default_factory=list)
+    host: list[HostSpan] = field(default_factory=list)
+    operations: list[TracedOperation] = field(default_factory=list)
+    reductions: list[TracedCollective] = field(default_factory=list)
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
@@ -65,7 +65,7 @@ class Step:
         return sorted(range(len(of)), key=lambda i: (of[i].call.start_us, of[i].stream))
 
     @property
-    def others(self) -> list[Operation]:
+    def others(self) -> list[TracedOperation]:
         """The collectives among the operations: those that exchange no gradients."""
         return [operation for operation in self.operations if operation.collective is not None]
 
@@ -89,7 +89,7 @@ class Step:
         )
 
 
-def updates_after(event: Host) -> bool:
+def updates_after(event: HostSpan) -> bool:
     """Tell whether it is an optimizer's step, but none that a hook runs within the backward pass."""
     if not event.name.startswith(OPTIMIZER_PREFIX):
         return False
@@ -103,7 +103,7 @@ def short_name(name: str) -> str:
     return name.rpartition("::")[2]
 
 
-def fill(step: Step, ran: Sequence[Gpu]) -> None:
+def fill(step: TracedStep, ran: Sequence[Gpu]) -> None:
     """Sort what ran into operations and reductions, each with its phase and name."""
     chains = [gpu.call.host.chain() if gpu.call.host is not None else [] for gpu in ran]
     found = [collective_of(gpu, chain) for gpu, chain in zip(ran, chains, strict=True)]
@@ -121,13 +121,13 @@ def fill(step: Step, ran: Sequence[Gpu]) -> None:
     step.reductions = of_gradients(reductions, step.host)
     exchanging = {id(reduction) for reduction in step.reductions}
     step.operations = [
-        Operation(gpu, phase, _name(gpu, chain, phase, collective), collective=collective)
+        TracedOperation(gpu, phase, _name(gpu, chain, phase, collective), collective=collective)
         for gpu, chain, phase, collective in zip(ran, chains, phases, found, strict=True)
         if id(collective) not in exchanging
     ]
 
 
-def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]:
+def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[HostSpan]]) -> list[Phase]:
     by_node = sorted(
         gpu.call.start_us
         for gpu, chain in zip(ran, chains, strict=True)
@@ -139,7 +139,7 @@ def _phases(ran: Sequence[Gpu], chains: Sequence[Sequence[Host]]) -> list[Phase]
     ]
 
 
-def _phase(at_us: float, chain: Sequence[Host], by_node: Sequence[float], last_us: float) -> Phase:
+def _phase(at_us: float, chain: Sequence[HostSpan], by_node: Sequence[float], last_us: float) -> Phase:
     """Of what is launched at ``at_us``; ``by_node``: when autograd's nodes launched something."""
     node = next((i for i, event in enumerate(chain) if event.name.startswith(NODE_PREFIX)), None)
     optimizer = next((i for i, event in enumerate(chain) if event.name.startswith(OPTIMIZER_PREFIX)), None)
@@ -154,7 +154,7 @@ def _phase(at_us: float, chain: Sequence[Host], by_node: Sequence[float], last_u
     return Phase.FORWARD if follows else Phase.UPDATE
 
 
-def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: Collective | None) -> str:
+def _name(gpu: Gpu, chain: Sequence[HostSpan], phase: Phase, collective: TracedCollective | None) -> str:
     part = phase.name.lower()
     if collective is not None:
         return f"{part}/{collective.kind}"
@@ -167,7 +167,7 @@ def _name(gpu: Gpu, chain: Sequence[Host], phase: Phase, collective: Collective 
     return f"{part}/{name}" if around == name else f"{part}/{around}/{name}"
 
 
-def time_operations(step: Step, busy_us: float) -> float:
+def time_operations(step: TracedStep, busy_us: float) -> float:
     """Give the step's operations their durations; when the GPU has been busy until, before and after."""
     begin_us = busy_us
     ends = sorted((reduction.gpu.end_us, reduction.gpu.call.start_us) for reduction in step.reductions)

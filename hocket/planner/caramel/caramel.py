@@ -16,7 +16,7 @@ import numpy as np
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import Network, reduction_s
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.caramel.group_placement import Groups, place
+from hocket.planner.caramel.group_placement import GradientGroups, place_groups
 from hocket.planner.caramel.reduction_batches import batch_gradients, depth_of, fit_network
 from hocket.planner.pull_plan import gradient_order
 from hocket.planner.worker_processor import serial_times, step_operations
@@ -53,8 +53,8 @@ def caramel(
     if windows:
         travel_s = [reduction_s(network, size, c) for size, c in zip(sizes.tolist(), chunks, strict=True)]
         used_s = np.array([times.used_s[batch].min() for batch in batches])
-        groups = Groups(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
-        backward, forward = place(groups, times.total_s)
+        groups = GradientGroups(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
+        backward, forward = place_groups(groups, times.total_s)
 
     names = graph.parameter_names
     return Plan(

@@ -92,7 +92,7 @@ def compute_order(graph: StepGraph, edges: list[Edge]) -> Indices:
 
 
 def _gradient_needs(graph: StepGraph) -> npt.NDArray[np.bool_]:
-    """Whether completing a gradient needs an operation, directly or through inputs, shape (n, p)."""
+    """True if completing a gradient needs an operation, directly or through inputs, shape (n, p)."""
     needs = np.zeros((graph.num_operations, graph.num_parameters), dtype=bool)
     needs[graph.produces.row_of_entry(), graph.produces.indices] = True
     for i in graph.order[::-1].tolist():

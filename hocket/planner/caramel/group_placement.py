@@ -1,4 +1,4 @@
-"""When a group of gradients travels: beside the backward pass or beside the next forward pass (section 4.3).
+"""Placement of gradient groups beside the backward or the next forward pass (Caramel section 4.3).
 
 The paper packs in two dimensions, time and data size. A network that carries one reduction at a time turns
 bytes into time: a group takes the whole network for as long as its bytes cost, and fits where that is free.
@@ -31,7 +31,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Groups:
+class GradientGroups:
     """Groups of gradients, arrays of shape (g,) in bytes and seconds.
 
     ``ready_s``: when the last gradient is complete; ``used_s``: when the next step first needs one of the
@@ -44,7 +44,7 @@ class Groups:
     travel_s: Seconds
 
 
-def place(groups: Groups, compute_s: float) -> tuple[list[int], list[int]]:
+def place_groups(groups: GradientGroups, compute_s: float) -> tuple[list[int], list[int]]:
     """The groups for the backward and those for the forward pass, both in the order in which they travel.
 
     By descending size: beside the backward pass if that delays nothing, else beside the forward pass. What
@@ -95,7 +95,7 @@ def _move_one(by_size: list[int], backward: _Mask, forward: _Mask, delay: Callab
     return False
 
 
-def delay_s(groups: Groups, compute_s: float, backward: _Mask, forward: _Mask) -> float:
+def delay_s(groups: GradientGroups, compute_s: float, backward: _Mask, forward: _Mask) -> float:
     """For how long computing pauses in a step: after the backward pass, and before reads in the forward."""
     first, then = _by_ready(groups, backward), _by_use(groups, forward)
     ends = _ends(groups.ready_s[first], groups.travel_s[first], 0.0)
@@ -107,12 +107,12 @@ def delay_s(groups: Groups, compute_s: float, backward: _Mask, forward: _Mask) -
     return begins_s - compute_s + float(late_s.max(initial=0.0))
 
 
-def _by_ready(groups: Groups, chosen: _Mask) -> Indices:
+def _by_ready(groups: GradientGroups, chosen: _Mask) -> Indices:
     members = np.flatnonzero(chosen)
     return members[np.argsort(groups.ready_s[members], kind="stable")]
 
 
-def _by_use(groups: Groups, chosen: _Mask) -> Indices:
+def _by_use(groups: GradientGroups, chosen: _Mask) -> Indices:
     members = np.flatnonzero(chosen)
     return members[np.lexsort((groups.ready_s[members], groups.used_s[members]))]
 

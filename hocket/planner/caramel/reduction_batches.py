@@ -1,4 +1,4 @@
-"""What is reduced together and in how many pieces, from what the network costs (Caramel sections 4.2, 4.4).
+"""Reduction batches and their chunks, from the cost of the network (Caramel sections 4.2, 4.4).
 
 Differs from the paper
 ----------------------

@@ -16,10 +16,10 @@ from ortools.sat.python import cp_model
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import Network, collective_cost, patterns_of
 from hocket.planner.exact.constraint_model import (
-    Channel,
-    Found,
-    Ticks,
-    Work,
+    ModelledStep,
+    ModelSolution,
+    SerialChannel,
+    TickScale,
     apart_by_pairs,
     channel_alone,
     channel_in_batches,
@@ -42,11 +42,11 @@ def shortest_period(
     evaluate: Callable[[Plan], float],
     time_limit_s: float,
     seed: int,
-) -> Found:
+) -> ModelSolution:
     """The plan whose steps follow each other fastest."""
     ends_at = time.perf_counter() + time_limit_s
     work = work_of(graph)
-    step = _Step(work, network)
+    step = _FixedStep(work, network)
     # A first plan: program order, each gradient alone as soon as it is complete.
     last_maker = {p: max(work.main.index(i) for i in work.makers[p]) for p in work.trained}
     plan = _plan(graph, work.main, [[p] for p in sorted(work.trained, key=last_maker.__getitem__)])
@@ -80,7 +80,7 @@ def shortest_period(
                 short = period
     bound_s = min(best_s, max(0.0, (short + 1) * step.times.tick_s - step.times.error_s))
     tolerance_s = 2 * _SAME_PERIOD * best_s + step.times.error_s
-    return Found(
+    return ModelSolution(
         plan=plan,
         status="optimal" if best_s - bound_s <= tolerance_s else "feasible",
         objective_s=best_s,
@@ -112,8 +112,8 @@ def _costs(network: Network) -> list[tuple[float, float]]:
     return sorted(cost for cost in costs if not any(a <= cost[0] and b <= cost[1] for a, b in costs - {cost}))
 
 
-class _Step:
-    """What of the model no period changes: times in ticks, and who waits for whom.
+class _FixedStep:
+    """The part of the model that no period changes: times in ticks, and who waits for whom.
 
     ``reductions``: ways to reduce a batch, ticks for the batch and for each parameter. ``readers`` (p rows):
     the forward and backward operations that read each parameter. ``held``: the updates that the next step
@@ -121,7 +121,7 @@ class _Step:
     to the other's; ``unordered``: the other pairs.
     """
 
-    def __init__(self, work: Work, network: Network) -> None:
+    def __init__(self, work: ModelledStep, network: Network) -> None:
         graph, trained = work.graph, work.trained
         self.work = work
         sizes = graph.parameter_bytes[trained].tolist()
@@ -130,7 +130,7 @@ class _Step:
         for batch_s, byte_s in costs:
             times_s += [batch_s, *(byte_s * size for size in sizes)]
             occurrences += [len(trained), *[1] * len(trained)]
-        self.times: Ticks = in_ticks(times_s, occurrences)
+        self.times: TickScale = in_ticks(times_s, occurrences)
         counts = iter(self.times.counts)
         self.ticks = [next(counts) for _ in range(graph.num_operations)]
         self.reductions = [(next(counts), {p: next(counts) for p in trained}) for _ in costs]
@@ -177,7 +177,7 @@ class _Schedule:
     the period's end, and operations of consecutive steps are apart when their places are.
     """
 
-    def __init__(self, step: _Step, period: int) -> None:
+    def __init__(self, step: _FixedStep, period: int) -> None:
         self._step, self._period = step, period
         self.model = model = cp_model.CpModel()
         graph, work = step.work.graph, step.work
@@ -203,7 +203,7 @@ class _Schedule:
     def _end(self, i: int) -> cp_model.LinearExpr:
         return self._start[i] + self._step.ticks[i]
 
-    def _reduce(self) -> Channel:
+    def _reduce(self) -> SerialChannel:
         """One reduction after the other, and each step's before the next step's."""
         model, step, work = self.model, self._step, self._step.work
         costs, horizon = step.reductions, 2 * self._period

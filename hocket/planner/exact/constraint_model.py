@@ -1,4 +1,4 @@
-"""What the models of both architectures are made of: whole ticks, operations, serial channels, a solve.
+"""The parts of both constraint models: whole ticks, operations, serial channels, a solve.
 
 Sources: disjunctive resources as intervals without overlap, and their propagation, are Baptiste, Le Pape and
 Nuijten, *Constraint-Based Scheduling* (2001); the solver is OR-tools' CP-SAT.
@@ -26,7 +26,7 @@ KeepApart = Callable[[cp_model.CpModel, Sequence[Item]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ticks:
+class TickScale:
     """Times as whole ticks of ``tick_s`` seconds.
 
     ``horizon``: the ticks of all of them one after the other; ``error_s``: what rounding can change of that,
@@ -39,7 +39,7 @@ class Ticks:
     error_s: float
 
 
-def in_ticks(times_s: Sequence[float], occurrences: Sequence[int]) -> Ticks:
+def in_ticks(times_s: Sequence[float], occurrences: Sequence[int]) -> TickScale:
     """Round ``times_s``, each of which a schedule holds as often as ``occurrences`` says.
 
     A tick is a decimal fraction of a second; where all times are multiples of a coarser one, it is that: the
@@ -51,7 +51,7 @@ def in_ticks(times_s: Sequence[float], occurrences: Sequence[int]) -> Ticks:
     counts = np.rint(np.array(times_s) * per_s).astype(np.int64)
     common = max(1, int(np.gcd.reduce(counts)))
     counts //= common
-    return Ticks(
+    return TickScale(
         counts=counts.tolist(),
         tick_s=common / per_s,
         horizon=int((counts * often).sum()),
@@ -60,7 +60,7 @@ def in_ticks(times_s: Sequence[float], occurrences: Sequence[int]) -> Ticks:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Work:
+class ModelledStep:
     """A step as the models need it; operations and parameters by index.
 
     ``main``: forward and backward in topological order, and what they need; ``updates``: the others.
@@ -80,7 +80,7 @@ class Work:
         return [p for p, makers in enumerate(self.makers) if makers]
 
 
-def work_of(graph: StepGraph) -> Work:
+def work_of(graph: StepGraph) -> ModelledStep:
     """Sort out which operations are updates and what they wait for."""
     update = is_update(graph)
     updates = graph.order[update[graph.order]].tolist()
@@ -89,7 +89,7 @@ def work_of(graph: StepGraph) -> Work:
     parameters, waiting, _ = awaited_gradients(graph, update)
     for parameter, i in zip(parameters.tolist(), waiting.tolist(), strict=True):
         awaited[i].add(parameter)
-    return Work(
+    return ModelledStep(
         graph=graph,
         main=graph.order[~update[graph.order]].tolist(),
         updates=updates,
@@ -121,7 +121,7 @@ def choose_first(model: cp_model.CpModel, one: Item, other: Item) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Channel:
+class SerialChannel:
     """A machine that moves parameters one batch after the other.
 
     ``leave`` and ``arrive``: when each parameter's batch starts and ends.
@@ -140,7 +140,7 @@ class Channel:
 
 def channel_alone(
     model: cp_model.CpModel, ticks: Mapping[int, int], horizon: int, keep_apart: KeepApart
-) -> Channel:
+) -> SerialChannel:
     """A channel on which each parameter travels alone, for ``ticks`` each.
 
     That is all there is to choose where a transfer costs nothing to start: cut up and sent in the same place,
@@ -151,12 +151,12 @@ def channel_alone(
     for p in ticks:
         model.add(arrive[p] == leave[p] + ticks[p])
     keep_apart(model, [(leave[p], ticks[p]) for p in ticks])
-    return Channel(leave=leave, arrive=arrive)
+    return SerialChannel(leave=leave, arrive=arrive)
 
 
 def channel_in_batches(
     model: cp_model.CpModel, costs: Sequence[tuple[int, Mapping[int, int]]], horizon: int
-) -> Channel:
+) -> SerialChannel:
     """A channel on which parameters travel in batches: any two together, or one before the other.
 
     ``costs``: ways to move a batch, of which each takes one: ticks for the batch and for each of its
@@ -180,11 +180,11 @@ def channel_in_batches(
         for way, (batch_ticks, ticks) in zip(ways, costs, strict=True):
             moved = sum(ticks[q] * together[p, q] for q in parameters)
             model.add(arrive[p] == leave[p] + batch_ticks + moved).only_enforce_if(way)
-    return Channel(leave=leave, arrive=arrive)
+    return SerialChannel(leave=leave, arrive=arrive)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Found:
+class ModelSolution:
     """A plan that a model gave; see :class:`hocket.planner.exact.Optimum`."""
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""What there is to know about a step's best schedule: the plan, and a proof of how good it can be."""
+"""The optimum of a step: the best schedule, and a proof of how good any can be."""
 
 from __future__ import annotations
 

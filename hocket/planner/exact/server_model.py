@@ -13,9 +13,9 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, Pull, Push, StepGraph
 from hocket.network import Network, assign_servers, fair_share_bps
 from hocket.planner.exact.constraint_model import (
-    Channel,
-    Found,
-    Work,
+    ModelledStep,
+    ModelSolution,
+    SerialChannel,
     apart_by_intervals,
     channel_alone,
     channel_in_batches,
@@ -32,7 +32,7 @@ def shortest_step(
     evaluate: Callable[[Plan], float],
     time_limit_s: float,
     seed: int,
-) -> Found:
+) -> ModelSolution:
     """The plan whose step ends first."""
     work = work_of(graph)
     home = assign_servers(graph.parameter_bytes.tolist(), network.num_servers).tolist()
@@ -93,7 +93,7 @@ def shortest_step(
         plan = _plan(graph, work.main, [[i] for i in range(p)], alone)
     objective_s = evaluate(plan)
     bound_s = min(objective_s, max(0.0, solver.best_objective_bound * times.tick_s - times.error_s))
-    return Found(
+    return ModelSolution(
         plan=plan,
         status="optimal" if objective_s - bound_s <= 2 * times.error_s + 1e-9 * objective_s else "feasible",
         objective_s=objective_s,
@@ -116,13 +116,13 @@ def _plan(graph: StepGraph, order: list[int], pulls: list[list[int]], pushes: li
     )
 
 
-def _channel(model: cp_model.CpModel, startup: int, ticks: Mapping[int, int], horizon: int) -> Channel:
+def _channel(model: cp_model.CpModel, startup: int, ticks: Mapping[int, int], horizon: int) -> SerialChannel:
     if startup == 0:
         return channel_alone(model, ticks, horizon, apart_by_intervals)
     return channel_in_batches(model, [(startup, ticks)], horizon)
 
 
-def _in_order(solver: cp_model.CpSolver, channels: Mapping[int, Channel]) -> list[list[int]]:
+def _in_order(solver: cp_model.CpSolver, channels: Mapping[int, SerialChannel]) -> list[list[int]]:
     """The batches of all servers by their start; among those of one server the order is the channel's."""
     batches = [
         (start, server, k, batch)
@@ -132,7 +132,7 @@ def _in_order(solver: cp_model.CpSolver, channels: Mapping[int, Channel]) -> lis
     return [batch for _, _, _, batch in sorted(batches)]
 
 
-def _server_of_updates(work: Work, home: list[int]) -> dict[int, int]:
+def _server_of_updates(work: ModelledStep, home: list[int]) -> dict[int, int]:
     """Where updates run: with the first parameter they read, else their first input, else on server 0."""
     graph = work.graph
     place: dict[int, int] = {}

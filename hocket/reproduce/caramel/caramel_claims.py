@@ -1,4 +1,4 @@
-"""What Caramel says, and how each of it is computed from what was simulated."""
+"""Caramel's claims, each computed from simulations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.reproduce.caramel.caramel_measurements import (
     DEPTH_SPLIT,
     PATTERN_BYTES,
     WORKERS,
-    Measured,
+    CaramelMeasurements,
     Patterned,
 )
 from hocket.reproduce.claim import Claim, Share, share
@@ -35,12 +35,12 @@ _PIPELINE = (
 )
 
 
-def _over(found: Measured, workers: int, model: str, other: str) -> float:
+def _over(found: CaramelMeasurements, workers: int, model: str, other: str) -> float:
     rows = found.by_model[model].rows
     return rows[workers, other].iteration_s / rows[workers, "Caramel"].iteration_s
 
 
-def _pairs(found: Measured, *others: str) -> Iterator[tuple[ResultRow, ResultRow]]:
+def _pairs(found: CaramelMeasurements, *others: str) -> Iterator[tuple[ResultRow, ResultRow]]:
     """Caramel's row and that of each of ``others``, over all models and numbers of workers."""
     for figures in found.models:
         for workers in WORKERS:
@@ -48,15 +48,15 @@ def _pairs(found: Measured, *others: str) -> Iterator[tuple[ResultRow, ResultRow
                 yield figures.rows[workers, "Caramel"], figures.rows[workers, other]
 
 
-def _stage(found: Measured, stage: str) -> float:
+def _stage(found: CaramelMeasurements, stage: str) -> float:
     return found.by_model[_STEADY].stages[stage].utilization
 
 
-def _gained(stage: str, before: str) -> Callable[[Measured], float]:
+def _gained(stage: str, before: str) -> Callable[[CaramelMeasurements], float]:
     return lambda found: _stage(found, stage) - _stage(found, before)
 
 
-def _stages_never_lower(found: Measured) -> Share:
+def _stages_never_lower(found: CaramelMeasurements) -> Share:
     names = ("program order", "depth and pattern", "batching", "order", "windows")
     return share(
         [
@@ -66,7 +66,7 @@ def _stages_never_lower(found: Measured) -> Share:
     )
 
 
-def _cheapest(found: Measured, few: bool) -> list[Patterned]:
+def _cheapest(found: CaramelMeasurements, few: bool) -> list[Patterned]:
     small, _ = PATTERN_BYTES
     return [
         row
@@ -76,7 +76,7 @@ def _cheapest(found: Measured, few: bool) -> list[Patterned]:
     ]
 
 
-CLAIMS: tuple[Claim[Measured], ...] = (
+CLAIMS: tuple[Claim[CaramelMeasurements], ...] = (
     Claim(
         figure="Fig. 2",
         what="Inception v3, 8 workers: Caramel overlaps more than Horovod",

@@ -1,4 +1,4 @@
-"""What Caramel's figures are made of: five models beside other systems, its stages, depths and patterns."""
+"""Runs behind Caramel's figures: five models beside other systems, its stages, depths and patterns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.network import PATTERNS, reduction_s
 from hocket.planner import plan
 from hocket.planner.caramel.reduction_batches import depth_of, fit_network
 from hocket.reproduce.caramel.systems import MODELS, reducing, run, stages, systems
-from hocket.reproduce.setting import Progress, Setting, spread
+from hocket.reproduce.setting import Progress, ReproductionSetting, spread
 from hocket.reproduce.steps import derived
 
 WORKERS = (8, 16)
@@ -63,7 +63,7 @@ class Patterned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class CaramelMeasurements:
     """Everything; ``halving_s``: of Fig. 4c, seconds by size between 16 workers."""
 
     models: tuple[ModelFigures, ...]
@@ -77,11 +77,11 @@ class Measured:
         return {figures.model: figures for figures in self.models}
 
 
-def measure(setting: Setting, progress: Progress | None) -> Measured:
+def measure(setting: ReproductionSetting, progress: Progress | None) -> CaramelMeasurements:
     """Simulate and compute all of it; models are spread over the cores."""
     found = spread(figures_of, [(model, setting) for model in MODELS], progress, "Caramel: models")
     halving = reducing("halving-doubling", "alpha waits", 16)
-    return Measured(
+    return CaramelMeasurements(
         models=tuple(found),
         depths=tuple(depth(size) for size in DEPTH_BYTES),
         patterns=tuple(
@@ -101,7 +101,7 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     )
 
 
-def figures_of(model: str, setting: Setting) -> ModelFigures:
+def figures_of(model: str, setting: ReproductionSetting) -> ModelFigures:
     """All that is simulated of one model, on a K80 at its default batch size."""
     graph = derived(model)
     spent_s = [float(graph.oracle_s[graph.phases == phase].sum()) for phase in Phase]

@@ -12,20 +12,20 @@ from hocket.reproduce.caramel.caramel_measurements import (
     PATTERN_BYTES,
     PATTERN_WORKERS,
     WORKERS,
-    Measured,
+    CaramelMeasurements,
     measure,
 )
 from hocket.reproduce.claim import judged
 from hocket.reproduce.contours import utilization_lines
-from hocket.reproduce.reproduction import Figure, Panel, Reproduction, Series
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import PaperFigure, PlotAxes, Reproduction, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 from hocket.reproduce.steps import NAMES
 
 _COMPARED = ("PS, W", "PS, W/2", "Horovod", "Horovod, fused", "DDP", "Caramel, ring", "Caramel")
 _OVERLAPPING = "inception_v3"
 
 
-def reproduce(setting: Setting, progress: Progress | None = None) -> Reproduction:
+def reproduce(setting: ReproductionSetting, progress: Progress | None = None) -> Reproduction:
     """Simulate, judge and draw."""
     found = measure(setting, progress)
     return Reproduction(
@@ -59,18 +59,18 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
     )
 
 
-def _figure_2(found: Measured) -> Figure:
+def _figure_2(found: CaramelMeasurements) -> PaperFigure:
     rows = found.by_model[_OVERLAPPING].rows
     series = [
         Series(name=name, x=(rows[8, name].rho,), y=(rows[8, name].overlap,), kind="points")
         for name in _COMPARED
     ]
     series += utilization_lines(1.1 * max(rows[8, name].rho for name in _COMPARED))
-    panel = Panel(title="", x="communication over computation, rho", y="overlap", series=tuple(series))
-    return Figure(number="Fig. 2", caption="Inception v3, 8 workers, by system", panels=(panel,))
+    panel = PlotAxes(title="", x="communication over computation, rho", y="overlap", series=tuple(series))
+    return PaperFigure(number="Fig. 2", caption="Inception v3, 8 workers, by system", panels=(panel,))
 
 
-def _figure_4(found: Measured) -> Figure:
+def _figure_4(found: CaramelMeasurements) -> PaperFigure:
     names = tuple(NAMES[figures.model] for figures in found.models)
     forward = tuple(100 * figures.forward_share for figures in found.models)
     curves = []
@@ -80,18 +80,18 @@ def _figure_4(found: Measured) -> Figure:
         curves.append(Series(name=NAMES[figures.model], x=tuple(sizes.tolist()), y=tuple(share.tolist())))
     sizes_kb = tuple(size / 1e3 for size in found.halving_s)
     times_ms = tuple(1e3 * seconds for seconds in found.halving_s.values())
-    return Figure(
+    return PaperFigure(
         number="Fig. 4",
         caption="The models, and what small reductions cost (halving-doubling, 16 workers)",
         panels=(
-            Panel(
+            PlotAxes(
                 title="a",
                 x="",
                 y="forward pass, % of the step",
                 series=(Series(name="forward", x=names, y=forward, kind="bars"),),
             ),
-            Panel(title="b", x="parameter, KB", y="share of parameters", series=tuple(curves), x_log=True),
-            Panel(
+            PlotAxes(title="b", x="parameter, KB", y="share of parameters", series=tuple(curves), x_log=True),
+            PlotAxes(
                 title="c",
                 x="KB",
                 y="ms",
@@ -103,7 +103,9 @@ def _figure_4(found: Measured) -> Figure:
     )
 
 
-def _compared(found: Measured, number: str, caption: str, y: str, figure: str, scale: float) -> Figure:
+def _compared(
+    found: CaramelMeasurements, number: str, caption: str, y: str, figure: str, scale: float
+) -> PaperFigure:
     panels = []
     for workers in WORKERS:
         series = [
@@ -115,27 +117,27 @@ def _compared(found: Measured, number: str, caption: str, y: str, figure: str, s
             )
             for name in _COMPARED
         ]
-        panels.append(Panel(title=f"{workers} workers", x="", y=y, series=tuple(series)))
-    return Figure(number=number, caption=caption, panels=tuple(panels))
+        panels.append(PlotAxes(title=f"{workers} workers", x="", y=y, series=tuple(series)))
+    return PaperFigure(number=number, caption=caption, panels=tuple(panels))
 
 
-def _figure_8(found: Measured) -> Figure:
+def _figure_8(found: CaramelMeasurements) -> PaperFigure:
     return _compared(found, "Fig. 8", "Iteration time by system", "s", "iteration_s", 1.0)
 
 
-def _figure_9(found: Measured) -> Figure:
+def _figure_9(found: CaramelMeasurements) -> PaperFigure:
     return _compared(found, "Fig. 9", "Utilization by system", "%", "utilization", 100.0)
 
 
-def _figure_10(found: Measured) -> Figure:
+def _figure_10(found: CaramelMeasurements) -> PaperFigure:
     network = _compared(found, "", "", "network time, s", "communication_s", 1.0)
     overlap = _compared(found, "", "", "overlap", "overlap", 1.0)
-    return Figure(
+    return PaperFigure(
         number="Fig. 10", caption="Network time and overlap by system", panels=network.panels + overlap.panels
     )
 
 
-def _stages(found: Measured, models: tuple[str, ...]) -> tuple[Series, ...]:
+def _stages(found: CaramelMeasurements, models: tuple[str, ...]) -> tuple[Series, ...]:
     return tuple(
         Series(
             name=NAMES[model],
@@ -147,20 +149,22 @@ def _stages(found: Measured, models: tuple[str, ...]) -> tuple[Series, ...]:
     )
 
 
-def _figure_11(found: Measured) -> Figure:
-    panel = Panel(
+def _figure_11(found: CaramelMeasurements) -> PaperFigure:
+    panel = PlotAxes(
         title="Inception v3, 8 workers", x="", y="utilization, %", series=_stages(found, (_OVERLAPPING,))
     )
-    return Figure(number="Fig. 11", caption="What each stage adds, on top of those before", panels=(panel,))
+    return PaperFigure(
+        number="Fig. 11", caption="What each stage adds, on top of those before", panels=(panel,)
+    )
 
 
-def _figure_12(found: Measured) -> Figure:
+def _figure_12(found: CaramelMeasurements) -> PaperFigure:
     models = tuple(figures.model for figures in found.models)
-    panel = Panel(title="8 workers", x="", y="utilization, %", series=_stages(found, models))
-    return Figure(number="Fig. 12", caption="What each stage adds, all models", panels=(panel,))
+    panel = PlotAxes(title="8 workers", x="", y="utilization, %", series=_stages(found, models))
+    return PaperFigure(number="Fig. 12", caption="What each stage adds, all models", panels=(panel,))
 
 
-def _figure_13(found: Measured) -> Figure:
+def _figure_13(found: CaramelMeasurements) -> PaperFigure:
     sizes = tuple(row.size_bytes / 1e3 for row in found.depths)
     series = [
         Series(name=f"depth {depth}", x=sizes, y=tuple(1e3 * row.fixed_s[number] for row in found.depths))
@@ -169,11 +173,11 @@ def _figure_13(found: Measured) -> Figure:
     series.append(
         Series(name="adaptive", x=sizes, y=tuple(1e3 * row.adaptive_s for row in found.depths), kind="points")
     )
-    panel = Panel(title="shuffle, 8 workers", x="KB", y="ms", series=tuple(series), x_log=True, y_log=True)
-    return Figure(number="Fig. 13", caption="One reduction by the number of chunks", panels=(panel,))
+    panel = PlotAxes(title="shuffle, 8 workers", x="KB", y="ms", series=tuple(series), x_log=True, y_log=True)
+    return PaperFigure(number="Fig. 13", caption="One reduction by the number of chunks", panels=(panel,))
 
 
-def _figure_14(found: Measured) -> Figure:
+def _figure_14(found: CaramelMeasurements) -> PaperFigure:
     panels = []
     for size in PATTERN_BYTES:
         rows = [row for row in found.patterns if (row.split, row.size_bytes) == (DEPTH_SPLIT, size)]
@@ -186,5 +190,5 @@ def _figure_14(found: Measured) -> Figure:
             for pattern in PATTERNS
         )
         title = f"{size // 2**10} KiB" if size < 2**20 else f"{size // 2**20} MiB"
-        panels.append(Panel(title=title, x="workers", y="ms", series=series, x_log=True, y_log=True))
-    return Figure(number="Fig. 14", caption="One reduction by pattern", panels=tuple(panels))
+        panels.append(PlotAxes(title=title, x="workers", y="ms", series=series, x_log=True, y_log=True))
+    return PaperFigure(number="Fig. 14", caption="One reduction by pattern", panels=tuple(panels))

@@ -1,4 +1,4 @@
-"""What the contention paper says, and how each of it is computed from what was simulated."""
+"""The contention paper's claims, each computed from simulations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hocket.reproduce.contention.contention_measurements import (
     OURS,
     PLACEMENTS,
     POLICIES,
-    Measured,
-    Step,
+    ContentionMeasurements,
+    MeasuredModel,
     pooled,
 )
 
 
-class Published(NamedTuple):
+class PublishedPlacement(NamedTuple):
     """A row of Tables IV and V; seconds, and a fraction."""
 
     utilization: float
@@ -29,16 +29,16 @@ class Published(NamedTuple):
 
 
 TABLE_IV = {
-    "rand": Published(0.1952, 2881.6, 680.3, 8910.9),
-    "ff": Published(0.2676, 1921.1, 766.1, 6224.6),
-    "ls": Published(0.2514, 2282.41, 749.9, 7224.9),
-    "lwf-1": Published(0.4278, 1098.57, 487.2, 4024.0),
+    "rand": PublishedPlacement(0.1952, 2881.6, 680.3, 8910.9),
+    "ff": PublishedPlacement(0.2676, 1921.1, 766.1, 6224.6),
+    "ls": PublishedPlacement(0.2514, 2282.41, 749.9, 7224.9),
+    "lwf-1": PublishedPlacement(0.4278, 1098.57, 487.2, 4024.0),
 }
 TABLE_V = {
-    "srsf-1": Published(0.3065, 1374.84, 459.0, 6283.1),
-    "srsf-2": Published(0.2595, 1734.74, 477.0, 7658.6),
-    "srsf-3": Published(0.2514, 1750.9, 520.7, 7578.7),
-    "ada-srsf": Published(0.4278, 1098.57, 487.2, 4024.0),
+    "srsf-1": PublishedPlacement(0.3065, 1374.84, 459.0, 6283.1),
+    "srsf-2": PublishedPlacement(0.2595, 1734.74, 477.0, 7658.6),
+    "srsf-3": PublishedPlacement(0.2514, 1750.9, 520.7, 7578.7),
+    "ada-srsf": PublishedPlacement(0.4278, 1098.57, 487.2, 4024.0),
 }
 
 _JOB_SET = (
@@ -54,67 +54,67 @@ _SLIP = (
 _LOOPBACK = "measured between two processes of this machine, not between two nodes on 10 Gbit/s Ethernet"
 
 
-def average(found: Measured, placement: str, policy: str = OURS) -> float:
+def average(found: ContentionMeasurements, placement: str, policy: str = OURS) -> float:
     """The average completion time, the mean over job sets."""
     return found.rows[placement, policy].average_jct_s.mean
 
 
-def _saved(placement: str) -> Callable[[Measured], float]:
+def _saved(placement: str) -> Callable[[ContentionMeasurements], float]:
     return lambda found: average(found, BEST) / average(found, placement) - 1
 
 
-def _busier(placement: str) -> Callable[[Measured], float]:
+def _busier(placement: str) -> Callable[[ContentionMeasurements], float]:
     return lambda found: (
         found.rows[BEST, OURS].gpu_utilization.mean / found.rows[placement, OURS].gpu_utilization.mean
     )
 
 
-def _below(policy: str) -> Callable[[Measured], float]:
+def _below(policy: str) -> Callable[[ContentionMeasurements], float]:
     return lambda found: average(found, BEST) / average(found, BEST, policy) - 1
 
 
-def _averages(found: Measured, settings: list[tuple[str, str]]) -> list[list[float]]:
+def _averages(found: ContentionMeasurements, settings: list[tuple[str, str]]) -> list[list[float]]:
     """Of each job set the averages under ``settings``, in their order."""
     columns = [[each.run.average_jct_s for each in found.of(*setting)] for setting in settings]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _in_order(found: Measured, settings: list[tuple[str, str]]) -> Share:
+def _in_order(found: ContentionMeasurements, settings: list[tuple[str, str]]) -> Share:
     return share([row == sorted(row) for row in _averages(found, settings)])
 
 
-def _kappa_one_best(found: Measured) -> Share:
+def _kappa_one_best(found: ContentionMeasurements) -> Share:
     rows = _averages(found, [(kappa, OURS) for kappa in KAPPAS])
     return share([row[0] == min(row) for row in rows])
 
 
-def _ends_below_5000(found: Measured) -> float:
+def _ends_below_5000(found: ContentionMeasurements) -> float:
     times = pooled(found.of(BEST, OURS), "jct_s")
     return sum(time < 5000 for time in times) / len(times)
 
 
-def _steps(ratio: Callable[[Step], float]) -> Callable[[Measured], Share]:
+def _steps(ratio: Callable[[MeasuredModel], float]) -> Callable[[ContentionMeasurements], Share]:
     """In how many models ours is within a tenth of Table III's."""
     return lambda found: share([abs(ratio(step) - 1) <= 0.1 for step in found.steps])
 
 
-def _contention(found: Measured) -> float:
+def _contention(found: ContentionMeasurements) -> float:
     """eta over b of reductions that run at once."""
     assert found.network.fits is not None
     fit = found.network.fits.contention
     return fit.eta_s_per_byte / fit.b_s_per_byte if fit.b_s_per_byte > 0 else 0.0
 
 
-def _line_error(found: Measured) -> float:
+def _line_error(found: ContentionMeasurements) -> float:
     assert found.network.fits is not None
     return found.network.fits.allreduce.rms_error
 
 
-def _placement_claims() -> list[Claim[Measured]]:
+def _placement_claims() -> list[Claim[ContentionMeasurements]]:
     claims = []
     for placement, saved, busier in (("rand", -0.619, 2.19), ("ff", -0.428, 1.59), ("ls", -0.519, 1.70)):
         claims += [
-            Claim[Measured](
+            Claim[ContentionMeasurements](
                 figure="Table IV",
                 what=f"average completion time of LWF-1 against {placement.upper()}",
                 paper=saved,
@@ -123,7 +123,7 @@ def _placement_claims() -> list[Claim[Measured]]:
                 ours=_saved(placement),
                 why=_JOB_SET,
             ),
-            Claim[Measured](
+            Claim[ContentionMeasurements](
                 figure="Table IV",
                 what=f"utilization of LWF-1 over {placement.upper()}",
                 paper=busier,
@@ -136,9 +136,9 @@ def _placement_claims() -> list[Claim[Measured]]:
     return claims
 
 
-def _policy_claims() -> list[Claim[Measured]]:
+def _policy_claims() -> list[Claim[ContentionMeasurements]]:
     return [
-        Claim[Measured](
+        Claim[ContentionMeasurements](
             figure="Table V",
             what="average completion time of Ada-SRSF against SRSF(1)",
             paper=-0.201,
@@ -147,7 +147,7 @@ def _policy_claims() -> list[Claim[Measured]]:
             ours=_below("srsf-1"),
             why=_SLIP,
         ),
-        Claim[Measured](
+        Claim[ContentionMeasurements](
             figure="Table V",
             what="average completion time of Ada-SRSF against SRSF(2)",
             paper=-0.367,
@@ -156,7 +156,7 @@ def _policy_claims() -> list[Claim[Measured]]:
             ours=_below("srsf-2"),
             why=_SLIP,
         ),
-        Claim[Measured](
+        Claim[ContentionMeasurements](
             figure="Table V",
             what="utilization of Ada-SRSF over SRSF(1)",
             paper=1.396,
@@ -167,7 +167,7 @@ def _policy_claims() -> list[Claim[Measured]]:
             ),
             why=_SLIP,
         ),
-        Claim[Measured](
+        Claim[ContentionMeasurements](
             figure="Table V",
             what="95th percentile of SRSF(1) over Ada-SRSF",
             paper=1.56,
@@ -181,7 +181,7 @@ def _policy_claims() -> list[Claim[Measured]]:
     ]
 
 
-CLAIMS: tuple[Claim[Measured], ...] = (
+CLAIMS: tuple[Claim[ContentionMeasurements], ...] = (
     Claim(
         figure="Fig. 2a",
         what="root mean square error of the line a + b M, as a fraction of the time (the quarter is ours)",

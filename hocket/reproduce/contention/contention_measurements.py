@@ -1,4 +1,4 @@
-"""What the contention paper's tables are made of: placements and policies over many job sets of its kind."""
+"""Runs behind the contention paper's tables: placements and policies over many job sets of its kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hocket.cluster.workloads.trained_models import TABLE_III, ModelProfile
 from hocket.graph import Phase
 from hocket.network import NetworkFile
 from hocket.reproduce.loopback import measured_network
-from hocket.reproduce.setting import Progress, Setting, spread
+from hocket.reproduce.setting import Progress, ReproductionSetting, spread
 from hocket.reproduce.steps import derived
 
 PLACEMENTS = ("rand", "ff", "ls", "lwf-1")
@@ -43,7 +43,7 @@ class JobSetRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class MeasuredModel:
     """A model of Table III, the paper's and ours: bytes, and seconds of both passes on a V100 by roofline."""
 
     paper: ModelProfile
@@ -54,11 +54,11 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class ContentionMeasurements:
     """Everything; ``network``: reductions between processes of this machine (Fig. 2)."""
 
     runs: tuple[JobSetRun, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[MeasuredModel, ...]
     network: NetworkFile
 
     @cached_property
@@ -81,7 +81,7 @@ class Measured:
         return row
 
 
-def measure(setting: Setting, progress: Progress | None) -> Measured:
+def measure(setting: ReproductionSetting, progress: Progress | None) -> ContentionMeasurements:
     """Measure reductions here, then simulate all job sets, spread over the cores."""
     network = measured_network(setting, progress)
     settings = [(placement, OURS) for placement in dict.fromkeys((*PLACEMENTS, *KAPPAS))]
@@ -89,7 +89,9 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     seeds = range(setting.seed, setting.seed + setting.job_sets)
     tasks = [(placement, policy, seed) for placement, policy in settings for seed in seeds]
     runs = spread(run_of, tasks, progress, "Contention: job sets")
-    return Measured(runs=tuple(runs), steps=tuple(step_of(model) for model in TABLE_III), network=network)
+    return ContentionMeasurements(
+        runs=tuple(runs), steps=tuple(step_of(model) for model in TABLE_III), network=network
+    )
 
 
 def run_of(placement: str, policy: str, seed: int, num_jobs: int = NUM_JOBS) -> JobSetRun:
@@ -116,10 +118,10 @@ def pooled(runs: Sequence[JobSetRun], what: str) -> list[float]:
     return sorted(value for each in runs for value in getattr(each, what))
 
 
-def step_of(paper: ModelProfile) -> Step:
+def step_of(paper: ModelProfile) -> MeasuredModel:
     """The zoo's model on a V100 by roofline, at the batch size of Table III."""
     graph = derived(_ZOO[paper.name], _BATCH_SIZES[paper.name], device="v100")
-    return Step(
+    return MeasuredModel(
         paper=paper,
         batch_size=graph.batch_size,
         size_bytes=float(graph.parameter_bytes.sum()),

@@ -8,7 +8,13 @@ import numpy as np
 
 from hocket.cluster.results.paired import SweepRow
 from hocket.reproduce.claim import judged
-from hocket.reproduce.contention.contention_claims import CLAIMS, TABLE_IV, TABLE_V, Published, average
+from hocket.reproduce.contention.contention_claims import (
+    CLAIMS,
+    TABLE_IV,
+    TABLE_V,
+    PublishedPlacement,
+    average,
+)
 from hocket.reproduce.contention.contention_measurements import (
     BEST,
     KAPPAS,
@@ -16,18 +22,18 @@ from hocket.reproduce.contention.contention_measurements import (
     OURS,
     PLACEMENTS,
     POLICIES,
-    Measured,
+    ContentionMeasurements,
     measure,
     pooled,
 )
 from hocket.reproduce.loopback import WORKERS, fit_panel
-from hocket.reproduce.reproduction import Figure, Missing, Panel, Reproduction, Series, Table
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import Missing, PaperFigure, PaperTable, PlotAxes, Reproduction, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 
 _MOST_POINTS = 400
 
 
-def reproduce(setting: Setting, progress: Progress | None = None) -> Reproduction:
+def reproduce(setting: ReproductionSetting, progress: Progress | None = None) -> Reproduction:
     """Measure, simulate, judge and draw."""
     found = measure(setting, progress)
     return Reproduction(
@@ -60,7 +66,7 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
     )
 
 
-def _table_3(found: Measured) -> Table:
+def _table_3(found: ContentionMeasurements) -> PaperTable:
     rows = tuple(
         (
             *(step.paper.name, step.batch_size, step.paper.size_bytes / 1e6, round(step.size_bytes / 1e6, 1)),
@@ -77,7 +83,7 @@ def _table_3(found: Measured) -> Table:
         *("Model", "batch", "MB, paper", "ours", "forward ms, paper", "ours", "backward ms, paper", "ours"),
         "both, ours over paper",
     )
-    return Table(number="Table III", caption="Models on a V100", columns=columns, rows=rows)
+    return PaperTable(number="Table III", caption="Models on a V100", columns=columns, rows=rows)
 
 
 _COLUMNS = (
@@ -87,7 +93,7 @@ _COLUMNS = (
 
 
 def _beside(
-    name: str, paper: Published, row: SweepRow, found: Measured, first: tuple[str, str]
+    name: str, paper: PublishedPlacement, row: SweepRow, found: ContentionMeasurements, first: tuple[str, str]
 ) -> tuple[str | float, ...]:
     ours = (row.placement, row.policy)
     relative = found.against(ours, first).relative if ours != first else None
@@ -103,10 +109,10 @@ def _beside(
     )
 
 
-def _table_4(found: Measured) -> Table:
+def _table_4(found: ContentionMeasurements) -> PaperTable:
     first = (BEST, OURS)
     order = (BEST, *(place for place in PLACEMENTS if place != BEST))
-    return Table(
+    return PaperTable(
         number="Table IV",
         caption="Placements under Ada-SRSF",
         columns=_COLUMNS,
@@ -116,9 +122,9 @@ def _table_4(found: Measured) -> Table:
     )
 
 
-def _table_5(found: Measured) -> Table:
+def _table_5(found: ContentionMeasurements) -> PaperTable:
     first = (BEST, POLICIES[0])
-    return Table(
+    return PaperTable(
         number="Table V",
         caption="Policies under LWF-1",
         columns=_COLUMNS,
@@ -128,17 +134,17 @@ def _table_5(found: Measured) -> Table:
     )
 
 
-def _figure_2(found: Measured) -> Figure:
+def _figure_2(found: ContentionMeasurements) -> PaperFigure:
     fits = found.network.fits
     assert fits is not None
     reduced, shared = fits.allreduce, fits.contention
     counts = tuple(float(point.concurrent) for point in shared.points)
-    return Figure(
+    return PaperFigure(
         number="Fig. 2",
         caption="Reductions between two processes here: alone, and several at once",
         panels=(
             fit_panel(reduced, title="a", line="a + b M"),
-            Panel(
+            PlotAxes(
                 title="b",
                 x="reductions at once",
                 y="ms",
@@ -172,8 +178,8 @@ def _figure_2(found: Measured) -> Figure:
 
 
 def _distributions(
-    found: Measured, number: str, caption: str, settings: Iterable[tuple[str, str]], by: int
-) -> Figure:
+    found: ContentionMeasurements, number: str, caption: str, settings: Iterable[tuple[str, str]], by: int
+) -> PaperFigure:
     """Completion times, utilization of GPUs and averages of ``settings``, named by their part ``by``."""
     settings = list(settings)
     curves: dict[str, list[Series]] = {"jct_s": [], "gpu_utilization": []}
@@ -194,37 +200,37 @@ def _distributions(
         y=tuple(average(found, *setting) for setting in settings),
         kind="bars",
     )
-    return Figure(
+    return PaperFigure(
         number=number,
         caption=caption,
         panels=(
-            Panel(
+            PlotAxes(
                 title="a",
                 x="completion time, s",
                 y="share of jobs",
                 series=tuple(curves["jct_s"]),
                 x_log=True,
             ),
-            Panel(
+            PlotAxes(
                 title="b",
                 x="utilization of a GPU",
                 y="share of GPUs",
                 series=tuple(curves["gpu_utilization"]),
             ),
-            Panel(title="c", x="", y="average completion time, s", series=(averages,)),
+            PlotAxes(title="c", x="", y="average completion time, s", series=(averages,)),
         ),
     )
 
 
-def _figure_4(found: Measured) -> Figure:
+def _figure_4(found: ContentionMeasurements) -> PaperFigure:
     settings = [(placement, OURS) for placement in PLACEMENTS]
     return _distributions(found, "Fig. 4", "Placements under Ada-SRSF", settings, 0)
 
 
-def _figure_5(found: Measured) -> Figure:
+def _figure_5(found: ContentionMeasurements) -> PaperFigure:
     settings = [(placement, OURS) for placement in KAPPAS]
     return _distributions(found, "Fig. 5", "kappa of LWF, under Ada-SRSF", settings, 0)
 
 
-def _figure_6(found: Measured) -> Figure:
+def _figure_6(found: ContentionMeasurements) -> PaperFigure:
     return _distributions(found, "Fig. 6", "Policies under LWF-1", [(BEST, policy) for policy in POLICIES], 1)

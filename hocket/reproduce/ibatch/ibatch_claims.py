@@ -1,11 +1,11 @@
-"""What iBatch says, and how each of it is computed from what was measured and simulated."""
+"""iBatch's claims, each computed from measurements and simulations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from hocket.reproduce.claim import Claim, Share, share
-from hocket.reproduce.ibatch.ibatch_measurements import MODELS, SPARSE, Measured
+from hocket.reproduce.ibatch.ibatch_measurements import MODELS, SPARSE, IBatchMeasurements
 from hocket.reproduce.steps import NAMES
 
 # The speedups that the text gives (Fig. 5): default, layer by layer, iBatch.
@@ -33,17 +33,17 @@ _STARTUP = (
 )
 
 
-def _speedup(model: str, nodes: int, policy: str) -> Callable[[Measured], float]:
+def _speedup(model: str, nodes: int, policy: str) -> Callable[[IBatchMeasurements], float]:
     return lambda found: found.of(model, nodes).speedups[policy]
 
 
-def _claims_of_figure_5() -> list[Claim[Measured]]:
+def _claims_of_figure_5() -> list[Claim[IBatchMeasurements]]:
     claims = []
     for (model, nodes), figures in FIGURE_5.items():
         policies = {"default": "default", "layerwise": "layer by layer", "ibatch-greedy": "iBatch"}
         for (policy, name), paper in zip(policies.items(), figures, strict=True):
             claims.append(
-                Claim[Measured](
+                Claim[IBatchMeasurements](
                     figure="Fig. 5",
                     what=f"{NAMES[model]}, {nodes} nodes: speedup of {name}",
                     paper=paper,
@@ -55,17 +55,17 @@ def _claims_of_figure_5() -> list[Claim[Measured]]:
     return claims
 
 
-def _gains(found: Measured, policy: str, than: str, nodes: int = 30) -> list[float]:
+def _gains(found: IBatchMeasurements, policy: str, than: str, nodes: int = 30) -> list[float]:
     rows = [found.of(model, nodes).speedups for model in MODELS]
     return [row[policy] / row[than] - 1 for row in rows]
 
 
-def _gains_at_papers_default(found: Measured) -> list[float]:
+def _gains_at_papers_default(found: IBatchMeasurements) -> list[float]:
     rows = [each.speedups for each in found.at_papers_default if each.nodes == 30]
     return [row["ibatch-greedy"] / row["default"] - 1 for row in rows]
 
 
-def _largest_at_papers_default(found: Measured) -> float:
+def _largest_at_papers_default(found: IBatchMeasurements) -> float:
     (each,) = [each for each in found.at_papers_default if each.nodes == 72]
     return each.speedups["ibatch-greedy"]
 
@@ -74,12 +74,12 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _overlapped(found: Measured, model: str, policy: str) -> float:
+def _overlapped(found: IBatchMeasurements, model: str, policy: str) -> float:
     row = found.of(model, 72).rows[policy]
     return row.communication_s + row.compute_s - row.iteration_s
 
 
-def _more_overlap(found: Measured) -> Share:
+def _more_overlap(found: IBatchMeasurements) -> Share:
     return share(
         [
             _overlapped(found, model, "ibatch-greedy") > _overlapped(found, model, "layerwise")
@@ -88,14 +88,14 @@ def _more_overlap(found: Measured) -> Share:
     )
 
 
-def _layers_differ(found: Measured) -> Share:
-    """Whether some layers communicate far longer than they compute, and others the other way round."""
+def _layers_differ(found: IBatchMeasurements) -> Share:
+    """True if some layers communicate far longer than they compute, and others the other way round."""
     layers = found.chain.layers
     transfers, computes = layers.transfer_s, layers.compute_s
     return share([bool((transfers > 2 * computes).any()), bool((computes > 2 * transfers).any())])
 
 
-CLAIMS: tuple[Claim[Measured], ...] = (
+CLAIMS: tuple[Claim[IBatchMeasurements], ...] = (
     Claim(
         figure="Fig. 3",
         what="GoogLeNet, 6 nodes: layers communicate twice as long as they compute, others the other way "

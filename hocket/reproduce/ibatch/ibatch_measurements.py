@@ -1,4 +1,4 @@
-"""What iBatch's figures are made of: four steps measured on one core here, and their speedups by policy."""
+"""Runs behind iBatch's figures: four steps measured on one core here, and their speedups by policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hocket.reproduce.ibatch.testbed import (
     rows_of,
     speedup,
 )
-from hocket.reproduce.setting import Progress, Setting, spread
+from hocket.reproduce.setting import Progress, ReproductionSetting, spread
 
 MODELS = ("googlenet", "inception_v3", "vgg19", "vgg19_22k")
 BATCH_SIZE = 4
@@ -65,7 +65,7 @@ class Chain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class IBatchMeasurements:
     """Everything; ``at_papers_default``: on networks on which the default meets the paper's speedup."""
 
     steps: dict[str, StepGraph]
@@ -82,7 +82,9 @@ class Measured:
         return self._by_key[model, nodes, pushes]
 
 
-def measure(setting: Setting, progress: Progress | None, defaults: dict[tuple[str, int], float]) -> Measured:
+def measure(
+    setting: ReproductionSetting, progress: Progress | None, defaults: dict[tuple[str, int], float]
+) -> IBatchMeasurements:
     """Measure steps one after the other, then simulate; ``defaults``: what the paper's default comes to."""
     steps = {}
     for number, model in enumerate(MODELS):
@@ -101,7 +103,7 @@ def measure(setting: Setting, progress: Progress | None, defaults: dict[tuple[st
         for (model, nodes), default in defaults.items()
         if model in steps
     ]
-    return Measured(
+    return IBatchMeasurements(
         steps=steps,
         speedups=tuple(found),
         at_papers_default=tuple(met),
@@ -113,7 +115,7 @@ def _pushes(model: str, nodes: int) -> tuple[Pushes, ...]:
     return ("together", "own", "free") if model in SPARSE and nodes > 1 else ("together", "own")
 
 
-def step_of(model: str, setting: Setting) -> StepGraph:
+def step_of(model: str, setting: ReproductionSetting) -> StepGraph:
     """The model's step on one core of this machine, every operation's least time, as one sample."""
     set_num_threads(1)
     setup = models.make(model, BATCH_SIZE, seed=setting.seed)

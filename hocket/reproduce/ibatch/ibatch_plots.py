@@ -13,16 +13,16 @@ from hocket.reproduce.ibatch.ibatch_measurements import (
     NODES,
     SPARSE,
     Chain,
-    Measured,
+    IBatchMeasurements,
     measure,
 )
 from hocket.reproduce.ibatch.testbed import Pushes
-from hocket.reproduce.reproduction import Figure, Panel, Reproduction, Series
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import PaperFigure, PlotAxes, Reproduction, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 from hocket.reproduce.steps import NAMES
 
 
-def reproduce(setting: Setting, progress: Progress | None = None) -> Reproduction:
+def reproduce(setting: ReproductionSetting, progress: Progress | None = None) -> Reproduction:
     """Measure, simulate, judge and draw."""
     found = measure(setting, progress, DEFAULTS)
     return Reproduction(
@@ -51,7 +51,7 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
     )
 
 
-def _figure_3(chain: Chain) -> Figure:
+def _figure_3(chain: Chain) -> PaperFigure:
     numbers = tuple(float(number) for number in range(1, len(chain.layers.parameters) + 1))
     series = (
         Series(
@@ -62,11 +62,11 @@ def _figure_3(chain: Chain) -> Figure:
         ),
         Series(name="computation", x=numbers, y=tuple((1e3 * chain.layers.compute_s).tolist()), kind="bars"),
     )
-    panel = Panel(title="GoogLeNet, 6 nodes", x="layer", y="ms", series=series)
-    return Figure(number="Fig. 3", caption="Pulling and computing each layer", panels=(panel,))
+    panel = PlotAxes(title="GoogLeNet, 6 nodes", x="layer", y="ms", series=series)
+    return PaperFigure(number="Fig. 3", caption="Pulling and computing each layer", panels=(panel,))
 
 
-def _figure_4(chain: Chain) -> Figure:
+def _figure_4(chain: Chain) -> PaperFigure:
     transfers, computes = _spans(chain)
     lanes = [f"{name}: {what}" for name in APPROACHES.values() for what in ("pulls", "computes")]
     series = []
@@ -78,8 +78,8 @@ def _figure_4(chain: Chain) -> Figure:
                 begins.append(1e3 * begin_s)
                 lengths.append(1e3 * (end_s - begin_s))
         series.append(Series(name=what, x=tuple(lengths), y=tuple(names), kind="bars", base=tuple(begins)))
-    panel = Panel(title="", x="ms", y="", series=tuple(series), lanes=tuple(lanes))
-    return Figure(
+    panel = PlotAxes(title="", x="ms", y="", series=tuple(series), lanes=tuple(lanes))
+    return PaperFigure(
         number="Fig. 4", caption="The forward pass by approach, GoogLeNet, 6 nodes", panels=(panel,)
     )
 
@@ -101,7 +101,7 @@ def _spans(chain: Chain) -> tuple[dict[str, list[tuple[float, float]]], dict[str
     return transfers, computes
 
 
-def _scaling(found: Measured, models: tuple[str, ...], pushes: Pushes) -> tuple[Panel, ...]:
+def _scaling(found: IBatchMeasurements, models: tuple[str, ...], pushes: Pushes) -> tuple[PlotAxes, ...]:
     counts = [nodes for nodes in NODES if nodes > 1 or pushes != "free"]
     panels = []
     for model in models:
@@ -120,27 +120,27 @@ def _scaling(found: Measured, models: tuple[str, ...], pushes: Pushes) -> tuple[
                         kind="points",
                     )
                 )
-        panels.append(Panel(title=NAMES[model], x="nodes", y="speedup", series=tuple(series)))
+        panels.append(PlotAxes(title=NAMES[model], x="nodes", y="speedup", series=tuple(series)))
     return tuple(panels)
 
 
-def _figure_5(found: Measured) -> Figure:
-    return Figure(
+def _figure_5(found: IBatchMeasurements) -> PaperFigure:
+    return PaperFigure(
         number="Fig. 5",
         caption="Speedup over one node, gradients in one batch",
         panels=_scaling(found, MODELS, "together"),
     )
 
 
-def _figure_6(found: Measured) -> Figure:
-    return Figure(
+def _figure_6(found: IBatchMeasurements) -> PaperFigure:
+    return PaperFigure(
         number="Fig. 6",
         caption="Speedup where gradients cost nothing",
         panels=_scaling(found, SPARSE, "free"),
     )
 
 
-def _figure_7(found: Measured) -> Figure:
+def _figure_7(found: IBatchMeasurements) -> PaperFigure:
     panels = []
     for model in SPARSE:
         rows = found.of(model, 72).rows
@@ -157,5 +157,7 @@ def _figure_7(found: Measured) -> Figure:
             Series(name=name, x=tuple(APPROACHES.values()), y=tuple(values), kind="bars")
             for name, values in parts.items()
         )
-        panels.append(Panel(title=NAMES[model], x="", y="of the default's step", series=series, stacked=True))
-    return Figure(number="Fig. 7", caption="Where the time goes, 72 nodes", panels=tuple(panels))
+        panels.append(
+            PlotAxes(title=NAMES[model], x="", y="of the default's step", series=series, stacked=True)
+        )
+    return PaperFigure(number="Fig. 7", caption="Where the time goes, 72 nodes", panels=tuple(panels))

@@ -1,11 +1,11 @@
-"""What the prediction paper says, and how each of it is computed from what was predicted, replayed, timed."""
+"""The prediction paper's claims, each computed from predictions, replays and timings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-from hocket.bench.replay.accuracy_statistics import Row
+from hocket.bench.replay.accuracy_statistics import AccuracyRow
 from hocket.predictor.answer import saturation
 from hocket.reproduce.claim import Claim, Share, share
 from hocket.reproduce.prediction.prediction_measurements import (
@@ -15,7 +15,7 @@ from hocket.reproduce.prediction.prediction_measurements import (
     PAIRED_WORKERS,
     SCALED,
     WORKERS,
-    Measured,
+    PredictionMeasurements,
 )
 from hocket.reproduce.prediction.replayed_cluster import MODELS as REPLAYED_MODELS
 from hocket.reproduce.prediction.stream_sharing import STREAMS, WINDOW
@@ -37,8 +37,8 @@ _REPLAY = (
 )
 
 
-def _saturates(batch_size: int) -> Callable[[Measured], float]:
-    def workers(found: Measured) -> float:
+def _saturates(batch_size: int) -> Callable[[PredictionMeasurements], float]:
+    def workers(found: PredictionMeasurements) -> float:
         curve = found.of(SCALED, batch_size).rows
         knee = saturation(curve)
         return math.inf if knee is None else float(knee.workers)
@@ -46,37 +46,41 @@ def _saturates(batch_size: int) -> Callable[[Measured], float]:
     return workers
 
 
-def _largest_error(rows_of: Callable[[Measured], Sequence[Row]]) -> Callable[[Measured], float | None]:
+def _largest_error(
+    rows_of: Callable[[PredictionMeasurements], Sequence[AccuracyRow]],
+) -> Callable[[PredictionMeasurements], float | None]:
     return lambda found: max((abs(row.error) for row in rows_of(found)), default=None)
 
 
-def _batch_rows(found: Measured) -> list[Row]:
+def _batch_rows(found: PredictionMeasurements) -> list[AccuracyRow]:
     return [row for rows in found.replays.batches.values() for row in rows]
 
 
-def _model_rows(policy: str, models: Sequence[str] = REPLAYED_MODELS) -> Callable[[Measured], list[Row]]:
+def _model_rows(
+    policy: str, models: Sequence[str] = REPLAYED_MODELS
+) -> Callable[[PredictionMeasurements], list[AccuracyRow]]:
     return lambda found: [row for row in found.replays.models if row.policy == policy and row.step in models]
 
 
-def _all_rows(found: Measured) -> list[Row]:
+def _all_rows(found: PredictionMeasurements) -> list[AccuracyRow]:
     return [*_batch_rows(found), *found.replays.models, *found.replays.orders]
 
 
-def _mean_error(rows: Sequence[Row], of: str) -> float:
+def _mean_error(rows: Sequence[AccuracyRow], of: str) -> float:
     return math.fsum(abs(getattr(row, of)) for row in rows) / len(rows)
 
 
-def _better_than(other: str) -> Callable[[Measured], Share | None]:
-    """Whether our mean error over all replays is smaller."""
+def _better_than(other: str) -> Callable[[PredictionMeasurements], Share | None]:
+    """True if our mean error over all replays is smaller."""
 
-    def better(found: Measured) -> Share | None:
+    def better(found: PredictionMeasurements) -> Share | None:
         rows = _all_rows(found)
         return share([_mean_error(rows, "error") < _mean_error(rows, other)]) if rows else None
 
     return better
 
 
-def _cynthia_lower(found: Measured) -> Share:
+def _cynthia_lower(found: PredictionMeasurements) -> Share:
     return share(
         [
             row.cynthia < row.throughput
@@ -87,13 +91,13 @@ def _cynthia_lower(found: Measured) -> Share:
     )
 
 
-def _lin_saturates_earlier(found: Measured) -> Share:
+def _lin_saturates_earlier(found: PredictionMeasurements) -> Share:
     """Large batches: at ten workers the model without overlap says less than the prediction."""
     rows = [found.of(SCALED, batch_size).rows[-1] for batch_size in BATCH_SIZES[2:]]
     return share([row.lin is not None and row.lin < row.throughput for row in rows])
 
 
-def _cut_once(found: Measured) -> Share:
+def _cut_once(found: PredictionMeasurements) -> Share:
     """Streams up to the window go whole; larger ones stop once, after the window, then go to their end."""
     cases = []
     for stream, units in STREAMS.items():
@@ -105,7 +109,7 @@ def _cut_once(found: Measured) -> Share:
     return share(cases)
 
 
-def second_server(found: Measured, model: str) -> list[float]:
+def second_server(found: PredictionMeasurements, model: str) -> list[float]:
     """What a second server adds to the throughput of each of several workers, as a fraction."""
     one = {row.workers: row.throughput for row in found.of(model, PAIRED_BATCH_SIZE).rows}
     return [
@@ -115,19 +119,19 @@ def second_server(found: Measured, model: str) -> list[float]:
     ]
 
 
-def _vgg_gains_least(found: Measured) -> Share:
+def _vgg_gains_least(found: PredictionMeasurements) -> Share:
     gains = {model: second_server(found, model)[-1] for model in PAIRED}
     return share([gains["vgg11"] < gains[model] for model in PAIRED if model != "vgg11"])
 
 
-def _parse_error(found: Measured) -> float:
+def _parse_error(found: PredictionMeasurements) -> float:
     assert found.network.fits is not None
     return found.network.fits.parse.rms_error
 
 
-CLAIMS: tuple[Claim[Measured], ...] = (
+CLAIMS: tuple[Claim[PredictionMeasurements], ...] = (
     *(
-        Claim[Measured](
+        Claim[PredictionMeasurements](
             figure="Fig. 2",
             what=f"Inception v3, batches of {batch_size}: workers at which throughput saturates",
             paper=float(workers),
@@ -209,7 +213,7 @@ CLAIMS: tuple[Claim[Measured], ...] = (
         why=_REPLAY,
     ),
     *(
-        Claim[Measured](
+        Claim[PredictionMeasurements](
             figure="Figs. 13, 14",
             what=f"the mean error is smaller than that of {name}",
             ours=_better_than(other),

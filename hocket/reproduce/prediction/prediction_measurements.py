@@ -1,4 +1,4 @@
-"""What the prediction paper's figures are made of: predictions for V100s, replays, and what was timed."""
+"""Runs behind the prediction paper's figures: predictions for V100s, replays, and timings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hocket.predictor import Prediction, predict
 from hocket.reproduce.loopback import measured_network
 from hocket.reproduce.prediction.replayed_cluster import Replays, replays
 from hocket.reproduce.prediction.stream_sharing import Chunk, agreements, multiplexed, partition
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.setting import Progress, ReproductionSetting
 from hocket.reproduce.steps import derived
 
 # The paper gives no alpha: "if overhead accounts for 10% of a message's duration at 1 Gbit/s, it accounts for
@@ -45,7 +45,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class PredictionMeasurements:
     """Everything; ``timed_s``: of deriving and predicting Inception v3 on 2 to 10 workers."""
 
     curves: tuple[Curve, ...]
@@ -65,7 +65,7 @@ class Measured:
         return self._by_key[model, batch_size, servers]
 
 
-def measure(setting: Setting, progress: Progress | None) -> Measured:
+def measure(setting: ReproductionSetting, progress: Progress | None) -> PredictionMeasurements:
     """Time messages, replay where a cluster can be emulated, and predict; predictions use all cores."""
     network = measured_network(setting, progress)
     replayed = replays(setting, progress)
@@ -77,7 +77,7 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
         if progress is not None:
             progress(number, len(wanted) + 1, f"Prediction: {model}, batches of {batch_size}")
         curves.append(curve_of(model, batch_size, servers, workers, setting))
-    return Measured(
+    return PredictionMeasurements(
         curves=tuple(curves),
         replays=replayed,
         network=network,
@@ -88,7 +88,9 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     )
 
 
-def curve_of(model: str, batch_size: int, servers: int, workers: tuple[int, ...], setting: Setting) -> Curve:
+def curve_of(
+    model: str, batch_size: int, servers: int, workers: tuple[int, ...], setting: ReproductionSetting
+) -> Curve:
     """Asynchronous training with the HTTP/2 window, as TensorFlow sends: pulls in program order."""
     graph = derived(model, batch_size, device=DEVICE, samples=SAMPLES, jitter=JITTER, seed=setting.seed)
     rows = predict(
@@ -104,7 +106,7 @@ def curve_of(model: str, batch_size: int, servers: int, workers: tuple[int, ...]
     return Curve(model=model, batch_size=batch_size, servers=servers, rows=tuple(rows))
 
 
-def timed(setting: Setting) -> float:
+def timed(setting: ReproductionSetting) -> float:
     """Seconds that the paper's own case takes (section 4.5), the step's derivation included."""
     started = time.perf_counter()
     derived.cache_clear()

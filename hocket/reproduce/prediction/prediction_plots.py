@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.bench.replay.accuracy_statistics import Row
+from hocket.bench.replay.accuracy_statistics import AccuracyRow
 from hocket.reproduce.claim import judged
 from hocket.reproduce.loopback import WORKERS as LOOPBACK_WORKERS
 from hocket.reproduce.loopback import fit_panel
@@ -23,19 +23,19 @@ from hocket.reproduce.prediction.prediction_measurements import (
     TIMED_BATCH_SIZE,
     TIMED_STEPS,
     Curve,
-    Measured,
+    PredictionMeasurements,
     measure,
 )
 from hocket.reproduce.prediction.replayed_cluster import NUM_STEPS, RATE_BPS, ROUNDS, SKIP, TRANSFER_S
 from hocket.reproduce.prediction.stream_sharing import PARTITIONED, STREAMS, WINDOW
-from hocket.reproduce.reproduction import Figure, Missing, Panel, Reproduction, Series
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import Missing, PaperFigure, PlotAxes, Reproduction, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 from hocket.reproduce.steps import NAMES
 
 _RATE = "examples/s"
 
 
-def reproduce(setting: Setting, progress: Progress | None = None) -> Reproduction:
+def reproduce(setting: ReproductionSetting, progress: Progress | None = None) -> Reproduction:
     """Time, replay, predict, judge and draw."""
     found = measure(setting, progress)
     return Reproduction(
@@ -72,7 +72,7 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
     )
 
 
-def _missing(found: Measured) -> tuple[Missing, ...]:
+def _missing(found: PredictionMeasurements) -> tuple[Missing, ...]:
     missing = [
         Missing(
             number="Table 1",
@@ -120,10 +120,10 @@ def _line(name: str, curve: Curve, what: str = "throughput") -> Series:
     )
 
 
-def _figure_2(found: Measured) -> Figure:
+def _figure_2(found: PredictionMeasurements) -> PaperFigure:
     series = tuple(_line(f"batch {size}", found.of(SCALED, size)) for size in BATCH_SIZES)
-    panel = Panel(title="predicted", x="workers", y=_RATE, series=series)
-    return Figure(number="Fig. 2", caption="Inception v3 on V100s by batch size", panels=(panel,))
+    panel = PlotAxes(title="predicted", x="workers", y=_RATE, series=series)
+    return PaperFigure(number="Fig. 2", caption="Inception v3 on V100s by batch size", panels=(panel,))
 
 
 def _models(curve: Curve) -> tuple[Series, ...]:
@@ -134,20 +134,20 @@ def _models(curve: Curve) -> tuple[Series, ...]:
     )
 
 
-def _figure_3(found: Measured) -> Figure:
-    panel = Panel(
+def _figure_3(found: PredictionMeasurements) -> PaperFigure:
+    panel = PlotAxes(
         title="Inception v3, batches of 64", x="workers", y=_RATE, series=_models(found.of(SCALED, 64))
     )
-    return Figure(number="Fig. 3c", caption="Predictions by method", panels=(panel,))
+    return PaperFigure(number="Fig. 3c", caption="Predictions by method", panels=(panel,))
 
 
-def _figure_10(found: Measured) -> Figure:
+def _figure_10(found: PredictionMeasurements) -> PaperFigure:
     assert found.network.fits is not None
     panel = fit_panel(found.network.fits.parse, title="", line="alpha size + beta")
-    return Figure(number="Fig. 10", caption="What a message costs its receiver", panels=(panel,))
+    return PaperFigure(number="Fig. 10", caption="What a message costs its receiver", panels=(panel,))
 
 
-def _figure_12(found: Measured) -> Figure:
+def _figure_12(found: PredictionMeasurements) -> PaperFigure:
     lanes = list(STREAMS)
     series = tuple(
         Series(
@@ -159,11 +159,11 @@ def _figure_12(found: Measured) -> Figure:
         )
         for stream, units in STREAMS.items()
     )
-    panel = Panel(title=f"window of {WINDOW}", x="units sent", y="", series=series, lanes=tuple(STREAMS))
-    return Figure(number="Fig. 12", caption="Streams in one connection", panels=(panel,))
+    panel = PlotAxes(title=f"window of {WINDOW}", x="units sent", y="", series=series, lanes=tuple(STREAMS))
+    return PaperFigure(number="Fig. 12", caption="Streams in one connection", panels=(panel,))
 
 
-def _rates(rows: Sequence[Row]) -> tuple[Series, ...]:
+def _rates(rows: Sequence[AccuracyRow]) -> tuple[Series, ...]:
     x = tuple(float(row.workers) for row in rows)
     return (
         Series(name="Hocket", x=x, y=tuple(row.predicted for row in rows)),
@@ -173,32 +173,32 @@ def _rates(rows: Sequence[Row]) -> tuple[Series, ...]:
     )
 
 
-def _panel(title: str, rows: Sequence[Row]) -> Panel:
-    return Panel(title=title, x="workers", y=_RATE, series=_rates(rows))
+def _panel(title: str, rows: Sequence[AccuracyRow]) -> PlotAxes:
+    return PlotAxes(title=title, x="workers", y=_RATE, series=_rates(rows))
 
 
-def _replayed(found: Measured) -> tuple[Figure, ...]:
+def _replayed(found: PredictionMeasurements) -> tuple[PaperFigure, ...]:
     """Figs. 13 and 17a-c, 14 and 17d-f, 18 and 19, where they were replayed."""
     replays = found.replays
     if replays.refused:
         return ()
     steps = dict.fromkeys(row.step for row in replays.models)
 
-    def of(step: str, policy: str) -> list[Row]:
+    def of(step: str, policy: str) -> list[AccuracyRow]:
         return [row for row in replays.models if (row.step, row.policy) == (step, policy)]
 
     return (
-        Figure(
+        PaperFigure(
             number="Figs. 13, 17a-c",
             caption="AlexNet by batch size, as ratios of communication to computing",
             panels=tuple(_panel(f"rho {rho:g}", rows) for rho, rows in replays.batches.items()),
         ),
-        Figure(
+        PaperFigure(
             number="Figs. 14, 17d-f",
             caption="Models, in program order",
             panels=tuple(_panel(NAMES[step], of(step, "fifo")) for step in steps),
         ),
-        Figure(
+        PaperFigure(
             number="Fig. 18",
             caption="AlexNet in three orders",
             panels=tuple(
@@ -206,7 +206,7 @@ def _replayed(found: Measured) -> tuple[Figure, ...]:
                 for order in dict.fromkeys(row.policy for row in replays.orders)
             ),
         ),
-        Figure(
+        PaperFigure(
             number="Fig. 19",
             caption="Models, in TIC's order",
             panels=tuple(_panel(NAMES[step], of(step, "tic")) for step in steps),
@@ -214,14 +214,14 @@ def _replayed(found: Measured) -> tuple[Figure, ...]:
     )
 
 
-def _figure_21(found: Measured) -> Figure:
+def _figure_21(found: PredictionMeasurements) -> PaperFigure:
     cases = [(SCALED, size) for size in BATCH_SIZES]
     cases += [(model, size) for model in MODELS for size in MODEL_BATCH_SIZES]
-    return Figure(
+    return PaperFigure(
         number="Fig. 21",
         caption="V100s by model and batch size, predicted",
         panels=tuple(
-            Panel(
+            PlotAxes(
                 title=f"{NAMES[model]}, batches of {size}",
                 x="workers",
                 y=_RATE,
@@ -232,20 +232,20 @@ def _figure_21(found: Measured) -> Figure:
     )
 
 
-def _figure_22(found: Measured) -> Figure:
+def _figure_22(found: PredictionMeasurements) -> PaperFigure:
     names = ("paper: measuring", "paper: predicting", "Hocket")
-    panel = Panel(
+    panel = PlotAxes(
         title=f"Inception v3, batches of {TIMED_BATCH_SIZE}, {TIMED_STEPS} steps",
         x="",
         y="s",
         series=(Series(name="seconds", x=names, y=(MEASURING_S, PREDICTING_S, found.timed_s), kind="bars"),),
     )
-    return Figure(number="Fig. 22", caption="What an answer costs", panels=(panel,))
+    return PaperFigure(number="Fig. 22", caption="What an answer costs", panels=(panel,))
 
 
-def _figure_23(found: Measured) -> Figure:
+def _figure_23(found: PredictionMeasurements) -> PaperFigure:
     names = ("server 1", "server 2")
-    panel = Panel(
+    panel = PlotAxes(
         title=NAMES[PARTITIONED],
         x="",
         y="MiB",
@@ -254,15 +254,15 @@ def _figure_23(found: Measured) -> Figure:
             Series(name="ours", x=names, y=tuple(sorted(found.partition_mib, reverse=True)), kind="bars"),
         ),
     )
-    return Figure(number="Fig. 23", caption="Parameters on two servers", panels=(panel,))
+    return PaperFigure(number="Fig. 23", caption="Parameters on two servers", panels=(panel,))
 
 
-def _figure_25(found: Measured) -> Figure:
-    return Figure(
+def _figure_25(found: PredictionMeasurements) -> PaperFigure:
+    return PaperFigure(
         number="Fig. 25",
         caption="One and two servers on V100s, predicted",
         panels=tuple(
-            Panel(
+            PlotAxes(
                 title=f"{NAMES[model]}, batches of {PAIRED_BATCH_SIZE}",
                 x="workers",
                 y=_RATE,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hocket.bench.replay.accuracy import bench_predict
-from hocket.bench.replay.accuracy_request import Request
-from hocket.bench.replay.accuracy_statistics import Row
+from hocket.bench.replay.accuracy_request import AccuracyRequest
+from hocket.bench.replay.accuracy_statistics import AccuracyRow
 from hocket.errors import HocketError
 from hocket.lab.links import check_machine
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.setting import Progress, ReproductionSetting
 
 WORKERS = (1, 2, 4)
 RHOS = (4.0, 2.0, 1.0)
@@ -28,13 +28,13 @@ RATE_BPS, TRANSFER_S, NUM_STEPS, SKIP, ROUNDS = 250e6, 0.15, 8, 2, 3
 class Replays:
     """Rows of each figure; none and the reason in ``refused`` where no cluster could be emulated."""
 
-    batches: dict[float, tuple[Row, ...]]
-    models: tuple[Row, ...]
-    orders: tuple[Row, ...]
+    batches: dict[float, tuple[AccuracyRow, ...]]
+    models: tuple[AccuracyRow, ...]
+    orders: tuple[AccuracyRow, ...]
     refused: str = ""
 
 
-def replays(setting: Setting, progress: Progress | None) -> Replays:
+def replays(setting: ReproductionSetting, progress: Progress | None) -> Replays:
     """Replay all of it, or say why not."""
     if setting.quick:
         return _none("--quick leaves the emulated cluster out")
@@ -63,9 +63,9 @@ def _tell(progress: Progress | None, done: int, what: str) -> None:
 
 
 def _replayed(
-    steps: tuple[str, ...], policies: tuple[str, ...], rho: float, setting: Setting
-) -> tuple[Row, ...]:
-    request = Request(
+    steps: tuple[str, ...], policies: tuple[str, ...], rho: float, setting: ReproductionSetting
+) -> tuple[AccuracyRow, ...]:
+    request = AccuracyRequest(
         steps=steps,
         policies=policies,
         modes=("async",),

@@ -25,7 +25,7 @@ PARTITIONED = "vgg11"
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """What a link sends without a break: of which stream, from when to when, in units of size."""
+    """A piece that a link sends without a break: of which stream, from when to when, in units of size."""
 
     stream: str
     begin: float

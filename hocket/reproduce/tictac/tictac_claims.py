@@ -1,4 +1,4 @@
-"""What TicTac says, and how each of it is computed from what was simulated."""
+"""TicTac's claims, each computed from simulations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hocket.reproduce.tictac.tictac_measurements import (
     OVERLAPPING,
     SERVERS,
     Consistency,
-    Measured,
     ModelRow,
-    Run,
+    PolicyRun,
+    TicTacMeasurements,
     scaled_out,
 )
 
 
-class Published(NamedTuple):
+class PublishedModel(NamedTuple):
     """A row of Table 1."""
 
     parameters: int
@@ -34,16 +34,16 @@ class Published(NamedTuple):
 LEAST_WAIT = 1e-3
 """Of a step: what is less has no ratio that means something."""
 TABLE_1 = {
-    "alexnet_v2": Published(16, 191.89, 235, 483, 512),
-    "inception_v1": Published(116, 25.24, 1114, 2246, 128),
-    "inception_v2": Published(141, 42.64, 1369, 2706, 128),
-    "inception_v3": Published(196, 103.54, 1904, 3672, 32),
-    "resnet50_v1": Published(108, 97.39, 1114, 2096, 32),
-    "resnet101_v1": Published(210, 169.74, 2083, 3898, 64),
-    "resnet50_v2": Published(125, 97.45, 1423, 2813, 64),
-    "resnet101_v2": Published(244, 169.86, 2749, 5380, 32),
-    "vgg16": Published(32, 527.79, 388, 758, 32),
-    "vgg19": Published(38, 548.05, 442, 857, 32),
+    "alexnet_v2": PublishedModel(16, 191.89, 235, 483, 512),
+    "inception_v1": PublishedModel(116, 25.24, 1114, 2246, 128),
+    "inception_v2": PublishedModel(141, 42.64, 1369, 2706, 128),
+    "inception_v3": PublishedModel(196, 103.54, 1904, 3672, 32),
+    "resnet50_v1": PublishedModel(108, 97.39, 1114, 2096, 32),
+    "resnet101_v1": PublishedModel(210, 169.74, 2083, 3898, 64),
+    "resnet50_v2": PublishedModel(125, 97.45, 1423, 2813, 64),
+    "resnet101_v2": PublishedModel(244, 169.86, 2749, 5380, 32),
+    "vgg16": PublishedModel(32, 527.79, 388, 758, 32),
+    "vgg19": PublishedModel(38, 548.05, 442, 857, 32),
 }
 
 _BASELINE = (
@@ -56,23 +56,23 @@ _NOISE = (
 )
 
 
-def _rows(check: Callable[[ModelRow, Published], bool]) -> Callable[[Measured], Share]:
+def _rows(check: Callable[[ModelRow, PublishedModel], bool]) -> Callable[[TicTacMeasurements], Share]:
     return lambda found: share([check(row, TABLE_1[row.model]) for row in found.zoo])
 
 
-def _most(inference: bool) -> Callable[[Measured], float]:
-    def most(found: Measured) -> float:
+def _most(inference: bool) -> Callable[[TicTacMeasurements], float]:
+    def most(found: TicTacMeasurements) -> float:
         runs = found.select("tic", lambda run: scaled_out(run) and run.inference == inference)
         return max(found.gain(run) for run in runs)
 
     return most
 
 
-def _least(found: Measured) -> float:
+def _least(found: TicTacMeasurements) -> float:
     return min(found.gain(run) for run in found.select("tic", scaled_out))
 
 
-def _one(found: Measured, policy: str) -> Run:
+def _one(found: TicTacMeasurements, policy: str) -> PolicyRun:
     """The run of Fig. 4: Inception v3's training step on 2 workers and 1 server."""
     (run,) = found.select(
         policy,
@@ -83,7 +83,7 @@ def _one(found: Measured, policy: str) -> Run:
     return run
 
 
-def of_four(found: Measured, policy: str, inference: bool) -> list[Run]:
+def of_four(found: TicTacMeasurements, policy: str, inference: bool) -> list[PolicyRun]:
     """A model each on 4 workers and 1 server, at Table 1's batch size (Figs. 12, 14, 15)."""
     return found.select(
         policy,
@@ -91,7 +91,7 @@ def of_four(found: Measured, policy: str, inference: bool) -> list[Run]:
     )
 
 
-def _grows_with_operations(found: Measured) -> Share:
+def _grows_with_operations(found: TicTacMeasurements) -> Share:
     cases = []
     for inference in (True, False):
         runs = of_four(found, "tic", inference)
@@ -100,7 +100,7 @@ def _grows_with_operations(found: Measured) -> Share:
     return share(cases)
 
 
-def _inference_above_training(found: Measured) -> Share:
+def _inference_above_training(found: TicTacMeasurements) -> Share:
     runs = found.select("tic", lambda r: r.workers == 8 and r.factor == 1)
     gains = {(r.model, r.servers, r.inference): found.gain(r) for r in runs}
     return share(
@@ -112,12 +112,12 @@ def _inference_above_training(found: Measured) -> Share:
     )
 
 
-def _gains_with_servers(found: Measured) -> Share:
+def _gains_with_servers(found: TicTacMeasurements) -> Share:
     runs = found.select("tic", lambda r: r.workers == 8 and r.factor == 1 and r.servers in SERVERS[1:])
     return share([found.gain(run) > 0 for run in runs])
 
 
-def _follows_rho(found: Measured) -> Share:
+def _follows_rho(found: TicTacMeasurements) -> Share:
     """Larger batches gain more where communication is longer, less where computing is."""
     runs = found.select("tic", lambda r: (r.workers, r.servers) == (4, 1))
     by_key = {(r.model, r.inference, r.factor): r for r in runs}
@@ -131,22 +131,24 @@ def _follows_rho(found: Measured) -> Share:
     return share(cases)
 
 
-def consistent(found: Measured, policy: str, inference: bool) -> Consistency:
+def consistent(found: TicTacMeasurements, policy: str, inference: bool) -> Consistency:
     """The single steps of one policy and task."""
     return next(c for c in found.consistency if (c.policy, c.inference) == (policy, inference))
 
 
-def _stragglers(found: Measured) -> list[tuple[float, float]]:
-    runs: Sequence[Run] = [run for inference in (True, False) for run in of_four(found, "tic", inference)]
+def _stragglers(found: TicTacMeasurements) -> list[tuple[float, float]]:
+    runs: Sequence[PolicyRun] = [
+        run for inference in (True, False) for run in of_four(found, "tic", inference)
+    ]
     return [(found.random_of(run).straggler, run.straggler) for run in runs]
 
 
-def _straggler_ratio(found: Measured) -> float:
+def _straggler_ratio(found: TicTacMeasurements) -> float:
     """The largest reduction among models whose workers still wait for a thousandth of a step with TIC."""
     return max((base / ours for base, ours in _stragglers(found) if ours >= LEAST_WAIT), default=0.0)
 
 
-def _tic_beside_tac(found: Measured) -> Share:
+def _tic_beside_tac(found: TicTacMeasurements) -> Share:
     pairs = []
     for inference in (True, False):
         by_model = {run.model: run for run in of_four(found, "tac", inference)}
@@ -154,7 +156,7 @@ def _tic_beside_tac(found: Measured) -> Share:
     return share([tic.step_s <= 1.05 * tac.step_s for tic, tac in pairs])
 
 
-CLAIMS: tuple[Claim[Measured], ...] = (
+CLAIMS: tuple[Claim[TicTacMeasurements], ...] = (
     Claim(
         figure="Table 1",
         what="number of parameters, each model",

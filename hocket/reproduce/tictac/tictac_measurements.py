@@ -1,4 +1,4 @@
-"""What TicTac's figures are made of: every model under random orders, TIC and TAC.
+"""Runs behind TicTac's figures: every model under random orders, TIC and TAC.
 
 Workers are K80s derived by roofline. The durations get lognormal noise, so that computing differs from step
 to step and worker to worker as on hardware; without it overlap would follow from the step time alone and
@@ -18,7 +18,7 @@ from hocket import models
 from hocket.graph import StepGraph
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
-from hocket.reproduce.setting import Progress, Setting, spread
+from hocket.reproduce.setting import Progress, ReproductionSetting, spread
 from hocket.reproduce.steps import TABLE_1, derived
 from hocket.sim import Result, simulate
 from hocket.sim.lowering.lowered import Floats
@@ -38,7 +38,7 @@ FACTORS = (0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class PolicyRun:
     """One model under one policy; times in seconds, means over the simulated steps.
 
     ``straggler``: the longest wait of a worker, as a fraction of the step; ``operations``: of the step.
@@ -80,7 +80,7 @@ class Consistency:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """What the zoo has of a model, for Table 1."""
+    """A model of the zoo, for Table 1."""
 
     model: str
     parameters: int
@@ -90,38 +90,38 @@ class ModelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class TicTacMeasurements:
     """Everything; ``planning_s``: of the longest plan by TAC."""
 
     zoo: tuple[ModelRow, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[PolicyRun, ...]
     consistency: tuple[Consistency, ...]
     planning_s: float
 
     @cached_property
-    def _by_key(self) -> dict[tuple[str, bool, int, int, float, str], Run]:
+    def _by_key(self) -> dict[tuple[str, bool, int, int, float, str], PolicyRun]:
         return {(r.model, r.inference, r.workers, r.servers, r.factor, r.policy): r for r in self.runs}
 
-    def gain(self, run: Run) -> float:
+    def gain(self, run: PolicyRun) -> float:
         """Throughput over random orders in the same place, less 1."""
         return self.random_of(run).step_s / run.step_s - 1
 
-    def random_of(self, run: Run) -> Run:
+    def random_of(self, run: PolicyRun) -> PolicyRun:
         """The run with random orders in the place of ``run``."""
         key = (run.model, run.inference, run.workers, run.servers, run.factor, "random")
         return self._by_key[key]
 
-    def select(self, policy: str, where: Callable[[Run], bool]) -> list[Run]:
+    def select(self, policy: str, where: Callable[[PolicyRun], bool]) -> list[PolicyRun]:
         """The runs by ``policy`` that ``where`` is true of."""
         return [run for run in self.runs if run.policy == policy and where(run)]
 
 
-def scaled_out(run: Run) -> bool:
-    """Whether a run is of Fig. 9: four workers a server, batches of Table 1."""
+def scaled_out(run: PolicyRun) -> bool:
+    """True if a run is of Fig. 9: four workers a server, batches of Table 1."""
     return run.factor == 1 and run.servers == max(1, run.workers // 4)
 
 
-def measure(setting: Setting, progress: Progress | None) -> Measured:
+def measure(setting: ReproductionSetting, progress: Progress | None) -> TicTacMeasurements:
     """Simulate all of it; models are spread over the cores."""
     tasks = [(model, inference, setting) for model in MODELS for inference in (True, False)]
     found = spread(runs_of, tasks, progress, "TicTac: models")
@@ -130,7 +130,7 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     counts = {
         (run.model, run.inference): run.operations for runs, _ in found for run in runs if run.factor == 1
     }
-    return Measured(
+    return TicTacMeasurements(
         zoo=tuple(_model_row(model, counts[model, True], counts[model, False]) for model in MODELS),
         runs=tuple(run for runs, _ in found for run in runs),
         consistency=tuple(consistency),
@@ -138,7 +138,7 @@ def measure(setting: Setting, progress: Progress | None) -> Measured:
     )
 
 
-def runs_of(model: str, inference: bool, setting: Setting) -> tuple[list[Run], float]:
+def runs_of(model: str, inference: bool, setting: ReproductionSetting) -> tuple[list[PolicyRun], float]:
     """Every run of a model that a figure shows, and the seconds that TAC planned for."""
     places = {(workers, max(1, workers // 4), 1.0) for workers in WORKERS}
     places |= {(8, servers, 1.0) for servers in SERVERS} | {(4, 1, factor) for factor in FACTORS}
@@ -155,7 +155,7 @@ def runs_of(model: str, inference: bool, setting: Setting) -> tuple[list[Run], f
                 planning_s = max(planning_s, time.perf_counter() - started)
             row = result.row
             runs.append(
-                Run(
+                PolicyRun(
                     model=model,
                     inference=inference,
                     workers=workers,
@@ -173,7 +173,7 @@ def runs_of(model: str, inference: bool, setting: Setting) -> tuple[list[Run], f
     return runs, planning_s
 
 
-def consistency_of(policy: str, inference: bool, setting: Setting) -> Consistency:
+def consistency_of(policy: str, inference: bool, setting: ReproductionSetting) -> Consistency:
     """Many steps of Inception v2, each with its own draw (Fig. 13)."""
     graph = noisy_step(CONSISTENT, inference, JITTER, seed=setting.seed)
     result = ran(graph, policy, NETWORK, setting.noisy_steps, setting.seed)

@@ -6,8 +6,8 @@ import numpy as np
 
 from hocket.reproduce.claim import judged
 from hocket.reproduce.contours import utilization_lines
-from hocket.reproduce.reproduction import Figure, Panel, Reproduction, Series, Table
-from hocket.reproduce.setting import Progress, Setting
+from hocket.reproduce.reproduction import PaperFigure, PaperTable, PlotAxes, Reproduction, Series
+from hocket.reproduce.setting import Progress, ReproductionSetting
 from hocket.reproduce.steps import NAMES
 from hocket.reproduce.tictac.tictac_claims import CLAIMS, TABLE_1, consistent, of_four
 from hocket.reproduce.tictac.tictac_measurements import (
@@ -18,8 +18,8 @@ from hocket.reproduce.tictac.tictac_measurements import (
     SAMPLES,
     SERVERS,
     WORKERS,
-    Measured,
-    Run,
+    PolicyRun,
+    TicTacMeasurements,
     measure,
 )
 
@@ -28,7 +28,7 @@ _GAIN = "throughput over random orders, %"
 _CPU_MODELS = ("inception_v2", "vgg16", "alexnet_v2")
 
 
-def reproduce(setting: Setting, progress: Progress | None = None) -> Reproduction:
+def reproduce(setting: ReproductionSetting, progress: Progress | None = None) -> Reproduction:
     """Simulate, judge and draw."""
     found = measure(setting, progress)
     return Reproduction(
@@ -59,7 +59,7 @@ def reproduce(setting: Setting, progress: Progress | None = None) -> Reproductio
     )
 
 
-def _table_1(found: Measured) -> Table:
+def _table_1(found: TicTacMeasurements) -> PaperTable:
     rows = []
     for row in found.zoo:
         paper = TABLE_1[row.model]
@@ -75,18 +75,18 @@ def _table_1(found: Measured) -> Table:
         *("Model", "parameters, paper", "ours", "MiB, paper", "ours", "inference operations, paper", "ours"),
         *("training operations, paper", "ours", "batch size"),
     )
-    return Table(number="Table 1", caption="The models", columns=columns, rows=tuple(rows))
+    return PaperTable(number="Table 1", caption="The models", columns=columns, rows=tuple(rows))
 
 
-def _percent(found: Measured, runs: list[Run]) -> tuple[float, ...]:
+def _percent(found: TicTacMeasurements, runs: list[PolicyRun]) -> tuple[float, ...]:
     return tuple(100 * found.gain(run) for run in runs)
 
 
-def _names(runs: list[Run]) -> tuple[str, ...]:
+def _names(runs: list[PolicyRun]) -> tuple[str, ...]:
     return tuple(NAMES[run.model] for run in runs)
 
 
-def _figure_4(found: Measured) -> Figure:
+def _figure_4(found: TicTacMeasurements) -> PaperFigure:
     points = []
     for policy, name in (("random", "TensorFlow"), ("tac", "TicTac")):
         runs = found.select(policy, lambda r: r.model == OVERLAPPING and (r.workers, r.factor) == (2, 1.0))
@@ -98,16 +98,16 @@ def _figure_4(found: Measured) -> Figure:
                 kind="points",
             )
         )
-    panel = Panel(
+    panel = PlotAxes(
         title="Inception v3, 2 workers, 1 server: training and inference",
         x="communication over computation, rho",
         y="overlap coefficient",
         series=(*points, *utilization_lines(1.6)),
     )
-    return Figure(number="Fig. 4", caption="Improvement in utilization with TicTac", panels=(panel,))
+    return PaperFigure(number="Fig. 4", caption="Improvement in utilization with TicTac", panels=(panel,))
 
 
-def _figure_9(found: Measured) -> Figure:
+def _figure_9(found: TicTacMeasurements) -> PaperFigure:
     panels = []
     for workers in WORKERS:
         series = []
@@ -120,14 +120,14 @@ def _figure_9(found: Measured) -> Figure:
             )
             series.append(Series(name=task, x=_names(runs), y=_percent(found, runs), kind="bars"))
         panels.append(
-            Panel(title=f"{workers} worker{'s' * (workers > 1)}", x="", y=_GAIN, series=tuple(series))
+            PlotAxes(title=f"{workers} worker{'s' * (workers > 1)}", x="", y=_GAIN, series=tuple(series))
         )
-    return Figure(
+    return PaperFigure(
         number="Fig. 9", caption="Scaling the number of workers, four to a server", panels=tuple(panels)
     )
 
 
-def _figure_10(found: Measured) -> Figure:
+def _figure_10(found: TicTacMeasurements) -> PaperFigure:
     panels = []
     for task, inference in _TASKS.items():
         series = []
@@ -146,11 +146,13 @@ def _figure_10(found: Measured) -> Figure:
                     kind="bars",
                 )
             )
-        panels.append(Panel(title=task, x="", y=_GAIN, series=tuple(series)))
-    return Figure(number="Fig. 10", caption="Scaling the number of servers, 8 workers", panels=tuple(panels))
+        panels.append(PlotAxes(title=task, x="", y=_GAIN, series=tuple(series)))
+    return PaperFigure(
+        number="Fig. 10", caption="Scaling the number of servers, 8 workers", panels=tuple(panels)
+    )
 
 
-def _figure_11(found: Measured) -> Figure:
+def _figure_11(found: TicTacMeasurements) -> PaperFigure:
     panels = []
     for task, inference in _TASKS.items():
         series = []
@@ -164,21 +166,23 @@ def _figure_11(found: Measured) -> Figure:
             series.append(
                 Series(name=f"batch x {factor:g}", x=_names(runs), y=_percent(found, runs), kind="bars")
             )
-        panels.append(Panel(title=task, x="", y=_GAIN, series=tuple(series)))
-    return Figure(number="Fig. 11", caption="Scaling the computational load, 4 workers", panels=tuple(panels))
+        panels.append(PlotAxes(title=task, x="", y=_GAIN, series=tuple(series)))
+    return PaperFigure(
+        number="Fig. 11", caption="Scaling the computational load, 4 workers", panels=tuple(panels)
+    )
 
 
-def _figure_12(found: Measured) -> Figure:
+def _figure_12(found: TicTacMeasurements) -> PaperFigure:
     series = []
     for task, inference in _TASKS.items():
         runs = sorted(of_four(found, "tic", inference), key=lambda run: run.operations)
         x = tuple(float(run.operations) for run in runs)
         series.append(Series(name=task, x=x, y=_percent(found, runs), kind="points"))
-    panel = Panel(title="", x="operations of the step", y=_GAIN, series=tuple(series))
-    return Figure(number="Fig. 12", caption="Gain by the size of the graph", panels=(panel,))
+    panel = PlotAxes(title="", x="operations of the step", y=_GAIN, series=tuple(series))
+    return PaperFigure(number="Fig. 12", caption="Gain by the size of the graph", panels=(panel,))
 
 
-def _figure_13(found: Measured) -> Figure:
+def _figure_13(found: TicTacMeasurements) -> PaperFigure:
     labels = {"random": "no ordering", "tac": "TAC"}
     points, curves = [], []
     for policy, name in labels.items():
@@ -194,17 +198,17 @@ def _figure_13(found: Measured) -> Figure:
         share = np.arange(1, len(ordered) + 1) / len(ordered)
         curves.append(Series(name=name, x=tuple(ordered.round(5).tolist()), y=tuple(share.tolist())))
     model = NAMES[CONSISTENT]
-    return Figure(
+    return PaperFigure(
         number="Fig. 13",
         caption=f"{model}: (a) overlap and step time in training, (b) consistency in inference",
         panels=(
-            Panel(title="a", x="overlap coefficient", y="fastest step over step", series=tuple(points)),
-            Panel(title="b", x="normalized step time", y="share of steps", series=tuple(curves)),
+            PlotAxes(title="a", x="overlap coefficient", y="fastest step over step", series=tuple(points)),
+            PlotAxes(title="b", x="normalized step time", y="share of steps", series=tuple(curves)),
         ),
     )
 
 
-def _figure_14(found: Measured) -> Figure:
+def _figure_14(found: TicTacMeasurements) -> PaperFigure:
     series = []
     for policy, name in (("random", "baseline"), ("tic", "TIC")):
         runs = of_four(found, policy, True) + of_four(found, policy, False)
@@ -216,16 +220,16 @@ def _figure_14(found: Measured) -> Figure:
                 kind="points",
             )
         )
-    panel = Panel(title="", x="operations of the step", y="straggler time, %", series=tuple(series))
-    return Figure(number="Fig. 14", caption="Stragglers with TIC", panels=(panel,))
+    panel = PlotAxes(title="", x="operations of the step", y="straggler time, %", series=tuple(series))
+    return PaperFigure(number="Fig. 14", caption="Stragglers with TIC", panels=(panel,))
 
 
-def _figure_15(found: Measured) -> Figure:
+def _figure_15(found: TicTacMeasurements) -> PaperFigure:
     panels = []
     for task, inference in _TASKS.items():
         series = []
         for policy in ("tic", "tac"):
             runs = [run for run in of_four(found, policy, inference) if run.model in _CPU_MODELS]
             series.append(Series(name=policy.upper(), x=_names(runs), y=_percent(found, runs), kind="bars"))
-        panels.append(Panel(title=task, x="", y=_GAIN, series=tuple(series)))
-    return Figure(number="Fig. 15", caption="TIC beside TAC, 4 workers", panels=tuple(panels))
+        panels.append(PlotAxes(title=task, x="", y=_GAIN, series=tuple(series)))
+    return PaperFigure(number="Fig. 15", caption="TIC beside TAC, 4 workers", panels=tuple(panels))

@@ -85,7 +85,7 @@ class CompiledStep:
         return frozenset(self._runner.read - self._eager_reads.noted if self._num_watched else ())
 
     def reported(self, parameter: Parameter) -> bool:
-        """Whether ``gradient`` was called for ``parameter`` in the backward pass that is running now.
+        """True if ``gradient`` was called for ``parameter`` in the backward pass that is running now.
 
         Then what is accumulated is that gradient alone.
         """
@@ -219,7 +219,7 @@ class _EagerReads(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Whether what runs under this mode is compiled all the same."""
+        """True if what runs under this mode is compiled all the same."""
         return True
 
     def __torch_dispatch__(

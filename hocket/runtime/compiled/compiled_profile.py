@@ -20,7 +20,7 @@ Phase = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class _GraphRun:
     """``bound``: names of the parameters among the graph's inputs, by position."""
 
     graph: Graph
@@ -34,13 +34,13 @@ class Recording:
     """The steps that ran while graphs were timed, each a list of forward and then of backward graphs."""
 
     def __init__(self) -> None:
-        self._steps: list[list[_Run]] = []
+        self._steps: list[list[_GraphRun]] = []
 
     def run(self, graph: Graph, inputs: list[Any]) -> Any:
         """Run ``graph`` under an interpreter that measures; one that autograd does not record is not kept."""
         begin_s = time.perf_counter()
         outputs, durations_s = graph.code.timed(inputs)
-        run = _Run(
+        run = _GraphRun(
             graph=graph,
             begin_s=begin_s,
             end_s=time.perf_counter(),
@@ -105,15 +105,15 @@ def gradient_order_of(graph: StepGraph, compute_order: Sequence[str]) -> list[st
     return sorted(complete, key=complete.__getitem__)
 
 
-def _form(step: Sequence[_Run]) -> tuple[Any, ...]:
+def _form(step: Sequence[_GraphRun]) -> tuple[Any, ...]:
     return tuple((run.graph, *run.bound.values()) for run in step)
 
 
-def _operations(steps: Sequence[Sequence[_Run]]) -> Iterator[OperationRow]:
+def _operations(steps: Sequence[Sequence[_GraphRun]]) -> Iterator[OperationRow]:
     """The operations of ``steps``, all of one form, in the order in which the first of them ran."""
     layouts = {run.graph: _Layout(run.graph.traced.graph) for run in steps[0]}
     counts: Counter[Graph] = Counter()
-    unmatched: list[_Named] = []
+    unmatched: list[_NamedRun] = []
     ends: list[str] = []
     for j, run in enumerate(steps[0]):
         counts[run.graph] += 1
@@ -122,7 +122,7 @@ def _operations(steps: Sequence[Sequence[_Run]]) -> Iterator[OperationRow]:
         if isinstance(run.graph, BackwardGraph):
             # Of several runs of a graph, autograd goes back through the last one first.
             forward = next((f for f in reversed(unmatched) if f.run.graph is run.graph.forward), None)
-        named = _Named(run, layouts[run.graph], prefix, forward)
+        named = _NamedRun(run, layouts[run.graph], prefix, forward)
         if forward is not None:
             unmatched.remove(forward)
         elif not isinstance(run.graph, BackwardGraph):
@@ -156,10 +156,10 @@ class _Layout:
             self.stands_for[node] = [node] if node in itself else self.needs[node]
 
 
-class _Named:
+class _NamedRun:
     """A run whose operations are named by ``prefix``; ``forward``: the run that saved tensors for it."""
 
-    def __init__(self, run: _Run, layout: _Layout, prefix: str, forward: _Named | None) -> None:
+    def __init__(self, run: _GraphRun, layout: _Layout, prefix: str, forward: _NamedRun | None) -> None:
         self.run = run
         self.eager = f"{prefix}.eager"
         self.phase: Phase = "forward" if isinstance(run.graph, ForwardGraph) else "backward"
@@ -168,7 +168,7 @@ class _Named:
         self._forward = forward
         self._slots = {node: slot for slot, node in enumerate(layout.inputs)}
 
-    def rows(self, runs: Sequence[_Run], *, after_eager: bool) -> Iterator[OperationRow]:
+    def rows(self, runs: Sequence[_GraphRun], *, after_eager: bool) -> Iterator[OperationRow]:
         """An operation for each worker; those that need none of the run come after what ran eagerly."""
         completes: dict[fx.Node, list[str]] = {}
         for node, names in self._completed().items():

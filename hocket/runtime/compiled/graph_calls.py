@@ -11,13 +11,13 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, PlainAOTInput
 
 from hocket.errors import HocketError
-from hocket.runtime.compiled.traced_graph import Call, Code, must_precede, reordered, storages, works
+from hocket.runtime.compiled.traced_graph import Code, InsertedCall, must_precede, reordered, storages, works
 
 Parameter = torch.nn.Parameter
 
 
 class GraphHooks(Protocol):
-    """What compiled graphs call, from the thread that runs them."""
+    """Hooks that compiled graphs call, from the thread that runs them."""
 
     def gradient(self, parameter: Parameter, gradient: torch.Tensor) -> None:
         """``gradient`` is what ``parameter.grad`` will be when the graph has run; it must not be changed."""
@@ -34,7 +34,7 @@ class GraphHooks(Protocol):
 
 
 class Gradient:
-    """Whether what a compiled backward graph computes for ``parameter`` is its whole gradient.
+    """A question of compiled backward graphs: is this the whole gradient of ``parameter``.
 
     That shows in the first backward pass: the gradient that autograd accumulates is the graph's very tensor.
     From then on the graph's gradient is final as soon as it is computed, except in passes that add up
@@ -94,7 +94,7 @@ class Gradient:
 
     @property
     def reported(self) -> bool:
-        """Whether the gradient of the backward pass that is running was reported."""
+        """True if the gradient of the backward pass that is running was reported."""
         return self._reported and self._pass == _current_pass()
 
     def _accumulated(self, gradient: torch.Tensor) -> None:
@@ -115,7 +115,7 @@ class Gradient:
 
 
 class Runner:
-    """What the graphs of a model share; ``run`` executes one of them with its inputs.
+    """The state that graphs of a model share; ``run`` executes one of them with its inputs.
 
     ``gradients``: by the identity of the parameter; ``read``: the parameters that forward graphs have read.
     Dynamo keeps graphs for as long as the model's class lives, so they hold runner and parameters weakly. A
@@ -163,13 +163,13 @@ class ForwardGraph:
         self.edges = {slot: edge for edge, slot in enumerate(tensors) if slot in self.slots.values()}
         self.num_edges = len(tensors)
         unread = {slot: storages([inputs[slot]]) for slot in self.slots.values()}
-        before: dict[fx.Node, Call] = {}
+        before: dict[fx.Node, InsertedCall] = {}
         for node in nodes:
             # What is saved or returned is read, too: nobody may change it afterwards.
             if works(node) or node.op == "output":
                 used = storages(node.all_input_nodes)
                 if first := tuple(slot for slot, memory in unread.items() if used.keys() & memory.keys()):
-                    before[node] = Call(self.first_read, first)
+                    before[node] = InsertedCall(self.first_read, first)
                     for slot in first:
                         del unread[slot]
         self.code = Code(traced, nodes, before=before)
@@ -243,7 +243,8 @@ class BackwardGraph:
             nodes = [self._node_of[id(parameter)] for parameter in wanted if id(parameter) in self._node_of]
             order = reordered(self.traced.graph, self._before, nodes)
         after = {
-            node: [Call(self.gradient, slot) for slot in slots] for node, slots in self.completes.items()
+            node: [InsertedCall(self.gradient, slot) for slot in slots]
+            for node, slots in self.completes.items()
         }
         self.code = Code(self.traced, order, after=after)
 
@@ -283,7 +284,7 @@ Graph = ForwardGraph | BackwardGraph
 
 
 def _runs(node: Any) -> bool:
-    """Whether the backward pass that is running accumulates at ``node``, a parameter's."""
+    """True if the backward pass that is running accumulates at ``node``, a parameter's."""
     try:
         return bool(torch._C._will_engine_execute_node(node))
     except RuntimeError:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 Before = dict[fx.Node, tuple[fx.Node, ...]]
 
 
-class Call(NamedTuple):
+class InsertedCall(NamedTuple):
     """A call of ``function`` with ``slot`` (and, after a node, with the node's value)."""
 
     function: Callable[..., None]
@@ -38,7 +38,7 @@ def memory(tensor: torch.Tensor) -> int:
 
 
 def works(node: fx.Node) -> bool:
-    """Whether ``node`` computes: views, parts of results, sizes and bare allocations do not."""
+    """True if ``node`` computes: views, parts of results, sizes and bare allocations do not."""
     if node.op != "call_function" or _is_allocation(node.target):
         return False
     return _has_effect(node) or bool(storages([node]).keys() - storages(node.all_input_nodes).keys())
@@ -103,15 +103,15 @@ class Code:
         self,
         module: fx.GraphModule,
         order: Sequence[fx.Node],
-        before: Mapping[fx.Node, Call] | None = None,
-        after: Mapping[fx.Node, Sequence[Call]] | None = None,
+        before: Mapping[fx.Node, InsertedCall] | None = None,
+        after: Mapping[fx.Node, Sequence[InsertedCall]] | None = None,
     ) -> None:
         before, after = before or {}, after or {}
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         graph.set_codegen(_BoxedCodeGen())
         # A call can come after the last of the inputs at the earliest.
         num_inputs = sum(node.op == "placeholder" for node in order)
-        waiting: list[tuple[Call, fx.Node]] = []
+        waiting: list[tuple[InsertedCall, fx.Node]] = []
         for i, node in enumerate(order):
             if node in before:
                 _insert(graph, before[node])
@@ -152,7 +152,7 @@ class _Timer(fx.Interpreter):
         return result
 
 
-def _insert(graph: fx.Graph, call: Call, *values: fx.Node) -> None:
+def _insert(graph: fx.Graph, call: InsertedCall, *values: fx.Node) -> None:
     name = f"hocket_{call.function.__name__}"
     graph.create_node("call_function", call.function, (call.slot, *values), name=name)
 

@@ -11,17 +11,17 @@ from typing import Protocol
 from torch._dynamo.callback import callback_handler
 
 
-class Training(Protocol):
+class CompilableTraining(Protocol):
     """One whose parameters a function may read."""
 
     def before_compilation(self) -> None:
         """Have nothing waiting that is about to be compiled."""
 
 
-_TRAININGS: weakref.WeakSet[Training] = weakref.WeakSet()
+_TRAININGS: weakref.WeakSet[CompilableTraining] = weakref.WeakSet()
 
 
-def prepare_for_compilations(training: Training) -> None:
+def prepare_for_compilations(training: CompilableTraining) -> None:
     """From now on call ``training.before_compilation`` before Dynamo compiles, as long as there is one."""
     _TRAININGS.add(training)
     if _begins not in callback_handler.start_callbacks:  # torch._dynamo.reset forgets it

@@ -11,17 +11,17 @@ import weakref
 from typing import Protocol
 
 
-class Training(Protocol):
+class ForkableTraining(Protocol):
     """One that a fork may come upon."""
 
     def before_fork(self) -> None:
         """Have nothing on its way that a child may read."""
 
 
-_TRAININGS: weakref.WeakSet[Training] = weakref.WeakSet()
+_TRAININGS: weakref.WeakSet[ForkableTraining] = weakref.WeakSet()
 
 
-def prepare_for_forks(training: Training) -> None:
+def prepare_for_forks(training: ForkableTraining) -> None:
     """From now on call ``training.before_fork`` before this process forks, as long as there is one."""
     _TRAININGS.add(training)
 

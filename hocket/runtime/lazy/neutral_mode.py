@@ -18,7 +18,7 @@ _set_trace: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]  # l
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def outside_torch_modes() -> Iterator[None]:
     """Within, no mode, transform or trace of the caller's is in force."""
     with contextlib.ExitStack() as left:
         if torch.is_inference_mode_enabled():

@@ -34,7 +34,7 @@ _WAITS: dict[torch.nn.Parameter, _Wait] = {}
 _swap: Callable[[torch.Tensor, torch.Tensor], None] = torch._C._swap_tensor_impl
 
 
-class Awaited(torch.nn.Parameter):
+class StaleParameter(torch.nn.Parameter):
     """A plain parameter until it is touched; see :func:`await_update`.
 
     ``parameter``: of what was in its place while it was waited for; else not there.
@@ -52,9 +52,9 @@ class Awaited(torch.nn.Parameter):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in _HARMLESS:
-            args = tuple(_own(value) if type(value) is Awaited else value for value in args)
+            args = tuple(_own(value) if type(value) is StaleParameter else value for value in args)
         else:
-            args, kwargs = tree_map_only(Awaited, have_updated, (args, kwargs))
+            args, kwargs = tree_map_only(StaleParameter, have_updated, (args, kwargs))
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         # Parameter(parameter) asks what its class makes of itself: it has looked at the class already.
@@ -65,7 +65,7 @@ class Awaited(torch.nn.Parameter):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = tree_map_only(Awaited, _updated_below, (args, kwargs or {}))
+        args, kwargs = tree_map_only(StaleParameter, _updated_below, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
@@ -82,14 +82,16 @@ def await_update(parameter: torch.nn.Parameter, settle: Callable[[], None]) -> b
     reference to below Python, are left alone.
     """
     if type(parameter) is not torch.nn.Parameter:
-        return type(parameter) is Awaited
+        return type(parameter) is StaleParameter
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
-        own: Any = parameter.as_subclass(Awaited)  # gradients of what is computed of it are the parameter's
+        own: Any = parameter.as_subclass(
+            StaleParameter
+        )  # gradients of what is computed of it are the parameter's
     try:
         _swap(parameter, own)
     except RuntimeError:
         return False
-    own.__class__, parameter.__class__ = torch.nn.Parameter, Awaited
+    own.__class__, parameter.__class__ = torch.nn.Parameter, StaleParameter
     _WAITS[parameter] = _Wait(settle, own)
     return True
 
@@ -113,11 +115,11 @@ def give_back(parameter: torch.nn.Parameter) -> None:
         ) from None
     del _WAITS[parameter]
     stood_in: Any = wait.own
-    stood_in.__class__, stood_in.parameter = Awaited, parameter
+    stood_in.__class__, stood_in.parameter = StaleParameter, parameter
     object.__setattr__(parameter, "__class__", torch.nn.Parameter)
 
 
-def have_updated(parameter: Awaited) -> torch.nn.Parameter:
+def have_updated(parameter: StaleParameter) -> torch.nn.Parameter:
     """``parameter``, or what it stood in for, up to date."""
     wait = _WAITS.get(parameter)
     if wait is None:
@@ -126,12 +128,12 @@ def have_updated(parameter: Awaited) -> torch.nn.Parameter:
     return parameter
 
 
-def _own(parameter: Awaited) -> torch.nn.Parameter:
+def _own(parameter: StaleParameter) -> torch.nn.Parameter:
     wait = _WAITS.get(parameter)
     return parameter.parameter if wait is None else wait.own
 
 
-def _updated_below(parameter: Awaited) -> torch.nn.Parameter:
+def _updated_below(parameter: StaleParameter) -> torch.nn.Parameter:
     """The value that an operator gets that has found ``parameter``."""
     # Autograd may have kept it for the backward pass, which is to find what the operator does.
     with _unsafe_preserve_version_counter(_own(parameter)):

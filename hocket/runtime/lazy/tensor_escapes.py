@@ -16,7 +16,7 @@ from torch.utils import dlpack
 from torch.utils._pytree import tree_map_only
 
 from hocket.runtime.lazy.gradient import PendingGradient, wait_for
-from hocket.runtime.lazy.parameter import Awaited, have_updated
+from hocket.runtime.lazy.parameter import StaleParameter, have_updated
 
 _PLACES: tuple[tuple[Any, str], ...] = (
     (torch._C.ScriptObject, "setattr"),
@@ -40,7 +40,7 @@ def ask_first() -> None:
 def _asking(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def asked(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tree_map_only(Awaited, have_updated, (args, kwargs))
+        args, kwargs = tree_map_only(StaleParameter, have_updated, (args, kwargs))
         args, kwargs = tree_map_only(PendingGradient, wait_for, (args, kwargs))
         return call(*args, **kwargs)
 

@@ -40,5 +40,5 @@ def went_on() -> None:
 
 
 def script_failed() -> bool:
-    """Whether the interpreter ends on an error, or on an exit that says that there was one."""
+    """True if the interpreter ends on an error, or on an exit that says that there was one."""
     return getattr(sys, "last_value", None) is not None or _status not in (None, 0)

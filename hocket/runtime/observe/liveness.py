@@ -22,22 +22,22 @@ from torch.distributed import DistNetworkError
 from hocket.logs import logger
 from hocket.runtime.observe.lost_ranks import (
     FIX,
-    Collective,
     IdleTimes,
+    ScriptCollective,
     Sign,
     collective_of,
     lost_for_good,
     named,
     over,
 )
-from hocket.runtime.observe.store_heartbeats import PATIENCE_S, Signs, see_off
+from hocket.runtime.observe.store_heartbeats import PATIENCE_S, StoreHeartbeats, see_off
 
 _EVERY_S = 1.0
 _SILENT_S = 3.0
 _WARN_S = 10.0
 
 
-class Watch:
+class LivenessWatch:
     """Leaves this rank's sign and reads the others'.
 
     To be kept up to date: ``steps``, how far this rank is, ``stepping``, whether it is in another one,
@@ -55,7 +55,7 @@ class Watch:
         self.thread = threading.get_ident()
         self.alarm: Callable[[str], None] = lambda line: None
         self.lost = ""
-        self._inside: Collective | None = None
+        self._inside: ScriptCollective | None = None
         # Half steps that others have to come to, and since when this rank waits for that.
         self._waits: tuple[int, float] | None = None
         self._idle = IdleTimes()
@@ -68,7 +68,7 @@ class Watch:
         self._rank, self._ranks = rank, ranks
         # Waiting for others holds a connection: signs have one of their own.
         self._asking: Any = PrefixStore(prefix, store.clone())
-        self._signs = Signs(self._asking, len(ranks), store)
+        self._signs = StoreHeartbeats(self._asking, len(ranks), store)
         self._count = 0
         self._finished = self._finishing = False
         self._stopped = threading.Event()

@@ -37,7 +37,7 @@ _COLLECTIVES = frozenset(
 )  # fmt: skip
 
 
-class Collective(msgspec.Struct, frozen=True):
+class ScriptCollective(msgspec.Struct, frozen=True):
     """A collective of the script's that a rank is in: its name, and its number in its group of ``ranks``."""
 
     name: str
@@ -60,7 +60,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     passes: int = 0
     finished: bool = False
     over: str = ""
-    inside: Collective | None = None
+    inside: ScriptCollective | None = None
 
     @property
     def progress(self) -> int:
@@ -75,7 +75,7 @@ def over() -> str:
     return "" if dist.is_initialized() else "has ended its process group"
 
 
-def collective_of(thread: int) -> Collective | None:
+def collective_of(thread: int) -> ScriptCollective | None:
     """The collective of the script's, taken for one of the whole job, that ``thread`` of this process is in.
 
     :mod:`faulthandler` reads the stack, which lets no thread run meanwhile: frames of one that
@@ -90,7 +90,7 @@ def collective_of(thread: int) -> Collective | None:
     try:
         world: Any = dist.group.WORLD
         number = world._get_sequence_number_for_group()
-        return Collective(name, world.group_name, number, tuple(dist.get_process_group_ranks(world)))
+        return ScriptCollective(name, world.group_name, number, tuple(dist.get_process_group_ranks(world)))
     except Exception:  # it may be over, and the group gone
         return None
 
@@ -121,7 +121,7 @@ def lost_for_good(signs: Mapping[int, Sign], needed: int) -> tuple[int, str] | N
     return None
 
 
-def _waits_for_us(collective: Collective) -> bool:
+def _waits_for_us(collective: ScriptCollective) -> bool:
     """Tell whether this rank is missing in ``collective`` while it waits for ranks that are in it."""
     try:
         group: Any = _resolve_process_group(GroupName(collective.group))

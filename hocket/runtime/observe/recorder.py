@@ -1,4 +1,4 @@
-"""What a rank did and when: spans for timelines, and the step as a graph for planners.
+"""Recordings of a rank's steps: spans for timelines, and the step as a graph for planners.
 
 A rank's processor does one thing after another, so the graph is a chain: forward pieces between two first
 reads, backward pieces between two gradients, the update of each parameter. Waiting is in no piece: what is
@@ -33,7 +33,7 @@ Step = dict[Key, float]
 BETWEEN_STEPS: Key = ("backward", "between steps")
 
 
-class Recorder:
+class SpanRecorder:
     """Records one rank's steps; ``parameters``: the trained ones by name.
 
     Everything but :meth:`moved` is called from the training thread.

@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 _GLANCE_S = 0.02
 
 
-class Signs:
+class StoreHeartbeats:
     """All ranks' signs, read through ``store``; ``served`` is what holds them, if this process does."""
 
     def __init__(self, store: Any, num_ranks: int, served: Any) -> None:
@@ -39,11 +39,11 @@ class Signs:
         return signs is None or all(sign.finished for sign in signs)
 
 
-_served: list[Signs] = []
+_served: list[StoreHeartbeats] = []
 """Signs in stores of this process, of trainings that are over on this rank."""
 
 
-def see_off(signs: Signs) -> None:
+def see_off(signs: StoreHeartbeats) -> None:
     """Let ``signs`` outlive the training: this process, at its end, waits some seconds for the last ones.
 
     Torch prints a trace in each process that calls a store which is gone. A process that goes on, where a

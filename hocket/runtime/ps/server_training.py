@@ -13,24 +13,24 @@ import torch
 from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
 from hocket.graph.plan import planned_for_others
-from hocket.launch import Job, heartbeats
+from hocket.launch import ServedJob, heartbeats
 from hocket.logs import logger
 from hocket.network import Network
 from hocket.runtime.observe.exit_status import notice_exits, script_failed
-from hocket.runtime.observe.recorder import Recorder
-from hocket.runtime.ps.server.shard import State, state_of
+from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.ps.server.shard import state_of
 from hocket.runtime.ps.wire.layout import Frame
 from hocket.runtime.ps.wire.model_spec import spec_of
 from hocket.runtime.ps.wire.order_statistics import Direction
-from hocket.runtime.ps.wire.packing import overwrite
+from hocket.runtime.ps.wire.packing import PackedValues, overwrite
 from hocket.runtime.ps.worker.client import Client
-from hocket.runtime.ps.worker.plan_switch import Course, PullTimes, ServerPlanner
+from hocket.runtime.ps.worker.plan_switch import PlanSwitch, PullTimes, ServerPlanner
 from hocket.runtime.ps.worker.served_optimizer import attach
 from hocket.runtime.ps.worker.served_training import ServedTraining
 from hocket.runtime.ps.worker.server_handle import ServedHandle
 from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import rank_record, timeline_of
-from hocket.runtime.training.module_access import guard
+from hocket.runtime.training.module_access import settle_before_access
 from hocket.runtime.training.parameter_ownership import claim
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 
@@ -39,7 +39,7 @@ def serve(
     model: torch.nn.Module,
     optimizer: Optimizers,
     *,
-    job: Job,
+    job: ServedJob,
     worker: int,
     planner: ServerPlanner,
     plan: Plan | None = None,
@@ -73,9 +73,9 @@ def serve(
     buffers = {name: b for name, b in model.named_buffers() if b.numel()}
     frozen = {name: p for name, p in model.named_parameters() if name not in parameters and p.numel()}
     spec = spec_of(parameters, only, buffers, frozen)
-    recorder, times = Recorder(parameters), PullTimes()
+    recorder, times = SpanRecorder(parameters), PullTimes()
 
-    def values() -> State:
+    def values() -> PackedValues:
         tensors, others = state_of(only, parameters)
         everything = {**parameters, **buffers, **frozen}
         return {name: t.detach() for name, t in everything.items()} | tensors, others
@@ -105,7 +105,7 @@ def serve(
     def known_network() -> Network | None:
         return network if network is not None else times.network(job.rule.workers, job.servers)
 
-    course = Course(training, client, planner, first, known_network, given=plan is not None)
+    course = PlanSwitch(training, client, planner, first, known_network, given=plan is not None)
     client.lay(first, drawn=planner.drawn)
     training.between_steps = course
     training.begin()
@@ -116,7 +116,7 @@ def serve(
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
     undo: list[Callable[[], object]] = [
-        *(attach(only, training, parameters), guard(model, training), training.detach),
+        *(attach(only, training, parameters), settle_before_access(model, training), training.detach),
         *(claim(model, parameters), ended),
     ]
     handle = vars(model)["hocket"] = ServedHandle(training, course, undo)
@@ -129,7 +129,7 @@ def _load(into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) 
         overwrite(tensor, values[name])
 
 
-def _end(client: Client, recorder: Recorder, title: str, timeline_path: str | None) -> None:
+def _end(client: Client, recorder: SpanRecorder, title: str, timeline_path: str | None) -> None:
     if client.owns(threading.current_thread()):
         # Garbage is collected wherever something is made, and what this waits for has to be received here.
         given = [client, recorder, title, timeline_path]

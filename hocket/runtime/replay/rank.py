@@ -16,8 +16,8 @@ from hocket.errors import HocketError
 from hocket.graph import check_plan, load_plan, load_step
 from hocket.launch.gate import first_iteration
 from hocket.runtime.replay.worker import replay_with_reductions
-from hocket.runtime.transfers.channel import Groups
-from hocket.runtime.transfers.gloo_group import Group
+from hocket.runtime.transfers.channel import ChannelGroups
+from hocket.runtime.transfers.gloo_group import GlooGroup
 
 _WAIT_S = 86_400.0  # as long as others may have the network
 
@@ -31,7 +31,9 @@ def main() -> None:
     timeout = timedelta(seconds=_WAIT_S)
     dist.init_process_group("gloo", timeout=timeout)
     ranks = list(range(dist.get_world_size()))
-    groups = Groups(*(Group(ranks, f"replay/{name}", timeout) for name in ("transfers", "urgent", "choices")))
+    groups = ChannelGroups(
+        *(GlooGroup(ranks, f"replay/{name}", timeout) for name in ("transfers", "urgent", "choices"))
+    )
     replay_with_reductions(
         graph,
         plan,

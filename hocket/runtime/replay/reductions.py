@@ -10,7 +10,7 @@ import torch
 from hocket.graph import Plan, StepGraph
 from hocket.runtime.replay.replayed_processor import Mailbox
 from hocket.runtime.transfers.buckets import Bucket, lay_out
-from hocket.runtime.transfers.channel import Channel, Groups
+from hocket.runtime.transfers.channel import Channel, ChannelGroups
 
 _FLOAT_BYTES = 4
 
@@ -24,7 +24,7 @@ class Reductions:
     """
 
     def __init__(
-        self, plan: Plan, graph: StepGraph, groups: Groups, mailbox: Mailbox, timeout_s: float
+        self, plan: Plan, graph: StepGraph, groups: ChannelGroups, mailbox: Mailbox, timeout_s: float
     ) -> None:
         # What is reduced are zeros, which stay zeros however often they are summed.
         parameters = {
@@ -97,7 +97,7 @@ class Reductions:
             self._missing[number] -= 1
             if self._missing[number] == 0:
                 self._missing[number] = self._to_fill[number]
-                self._channel.send(self._layout.buckets[number])
+                self._channel.submit(self._layout.buckets[number])
 
     def _sent(self, name: str, start_s: float, end_s: float) -> None:
         """A piece has been reduced, says one of the channel's threads."""

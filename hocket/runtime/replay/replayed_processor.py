@@ -20,7 +20,7 @@ from hocket.graph.step import Seconds
 
 
 class Clock(Protocol):
-    """What tells the time, in seconds."""
+    """The interface of a clock, in seconds."""
 
     def now_s(self) -> float:
         """The time."""
@@ -67,7 +67,7 @@ class Mailbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing came since the last call of :meth:`take`."""
+        """True if nothing came since the last call of :meth:`take`."""
         return not self._came
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
@@ -128,7 +128,7 @@ class Processor:
         When the last operation was due to end.
         """
         seconds: list[float] = durations_s.tolist()
-        step = _Step(self._waits, begin_s)
+        step = _StepProgress(self._waits, begin_s)
         free_s, turn, came = begin_s, 0, 0
 
         def absorb(*, wait: bool) -> int:
@@ -168,8 +168,8 @@ class Processor:
         return min(ready, key=lambda op: (ready[op], self._rank[op]))
 
 
-class _Step:
-    """What of one step is done, and what is ready since when."""
+class _StepProgress:
+    """The progress of one step: what is done, and what is ready since when."""
 
     def __init__(self, waits: Sequence[int], begin_s: float) -> None:
         self._waits = list(waits)

@@ -14,7 +14,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.launch.job import JOB_VARIABLE
 from hocket.runtime.ps.wire.layout import Frame
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
@@ -30,7 +30,7 @@ def free_address(host: str) -> str:
         return f"{host}:{unused.getsockname()[1]}"
 
 
-def serve(job: Job, index: int) -> None:
+def serve(job: ServedJob, index: int) -> None:
     """Be server ``index`` of ``job`` until its workers have finished.
 
     It is a process of its own, as a server's threads live as long as that does.
@@ -62,7 +62,7 @@ class WorkersSide:
     """
 
     def __init__(
-        self, graph: StepGraph, plan: Plan, job: Job, worker: int, mailbox: Mailbox, *, drawn_anew: bool
+        self, graph: StepGraph, plan: Plan, job: ServedJob, worker: int, mailbox: Mailbox, *, drawn_anew: bool
     ) -> None:
         tensors = tuple(
             TensorSpec(name, shape, dtype)

@@ -12,15 +12,15 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.flat_plan import flatten
 from hocket.graph.step import Seconds
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.runtime.replay.reductions import Reductions
 from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
-from hocket.runtime.transfers.channel import Groups
+from hocket.runtime.transfers.channel import ChannelGroups
 
 
 class Replay(NamedTuple):
-    """When each step's operations ended, on ``perf_counter``, by round; of pulls the fraction overtaken."""
+    """The ends of each step's operations, on ``perf_counter``, by round; of pulls the fraction overtaken."""
 
     ends_s: list[list[float]]
     out_of_order: float
@@ -29,7 +29,7 @@ class Replay(NamedTuple):
 def replay_with_servers(
     graph: StepGraph,
     plan: Plan,
-    job: Job,
+    job: ServedJob,
     *,
     worker: int,
     steps: int,
@@ -62,7 +62,7 @@ def replay_with_servers(
         needs=[graph.reads.row(i).tolist() for i in range(graph.num_operations)],
         num_messages=graph.num_parameters,
     )
-    gradients = Gradients(graph)
+    gradients = CompletedGradients(graph)
     ends_s: list[list[float]] = []
     with WorkersSide(graph, plan, job, worker, mailbox, drawn_anew=drawn_anew) as side:
 
@@ -86,7 +86,7 @@ def replay_with_servers(
 def replay_with_reductions(
     graph: StepGraph,
     plan: Plan,
-    groups: Groups,
+    groups: ChannelGroups,
     *,
     worker: int,
     steps: int,
@@ -117,8 +117,8 @@ def replay_with_reductions(
     return Replay([ends_s], 0.0)
 
 
-class Gradients:
-    """Which gradients an operation completes: those of which it is the last of a step to add to."""
+class CompletedGradients:
+    """Gradients by the operation that completes them: the last of a step to add to them."""
 
     def __init__(self, graph: StepGraph) -> None:
         self._produces = [graph.produces.row(i).tolist() for i in range(graph.num_operations)]

@@ -10,10 +10,10 @@ import torch
 from hocket.runtime.training.explain import MeasuredTimeline, explanation, timeline_of
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
-from hocket.runtime.training.training import Training
+from hocket.runtime.training.training import AllReduceTraining
 
 
-class Handle(TrainingHandle[Training, Choice]):
+class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     """The training of one model on this rank."""
 
     @property

@@ -20,27 +20,27 @@ from hocket.graph.plan import planned_for_others
 from hocket.logs import logger
 from hocket.network import Network
 from hocket.runtime.observe.exit_status import notice_exits, script_failed
-from hocket.runtime.observe.liveness import Watch
-from hocket.runtime.observe.recorder import Recorder
-from hocket.runtime.training.allreduce_handle import Handle
+from hocket.runtime.observe.liveness import LivenessWatch
+from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.training.allreduce_handle import AllReduceHandle
 from hocket.runtime.training.buffers import StateBuffers
 from hocket.runtime.training.consistency import check_same_model, check_same_plan
 from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.training.ignored_parameters import kept_alike
 from hocket.runtime.training.join import UnevenInputs
-from hocket.runtime.training.module_access import guard
+from hocket.runtime.training.module_access import settle_before_access
 from hocket.runtime.training.optimizer_step import attach
 from hocket.runtime.training.parameter_ownership import claim
-from hocket.runtime.training.plan_selection import Planner, selection
+from hocket.runtime.training.plan_selection import Planner, choose_plan
 from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.rounds import Rounds
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
-from hocket.runtime.training.training import Training
+from hocket.runtime.training.training import AllReduceTraining
 from hocket.runtime.transfers.allreduce_cost import measure_reductions
 from hocket.runtime.transfers.buckets import lay_out
-from hocket.runtime.transfers.channel import Channel, Groups
-from hocket.runtime.transfers.gloo_group import Group, from_first, gathered, named, spread
+from hocket.runtime.transfers.channel import Channel, ChannelGroups
+from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, named, spread
 from hocket.runtime.transfers.sparse_sums import declared_sparse
 
 OWN_THREADS = "hocket-"
@@ -87,8 +87,8 @@ def distribute(
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)
     # What waits for its turn on one may be what the next one on the other waits for.
-    control, *others = (Group(ranks, f"{name}/{use}", timeout) for use in range(6))
-    groups = Groups(*others[:3])
+    control, *others = (GlooGroup(ranks, f"{name}/{use}", timeout) for use in range(6))
+    groups = ChannelGroups(*others[:3])
     alike, buffers = kept_alike(model)
     buffers = buffers if init_sync_buffers or broadcast_buffers else {}
     check_same_model(alike, buffers, control)
@@ -108,17 +108,17 @@ def distribute(
             spread([*alike.values(), *first], control)
 
     rank, offset_s = control.rank, clock_offset_s(control)
-    recorder = Recorder(parameters)
+    recorder = SpanRecorder(parameters)
     with ExitStack() as unless_refused:
         store = dist.distributed_c10d._get_default_store()
-        watch = Watch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
+        watch = LivenessWatch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
         # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
         for each in (control, groups.transfers, groups.urgent, *others[3:]):
             each.lost = lambda: watch.lost
         state = StateBuffers(model, *others[3:]) if broadcast_buffers else None
         rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
-        training = Training(model, parameters, rounds, state, watch, recorder, compile=compile)
+        training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gathered(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
         training.enforce(lay_out(baseline, parameters, training.sparse))
@@ -131,7 +131,7 @@ def distribute(
     if rank == 0:
         choice.told = rounds.barriers.told = logger.info
     measured = functools.partial(measure_reductions, groups.transfers, control)
-    course = selection(training, choice, planner, measured, control, given=plan, on_trial=on_trial)
+    course = choose_plan(training, choice, planner, measured, control, given=plan, on_trial=on_trial)
     group = process_group or dist.group.WORLD
     uneven = training.uneven = UnevenInputs(training, control, group, broadcast_buffers)
     # Times of steps in which some ranks compute nothing would say nothing.
@@ -143,14 +143,18 @@ def distribute(
     path = timeline_path if rank == 0 else None
     title, used = f"{type(model).__name__}, measured", (control, *others)
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
-    undo = [attach(each, training) for each in optimizers] + [guard(model, training), training.detach, ended]
+    undo = [attach(each, training) for each in optimizers] + [
+        settle_before_access(model, training),
+        training.detach,
+        ended,
+    ]
     undo.append(claim(model, parameters))
-    handle = vars(model)["hocket"] = Handle(training, choice, undo)
+    handle = vars(model)["hocket"] = AllReduceHandle(training, choice, undo)
     give_ddp_attributes(model, handle, group, broadcast_buffers, uneven)
 
 
 def _end(
-    channel: Channel, watch: Watch, groups: Sequence[Group], title: str, timeline_path: str | None
+    channel: Channel, watch: LivenessWatch, groups: Sequence[GlooGroup], title: str, timeline_path: str | None
 ) -> None:
     if threading.current_thread().name.startswith(OWN_THREADS) and threading.current_thread().name != _ENDING:
         # Garbage is collected wherever something is made, and ours would wait for themselves.

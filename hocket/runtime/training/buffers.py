@@ -19,7 +19,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
 from hocket.runtime.training.ignored_parameters import ignored_names, is_ignored
-from hocket.runtime.transfers.gloo_group import Group, Work, spread
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, spread
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
 
@@ -33,7 +33,7 @@ class _Verdict(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _BufferPlace:
     """The place of a buffer, under which ``path`` in the model, and as what it travels."""
 
     path: str
@@ -63,10 +63,10 @@ class _Sent:
     those that are in place.
     """
 
-    work: Work
+    work: StartedCollective
     theirs: torch.Tensor
     own: torch.Tensor
-    places: list[_Place] | None
+    places: list[_BufferPlace] | None
     put: set[int] = field(default_factory=set)
 
 
@@ -78,7 +78,7 @@ class StateBuffers:
     one rank may evaluate alone.
     """
 
-    def __init__(self, model: torch.nn.Module, group: Group, messages: Group) -> None:
+    def __init__(self, model: torch.nn.Module, group: GlooGroup, messages: GlooGroup) -> None:
         self._model, self._ignored = model, ignored_names(model)
         self._group, self._messages = group, messages
         # DDP keeps none alike of a model that has none when it is wrapped.
@@ -97,7 +97,7 @@ class StateBuffers:
         self._raised: bool | None = False
         # Rounds, and passes since the last one, that have had a message: the same on every rank.
         self._heard_of = [0, 0]
-        self._said: tuple[Work, torch.Tensor] | None = None
+        self._said: tuple[StartedCollective, torch.Tensor] | None = None
 
     # What a training tells.
 
@@ -238,7 +238,7 @@ class StateBuffers:
     def _send(self) -> _Sent:
         """Start sending rank 0's, as many bytes as the ranks have agreed upon."""
         size, digest = self._agreed
-        places: list[_Place] | None = self._places()
+        places: list[_BufferPlace] | None = self._places()
         assert places is not None
         if _digest(places) == digest:
             own = _bytes_of(places)
@@ -272,7 +272,7 @@ class StateBuffers:
             with _unsafe_preserve_version_counter(tuple(into)):
                 torch._foreach_copy_(into, values)
 
-    def _places(self) -> list[_Place]:
+    def _places(self) -> list[_BufferPlace]:
         """Every buffer once, those of the largest elements first: as bytes they stay aligned."""
         seen: set[int] = set()
         found = []
@@ -284,7 +284,7 @@ class StateBuffers:
                     continue
                 seen.add(id(buffer))
                 path = f"{prefix}.{name}".lstrip(".")
-                found.append(_Place(path, module, name, buffer.shape, buffer.dtype))
+                found.append(_BufferPlace(path, module, name, buffer.shape, buffer.dtype))
         # And those of a type one behind the other.
         return sorted(found, key=lambda place: (-place.dtype.itemsize, str(place.dtype)))
 
@@ -297,7 +297,7 @@ class StateBuffers:
         )
 
 
-def _bytes_of(places: Sequence[_Place]) -> torch.Tensor:
+def _bytes_of(places: Sequence[_BufferPlace]) -> torch.Tensor:
     """The values at ``places``, which are there, one behind the other."""
     kinds: dict[torch.dtype, list[torch.Tensor]] = {}
     for place in places:
@@ -308,7 +308,7 @@ def _bytes_of(places: Sequence[_Place]) -> torch.Tensor:
     return torch.cat([none, *(_bits(torch.cat(values)) for values in kinds.values())])
 
 
-def _parted(data: torch.Tensor, places: Sequence[_Place]) -> Sequence[torch.Tensor]:
+def _parted(data: torch.Tensor, places: Sequence[_BufferPlace]) -> Sequence[torch.Tensor]:
     parts: Sequence[torch.Tensor] = data.split([place.num_bytes for place in places])
     return parts
 
@@ -335,5 +335,5 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
     return values.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
 
 
-def _digest(places: Sequence[_Place]) -> int:
+def _digest(places: Sequence[_BufferPlace]) -> int:
     return zlib.crc32(str([(place.shape, place.dtype) for place in places]).encode())

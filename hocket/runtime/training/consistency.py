@@ -1,4 +1,4 @@
-"""What all ranks have to agree on before gradients are summed up: the model and the plan."""
+"""Checks that all ranks agree on the model and the plan before gradients are summed up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
-from hocket.runtime.transfers.gloo_group import Group, gathered
+from hocket.runtime.transfers.gloo_group import GlooGroup, gathered
 
 
 def check_same_model(
-    parameters: Mapping[str, torch.nn.Parameter], buffers: Mapping[str, torch.Tensor], group: Group
+    parameters: Mapping[str, torch.nn.Parameter], buffers: Mapping[str, torch.Tensor], group: GlooGroup
 ) -> None:
     """Refuse parameters or buffers, those that are kept alike, that differ between ranks, on all of them.
 
@@ -32,7 +32,7 @@ def _described(name: str, tensor: torch.Tensor) -> str:
     return f"{name} {tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
 
 
-def check_same_plan(plan: Plan, group: Group) -> None:
+def check_same_plan(plan: Plan, group: GlooGroup) -> None:
     """Refuse plans that differ between ranks, on all of them.
 
     Raises
@@ -50,7 +50,7 @@ def check_same_plan(plan: Plan, group: Group) -> None:
     _check_same("operation of the plan's order", order, group)
 
 
-def _check_same(what: str, mine: Sequence[str], group: Group) -> None:
+def _check_same(what: str, mine: Sequence[str], group: GlooGroup) -> None:
     digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
     digests = gathered(digest, group, str)
     if len(set(digests)) == 1:

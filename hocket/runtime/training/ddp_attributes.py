@@ -26,7 +26,7 @@ _RECORD = "_hocket_gave"
 _ABSENT = object()
 
 
-class Handle(Protocol):
+class DistributedHandle(Protocol):
     """The part of ``model.hocket`` that names of DistributedDataParallel's need."""
 
     def no_sync(self) -> Any:
@@ -60,7 +60,7 @@ class SyncSetting:
 
 def give_ddp_attributes(
     model: torch.nn.Module,
-    handle: Handle,
+    handle: DistributedHandle,
     process_group: dist.ProcessGroup | None,
     sends_buffers: bool,
     joinable: Joinable | None = None,

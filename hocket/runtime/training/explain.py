@@ -1,4 +1,4 @@
-"""What was recorded, as people read it: a timeline of all ranks, and a few lines on what limits the step."""
+"""``explain()`` and timelines: a recording as people read it, of all ranks, and what limits the step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hocket.interop import timeline_document
 from hocket.network import Network, reduction_s
 from hocket.origin import origin
 from hocket.runtime.observe.barriers import Barriers
-from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, Recorder, piece_name
+from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
 from hocket.runtime.training.plan_trials import STEPS_PER_TRIAL, Choice
-from hocket.runtime.transfers.gloo_group import Group, from_first
+from hocket.runtime.transfers.gloo_group import GlooGroup, from_first
 from hocket.text import counted
 
 TIMELINE_STEPS = 8
@@ -39,7 +39,7 @@ class RankRecord(msgspec.Struct, frozen=True):
     spans: list[Record]
 
 
-def clock_offset_s(control: Group) -> float:
+def clock_offset_s(control: GlooGroup) -> float:
     """What this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
@@ -48,7 +48,7 @@ def clock_offset_s(control: Group) -> float:
     return min(offsets) if control.rank else 0.0
 
 
-def rank_record(recorder: Recorder, rank: int, offset_s: float) -> bytes:
+def rank_record(recorder: SpanRecorder, rank: int, offset_s: float) -> bytes:
     """The answer that a watch gives for its rank."""
     _, _, spans = recorder.last_steps(TIMELINE_STEPS)
     shifted = [(kind, name, start - offset_s, end - offset_s) for kind, name, start, end in spans]
@@ -90,7 +90,7 @@ def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:
     return MeasuredTimeline(title=title, lanes=tuple(lanes), spans=tuple(spans))
 
 
-def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
+def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str:
     """The plan in force and why, where the last steps' time went, and what made steps wait."""
     plan = choice.plan
     lines = [
@@ -122,7 +122,7 @@ def explanation(recorder: Recorder, choice: Choice, barriers: Barriers) -> str:
     return "\n".join(lines)
 
 
-def _limits(recorder: Recorder, choice: Choice) -> list[str]:
+def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:
     count, first, spans = recorder.last_steps(TIMELINE_STEPS)
     if count == 0:
         return ["no whole step recorded under this plan yet"]
@@ -162,7 +162,7 @@ def _limits(recorder: Recorder, choice: Choice) -> list[str]:
     return lines
 
 
-def mean_of(recorder: Recorder, count: int) -> str:
+def mean_of(recorder: SpanRecorder, count: int) -> str:
     """What steps times of the last ``count`` ones are of, in words."""
     first, last = recorder.last_numbers(count)
     return f"step {last} alone" if first == last else f"mean of steps {first} to {last}"
@@ -204,7 +204,7 @@ def _others_work(step_s: float, network_s: float, needed_s: float | None) -> str
     return limit if needed_s is not None else f"{limit}, or other ranks that are later"
 
 
-def _needed_s(plan: Plan, recorder: Recorder, network: Network | None) -> float | None:
+def _needed_s(plan: Plan, recorder: SpanRecorder, network: Network | None) -> float | None:
     """What a step's transfers take on ``network``, one after the other; None where that was not measured."""
     if network is None or network.reduction is None:
         return None

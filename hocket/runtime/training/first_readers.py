@@ -1,4 +1,4 @@
-"""Who reads a parameter first: the module whose forward pass has to wait for its update.
+"""The first module to read each parameter: its forward pass has to wait for the parameter's update.
 
 Most parameters are read by the module that owns them. Some are not (``nn.MultiheadAttention`` hands
 ``out_proj.weight`` to a function, tied weights, parametrisations): the innermost module that runs when a
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 Parameters = tuple[torch.nn.Parameter, ...]
 
 
-class Readers:
+class FirstReaders:
     """Calls ``first_read(module name, parameters)`` before each module of ``model`` that reads some.
 
     ``watched``: the parameters that matter; ``seen``: those that hooks have announced. In a ``with

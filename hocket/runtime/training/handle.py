@@ -1,4 +1,4 @@
-"""What a user can ask of a model in training, whatever its gradients travel by: what handles share."""
+"""The base of ``model.hocket``: the answers that all handles give, whatever gradients travel by."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from hocket.graph import Plan, StepGraph
 from hocket.graph.plan import transfers_text
 from hocket.network import Network
-from hocket.notebook import Summarized, Summary
-from hocket.runtime.observe.recorder import Recorder
+from hocket.notebook import ObjectSummary, Summarized
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.first_readers import no_hook
 from hocket.text import scaled_text
 
@@ -22,7 +22,7 @@ class Attached(Protocol):
     """A training whose hooks are on ``model``."""
 
     model: torch.nn.Module
-    recorder: Recorder
+    recorder: SpanRecorder
     steps: int
 
     def settle_all(self) -> None:
@@ -41,7 +41,7 @@ class Decided(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether it stays."""
+        """True if it stays."""
 
     @property
     def phase(self) -> str:
@@ -64,13 +64,13 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         self._decided = decided
         self._undo = undo
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ObjectSummary:
         name, steps, network = type(self._training.model).__name__, self._training.steps, self.network
         measured = "not known yet"
         if network is not None:
             measured = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, {network.num_workers} workers"
         where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
-        return Summary(
+        return ObjectSummary(
             f"{type(self).__name__} of {name}: {where}",
             [
                 ("plan", transfers_text(self.plan)),
@@ -87,7 +87,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def settled(self) -> bool:
-        """Whether the plan in force stays: the first steps learn, profile and may try plans."""
+        """True if the plan in force stays: the first steps learn, profile and may try plans."""
         return self._decided.settled
 
     @property

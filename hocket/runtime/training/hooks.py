@@ -21,23 +21,23 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_iter
 
 from hocket.errors import HocketError
-from hocket.runtime.lazy.neutral_mode import apart
-from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.lazy.neutral_mode import outside_torch_modes
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.ddp_attributes import SyncSetting
-from hocket.runtime.training.first_readers import Hook, Readers, compiled_by_user
+from hocket.runtime.training.first_readers import FirstReaders, Hook, compiled_by_user
 from hocket.runtime.training.parameter_ownership import Members
 
 Parameter = torch.nn.Parameter
 _CALL = torch.nn.Module._call_impl.__code__
 
 
-class Passes(ABC):
+class ModelHooks(ABC):
     """Hooks on ``model``, its modules and its gradients; what happens then is said by a training, a subclass.
 
     Nothing is hooked before :meth:`_hook`.
     """
 
-    def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:
+    def __init__(self, model: torch.nn.Module, recorder: SpanRecorder) -> None:
         self.model, self.recorder = model, recorder
         self._names = {p: name for name, p in model.named_parameters()}
         self._traced = compiled_by_user(model)
@@ -49,14 +49,14 @@ class Passes(ABC):
         self._handled: BaseException | None = None
         self._fired: Counter[Parameter] = Counter()
         self._noting: contextlib.AbstractContextManager[object] | None = None
-        self._readers: Readers
+        self._readers: FirstReaders
         self._handles: list[Any]
         self._members: Members
 
     def _hook(self, parameters: Sequence[Parameter]) -> None:
         """Hook the passes; ``parameters``: the trained ones."""
         model = self.model
-        self._readers = Readers(model, parameters, self._module_reads)
+        self._readers = FirstReaders(model, parameters, self._module_reads)
         self._members = Members(model, parameters)
         self._handles = [
             model.register_forward_pre_hook(Hook(self._enter_forward, always=True), prepend=True),
@@ -115,7 +115,7 @@ class Passes(ABC):
 
     @property
     def _trains(self) -> bool:
-        """Whether the forward pass that ends is going to have a backward pass."""
+        """True if the forward pass that ends is going to have a backward pass."""
         return torch.is_grad_enabled()
 
     # The forward pass.
@@ -139,11 +139,11 @@ class Passes(ABC):
             return
         # Within torch.func.grad and its like, or a trace, which is no pass of ours. What it makes are tensors
         # of its own.
-        with apart():
+        with outside_torch_modes():
             self.update_parameters()
 
     def _interrupted(self) -> bool:
-        """Whether the last forward pass ended without its hook: torch calls none for a KeyboardInterrupt.
+        """True if the last forward pass ended without its hook: torch calls none for a KeyboardInterrupt.
 
         Then the one that begins is within no other of the model. What Dynamo has rewritten cannot be told.
         """

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
-from hocket.runtime.lazy.neutral_mode import apart
+from hocket.runtime.lazy.neutral_mode import outside_torch_modes
 from hocket.runtime.training.ddp_attributes import holder_of
 from hocket.runtime.training.ignored_parameters import kept_alike
-from hocket.runtime.transfers.gloo_group import Group, spread
+from hocket.runtime.transfers.gloo_group import GlooGroup, spread
 
 if TYPE_CHECKING:
-    from hocket.runtime.training.training import Training
+    from hocket.runtime.training.training import AllReduceTraining
 
 
 class UnevenInputs(Joinable):
@@ -27,7 +27,9 @@ class UnevenInputs(Joinable):
     ``live``: how many do.
     """
 
-    def __init__(self, training: Training, control: Group, process_group: Any, sends_buffers: bool) -> None:
+    def __init__(
+        self, training: AllReduceTraining, control: GlooGroup, process_group: Any, sends_buffers: bool
+    ) -> None:
         super().__init__()
         self._training, self._control, self._process_group = training, control, process_group
         self._sends_buffers = sends_buffers
@@ -58,9 +60,9 @@ class UnevenInputs(Joinable):
     def join(
         self, divide_by_initial_world_size: bool, enable: bool, throw_on_early_termination: bool
     ) -> Join:
-        """The block of :meth:`hocket.runtime.training.allreduce_handle.Handle.join`."""
+        """The block of :meth:`hocket.runtime.training.allreduce_handle.AllReduceHandle.join`."""
         given = {"divide_by_initial_world_size": divide_by_initial_world_size}
-        return _Block(self, enable, throw_on_early_termination, **given)
+        return _JoinBlock(self, enable, throw_on_early_termination, **given)
 
     # What the training asks.
 
@@ -74,7 +76,7 @@ class UnevenInputs(Joinable):
         """A forward pass begins: once a step others hear that this rank trains, and buffers become equal."""
         if not self.enabled or self._said:
             return
-        with self._training.rounds.blamed(), apart():
+        with self._training.rounds.blamed(), outside_torch_modes():
             self._training.watch.stepping = True
             Join.notify_join_context(self._joinable)
             self._say(trains=True)
@@ -94,7 +96,7 @@ class UnevenInputs(Joinable):
     def shadow(self) -> None:
         """Others have begun a step: take part in it."""
         training = self._training
-        with training.rounds.blamed(), apart():
+        with training.rounds.blamed(), outside_torch_modes():
             training.watch.stepping = True
             self._say(trains=False)
         training.step_of_zeros()
@@ -130,7 +132,7 @@ class UnevenInputs(Joinable):
         return model if getattr(vars(model).get("_join_config"), "enable", False) else self
 
 
-class _Block(Join):
+class _JoinBlock(Join):
     """A block that first ends the step which this rank is in."""
 
     def __init__(self, inputs: UnevenInputs, enable: bool, throw: bool, **given: Any) -> None:

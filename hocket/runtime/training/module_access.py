@@ -28,8 +28,8 @@ _HOOKS = (
 )
 
 
-class Training(Protocol):
-    """What is asked of the training that a model is part of."""
+class AccessedTraining(Protocol):
+    """The interface of a training that access to its model needs."""
 
     def update_parameters(self) -> None:
         """Bring every parameter up to date."""
@@ -38,7 +38,7 @@ class Training(Protocol):
         """Values are going to be loaded."""
 
 
-def guard(model: torch.nn.Module, training: Training) -> Callable[[], None]:
+def settle_before_access(model: torch.nn.Module, training: AccessedTraining) -> Callable[[], None]:
     """Keep ``model`` and its modules up to date for whoever looks; returns what undoes it."""
     handles = []
     for module in model.modules():
@@ -117,7 +117,9 @@ def _as_given(module: torch.nn.Module) -> Iterator[None]:
         attributes.update(hidden | hooks)
 
 
-def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[int, Any]], torch.nn.Module]:
+def _deep_copy(
+    module: torch.nn.Module, training: AccessedTraining
+) -> Callable[[dict[int, Any]], torch.nn.Module]:
     def deep_copy(memo: dict[int, Any]) -> torch.nn.Module:
         training.update_parameters()
         with _as_given(module):
@@ -126,7 +128,7 @@ def _deep_copy(module: torch.nn.Module, training: Training) -> Callable[[dict[in
     return deep_copy
 
 
-def _reduced(module: torch.nn.Module, training: Training) -> Callable[[Any], Any]:
+def _reduced(module: torch.nn.Module, training: AccessedTraining) -> Callable[[Any], Any]:
     def settled(part: Any) -> Any:
         """``part`` of what the module is made of, as it stays when the module is itself again."""
         if isinstance(part, tuple):

@@ -62,8 +62,8 @@ class Deferred:
             optimizer.param_groups = whole
 
 
-class Training(Protocol):
-    """What a wrapped optimizer asks of the training it is part of."""
+class SteppedTraining(Protocol):
+    """The interface of a training that a wrapped optimizer needs."""
 
     def accept(self, optimizer: torch.optim.Optimizer) -> None:
         """``optimizer`` is going to step."""
@@ -84,7 +84,7 @@ class Training(Protocol):
         """Wait for all transfers and run what waits for them."""
 
 
-def attach(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Callable[[], None]:
     """Let ``optimizer.step`` leave to ``training`` what has not arrived; returns what undoes it.
 
     Step hooks, optimizers that mix parameters (LBFGS) or that we do not know, and fused gradient scaling need
@@ -153,7 +153,7 @@ def _wraps(optimizer: torch.optim.Optimizer) -> bool:
     return not hasattr(optimizer, "_optimizer_state_dict_pre_hooks")
 
 
-def _attach_wrapper(optimizer: torch.optim.Optimizer, training: Training) -> Callable[[], None]:
+def _attach_wrapper(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Callable[[], None]:
     """Let ``optimizer.step`` wait for every transfer, and pass on whatever it is given."""
     whole_step = optimizer.step
 

@@ -15,15 +15,15 @@ from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials, enforce
-from hocket.runtime.training.training import Training
-from hocket.runtime.transfers.gloo_group import Group, from_first, gathered
+from hocket.runtime.training.training import AllReduceTraining
+from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 _PROFILED_STEPS = 6
 
 
 class Planner(Protocol):
-    """What plans a step; called on rank 0 alone."""
+    """The interface of a planner of steps; called on rank 0 alone."""
 
     def baseline(self, graph: StepGraph) -> Plan:
         """DistributedDataParallel's own plan."""
@@ -32,12 +32,12 @@ class Planner(Protocol):
         """Plans to try beside the baseline, the most promising first; one that is to hold is alone."""
 
 
-def selection(
-    training: Training,
+def choose_plan(
+    training: AllReduceTraining,
     choice: Choice,
     planner: Planner,
     network: Callable[[], Network],
-    control: Group,
+    control: GlooGroup,
     *,
     given: Plan | None,
     on_trial: bool,
@@ -81,7 +81,7 @@ def selection(
         choice.settle("no other was found")
 
 
-def _profile(training: Training, choice: Choice) -> Generator[None, None, None]:
+def _profile(training: AllReduceTraining, choice: Choice) -> Generator[None, None, None]:
     """Run some steps under the plan in force and keep what they show of the step."""
     choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
     training.recorder.forget()
@@ -115,7 +115,7 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
     return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
 
 
-def _learned(training: Training, control: Group) -> None:
+def _learned(training: AllReduceTraining, control: GlooGroup) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
     often = gathered([names[p] for p in training.often], control, list[str])

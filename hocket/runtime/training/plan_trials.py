@@ -9,9 +9,9 @@ from statistics import median
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.runtime.training.training import Training
+from hocket.runtime.training.training import AllReduceTraining
 from hocket.runtime.transfers.buckets import lay_out
-from hocket.runtime.transfers.gloo_group import Group, largest
+from hocket.runtime.transfers.gloo_group import GlooGroup, largest
 from hocket.text import counted
 
 _ROUNDS = 2  # of all plans, a turn each
@@ -70,7 +70,7 @@ class Scheduled:
         return any(reduction.window == "forward" for reduction in self.plan.reductions)
 
 
-def enforce(training: Training, choice: Choice, wanted: Scheduled) -> None:
+def enforce(training: AllReduceTraining, choice: Choice, wanted: Scheduled) -> None:
     """Bring a plan into force from the next step on."""
     if wanted.plan is choice.plan:
         return
@@ -93,7 +93,7 @@ class Trials:
     """
 
     def __init__(
-        self, training: Training, choice: Choice, tried: Sequence[Scheduled], control: Group
+        self, training: AllReduceTraining, choice: Choice, tried: Sequence[Scheduled], control: GlooGroup
     ) -> None:
         self._training, self._choice, self._tried, self._control = training, choice, tried, control
         self._seconds: list[list[float]] = [[] for _ in tried]

@@ -18,13 +18,13 @@ import torch
 from hocket.errors import HocketError
 from hocket.runtime.lazy.aliases import is_referenced, shares_memory
 from hocket.runtime.lazy.gradient import PendingGradient
-from hocket.runtime.lazy.neutral_mode import apart
+from hocket.runtime.lazy.neutral_mode import outside_torch_modes
 from hocket.runtime.lazy.parameter import give_back
 from hocket.runtime.observe.barriers import Barriers
-from hocket.runtime.observe.liveness import Watch
-from hocket.runtime.observe.recorder import Recorder
-from hocket.runtime.transfers.buckets import Bucket, Layout, State
-from hocket.runtime.transfers.channel import Channel, Groups, TransferError
+from hocket.runtime.observe.liveness import LivenessWatch
+from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.transfers.buckets import Bucket, BucketState, Layout
+from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import LostError
 
 Parameter = torch.nn.Parameter
@@ -44,9 +44,9 @@ class Rounds:
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
-        groups: Groups,
-        recorder: Recorder,
-        watch: Watch,
+        groups: ChannelGroups,
+        recorder: SpanRecorder,
+        watch: LivenessWatch,
         timeout_s: float,
     ) -> None:
         self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
@@ -68,7 +68,7 @@ class Rounds:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one that trains."""
+        """True if this process is a child of the one that trains."""
         return os.getpid() != self._process
 
     def enforce(self, layout: Layout) -> None:
@@ -100,7 +100,7 @@ class Rounds:
             for index in range(len(bucket.parameters)):
                 self._put(bucket, index, None)
             bucket.filled.clear()
-            self._send(bucket)
+            self._submit(bucket)
         self._sent.clear()
         self.settle_all()
         for p, gradient in zip(sparse, before, strict=True):
@@ -116,14 +116,14 @@ class Rounds:
                 f"the gradient of '{self._names[p]}' came twice in a backward pass, which the first steps did"
                 " not show; let them run as later ones, or use checkpoints with use_reentrant=False"
             )
-        if bucket.state is State.SENT:
+        if bucket.state is BucketState.SENT:
             self._check_fresh(bucket, p)
             self.settle(bucket)
-        bucket.state = State.FILLING
+        bucket.state = BucketState.FILLING
         bucket.filled.add(index)
         self._put(bucket, index, gradient)
         if len(bucket.filled) == len(bucket.parameters):
-            self._send(bucket)
+            self._submit(bucket)
 
     def close(self) -> list[Bucket]:
         """Send what has not been sent, with zeros where there is no gradient; the buckets that have such."""
@@ -173,7 +173,7 @@ class Rounds:
 
     def _complete(self, bucket: Bucket) -> bool:
         """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
-        if bucket.state is State.SENT:
+        if bucket.state is BucketState.SENT:
             self.settle(bucket)
         unused = False
         for index, p in enumerate(bucket.parameters):
@@ -185,7 +185,7 @@ class Rounds:
                 unused = True
             else:
                 bucket.filled.add(index)
-        self._send(bucket)
+        self._submit(bucket)
         return unused and bucket.sparse is None
 
     def _put(self, bucket: Bucket, index: int, gradient: torch.Tensor | None) -> None:
@@ -212,14 +212,14 @@ class Rounds:
                 " them run as later ones, or use a layer with sparse=False"
             )
 
-    def _send(self, bucket: Bucket) -> None:
+    def _submit(self, bucket: Bucket) -> None:
         if bucket.sparse is None:
             bucket.used.zero_()
             bucket.used[list(bucket.filled)] = 1
         bucket.filled.clear()
         self._sent.add(bucket)
         self.unsettled[bucket] = None
-        self.channel.send(bucket)
+        self.channel.submit(bucket)
 
     def _check_fresh(self, bucket: Bucket, p: Parameter) -> None:
         if bucket.pending:
@@ -234,7 +234,7 @@ class Rounds:
     def need(self, p: Parameter) -> None:
         """``p`` is about to be read."""
         bucket, _ = self._place(p)
-        if bucket.state is State.SENT:
+        if bucket.state is BucketState.SENT:
             self.settle(bucket)
 
     def settle_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
@@ -246,7 +246,7 @@ class Rounds:
 
     def settle(self, bucket: Bucket) -> None:
         """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
-        if bucket.state is not State.SENT or bucket in self._sent:
+        if bucket.state is not BucketState.SENT or bucket in self._sent:
             # Read in the middle of its backward pass: it is this rank's own gradient so far. Others may not
             # have come as far, and wait for what we have not sent.
             return
@@ -265,16 +265,16 @@ class Rounds:
                 if other.pending and other is not bucket and self.channel.arrived(other):
                     self.settle(other)
             self._wait(bucket)
-        with apart():
-            self._end(bucket)
+        with outside_torch_modes():
+            self._finish(bucket)
 
-    def _end(self, bucket: Bucket) -> None:
+    def _finish(self, bucket: Bucket) -> None:
         """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
         try:
             # One call, so that a signal's handler that looks at it comes before or behind.
             if self.unsettled.pop(bucket, bucket) is None:
-                bucket.state = State.IDLE
-                self._hand_out(bucket)
+                bucket.state = BucketState.IDLE
+                self._step_and_restore_grads(bucket)
         except BaseException as error:
             if bucket not in self.unsettled:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
@@ -284,7 +284,7 @@ class Rounds:
                 )
             raise
 
-    def _hand_out(self, bucket: Bucket) -> None:
+    def _step_and_restore_grads(self, bucket: Bucket) -> None:
         if bucket.sparse is not None:
             (p,), total = bucket.parameters, bucket.sparse.total
             bucket.sparse.total = None

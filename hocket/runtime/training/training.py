@@ -17,14 +17,14 @@ import torch
 from hocket.errors import HocketError
 from hocket.runtime.compiled.user_compilations import prepare_for_compilations
 from hocket.runtime.lazy.forks import prepare_for_forks
-from hocket.runtime.lazy.neutral_mode import apart
+from hocket.runtime.lazy.neutral_mode import outside_torch_modes
 from hocket.runtime.lazy.parameter import await_update, give_back
 from hocket.runtime.lazy.tensor_escapes import ask_first
-from hocket.runtime.observe.liveness import Watch
-from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.observe.liveness import LivenessWatch
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.buffers import StateBuffers
 from hocket.runtime.training.first_readers import compiled_by_user
-from hocket.runtime.training.hooks import Passes
+from hocket.runtime.training.hooks import ModelHooks
 from hocket.runtime.training.optimizer_step import Deferred
 from hocket.runtime.training.rounds import Parameter, Rounds
 from hocket.runtime.training.unnoticed_readers import Unnoticed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hocket.runtime.training.join import UnevenInputs
 
 
-class Training(Passes):
+class AllReduceTraining(ModelHooks):
     """One model's training on this rank.
 
     ``parameters``: the trained ones by name; ``buffers``: None where they are not kept equal; ``compile``:
@@ -50,8 +50,8 @@ class Training(Passes):
         parameters: Mapping[str, Parameter],
         rounds: Rounds,
         buffers: StateBuffers | None,
-        watch: Watch,
-        recorder: Recorder,
+        watch: LivenessWatch,
+        recorder: SpanRecorder,
         *,
         compile: bool,  # noqa: A002
     ) -> None:
@@ -225,7 +225,7 @@ class Training(Passes):
         """Have a step, or end the one that has begun, with zeros for this rank's gradients, which stay."""
         self._check_round()
         if not self._in_step:
-            with self.rounds.blamed(), apart():
+            with self.rounds.blamed(), outside_torch_modes():
                 self.between_steps()
         self.steps += 1
         self._in_step = self._expecting = False
@@ -258,7 +258,7 @@ class Training(Passes):
         if not self._in_step:
             self._in_step = self.watch.stepping = True
             self.recorder.begin_step(self.steps + 1)
-            with self.rounds.blamed(), apart():
+            with self.rounds.blamed(), outside_torch_modes():
                 self.between_steps()
             self.recorder.resume()
         self._last_wanted = self._wanted
@@ -390,7 +390,7 @@ def _is_sparse(gradient: torch.Tensor | None) -> bool:
     return gradient is not None and gradient.layout is torch.sparse_coo
 
 
-def _compiled(model: torch.nn.Module, training: Training) -> CompiledStep:
+def _compiled(model: torch.nn.Module, training: AllReduceTraining) -> CompiledStep:
     try:
         from hocket.runtime.compiled.compiled_model import compile_model
     except ImportError as error:

@@ -8,7 +8,7 @@ import torch
 
 from hocket.runtime.lazy.aliases import is_held, is_state_held
 from hocket.runtime.lazy.extensions import torch_extensions
-from hocket.runtime.lazy.parameter import Awaited
+from hocket.runtime.lazy.parameter import StaleParameter
 from hocket.runtime.transfers.buckets import Bucket
 
 Parameter = torch.nn.Parameter
@@ -42,7 +42,7 @@ class Unnoticed:
         if blind:
             return "parameters that a user compiled, or of classes of their own", blind
         # Those that still wait were looked at when they began to.
-        here = [(name, p) for name, p in _named(bucket) if type(p) is not Awaited]
+        here = [(name, p) for name, p in _named(bucket) if type(p) is not StaleParameter]
         if held := [name for name, p in here if is_held(p)]:
             return "parameters whose memory the script, or a graph it keeps, holds by other names", held
         if held := [name for name, p in here if is_state_held(optimizer, p)]:

@@ -1,4 +1,4 @@
-"""What an AllReduce costs on this job's network: a few sizes, timed where the training will send."""
+"""The cost of an AllReduce on this job's network: a few sizes, timed where the training will send."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from statistics import median
 import torch
 
 from hocket.network import MeasuredReduction, Network
-from hocket.network.file import Point
+from hocket.network.file import MeasuredPoint
 from hocket.network.fit import fit_line
-from hocket.runtime.transfers.gloo_group import Group, Work, largest
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, largest
 from hocket.runtime.transfers.queue import CREDIT
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -22,7 +22,7 @@ _FEWEST, _MOST = 2, 16
 _LONG_S = 0.5  # a size that took this long is the last one
 
 
-def measure_reductions(group: Group, control: Group) -> Network:
+def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
 
     They are timed as training sends them: one after the other, as many on the way as it has. Links let
@@ -30,12 +30,12 @@ def measure_reductions(group: Group, control: Group) -> Network:
     the median. Small ones hide behind others in part, so that no line meets all sizes, and N has to be right:
     the line is nearest where most of the time goes.
     """
-    points: list[Point] = []
+    points: list[MeasuredPoint] = []
     for size_bytes in _SIZES:
         group.meet()
         seconds = _rows_s(group, size_bytes)
         (slowest,) = largest([median(seconds[1:])], control)
-        points.append(Point(size_bytes=size_bytes, seconds=slowest))
+        points.append(MeasuredPoint(size_bytes=size_bytes, seconds=slowest))
         if slowest > _LONG_S:
             break
     fit = fit_line(points, power=0.5)
@@ -49,11 +49,11 @@ def measure_reductions(group: Group, control: Group) -> Network:
     )
 
 
-def _rows_s(group: Group, size_bytes: int) -> list[float]:
+def _rows_s(group: GlooGroup, size_bytes: int) -> list[float]:
     """What an AllReduce of so many bytes took in each row of them, the network never being idle."""
     count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
-    under_way: deque[Work] = deque()
+    under_way: deque[StartedCollective] = deque()
     ended = [time.perf_counter()]
     for k in range(_ROWS * count):
         if len(under_way) == CREDIT:

@@ -12,15 +12,15 @@ import torch
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.runtime.lazy.gradient import PendingGradient
-from hocket.runtime.transfers.gloo_group import Group, Work
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
 from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum, on_wire
 
 if TYPE_CHECKING:
     from hocket.runtime.training.optimizer_step import Deferred
 
 
-class State(enum.Enum):
-    """Where a bucket is in its round: being filled, with the network, or as the last step left it."""
+class BucketState(enum.Enum):
+    """The state of a bucket in its round: being filled, with the network, or as the last step left it."""
 
     IDLE = enum.auto()
     FILLING = enum.auto()
@@ -49,7 +49,7 @@ class Bucket:
     used: torch.Tensor
     stand_ins: list[PendingGradient] = field(default_factory=list)
     own: dict[int, torch.Tensor] = field(default_factory=dict)
-    state: State = State.IDLE
+    state: BucketState = BucketState.IDLE
     filled: set[int] = field(default_factory=set)
     rounds: int = 0
     missing: int = 0
@@ -61,7 +61,7 @@ class Bucket:
 
     @property
     def untouched(self) -> bool:
-        """Whether nobody has dropped or replaced a gradient since it was sent."""
+        """True if nobody has dropped or replaced a gradient since it was sent."""
         if self.sparse is not None:
             return False  # its gradient never stands in for one on its way
         pairs = zip(self.parameters, self.stand_ins, strict=True)
@@ -69,7 +69,7 @@ class Bucket:
 
 
 @dataclass(eq=False, frozen=True)
-class Transfer:
+class BucketTransfer:
     """One AllReduce on the wire: a piece of a bucket, and its name in timelines.
 
     ``tensor``: what gloo sums up in place; empty where the bucket's gradient may be sparse.
@@ -84,7 +84,7 @@ class Transfer:
         """The bucket's size, a sparse gradient as if it were dense."""
         return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
 
-    def start(self, group: Group) -> Work | Sum:
+    def start(self, group: GlooGroup) -> StartedCollective | Sum:
         """Begin to sum it up over the ranks of ``group``."""
         sparse = self.bucket.sparse
         return group.reduce(self.tensor) if sparse is None else sparse.start(group)
@@ -96,7 +96,7 @@ class Layout:
 
     plan: Plan
     buckets: tuple[Bucket, ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[BucketTransfer, ...]
     place: dict[torch.nn.Parameter, tuple[Bucket, int]]
 
 
@@ -109,7 +109,7 @@ def lay_out(
     but for those of ``sparse`` parameters: each is one transfer, where it, or its first slice, is listed.
     """
     buckets: list[Bucket] = []
-    transfers: list[Transfer] = []
+    transfers: list[BucketTransfer] = []
     sliced: dict[str, Bucket] = {}
     for reduction in plan.reductions:
         forward = reduction.window == "forward"
@@ -117,7 +117,7 @@ def lay_out(
             for names in _alike(reduction.parameters, parameters, sparse):
                 if parameters[names[0]] in sparse:
                     bucket = _sparse_bucket(names[0], parameters)
-                    transfers.append(Transfer(bucket, bucket.flat, names[0]))
+                    transfers.append(BucketTransfer(bucket, bucket.flat, names[0]))
                 else:
                     bucket = _bucket(names, parameters, forward)
                     transfers += _pieces(bucket, reduction.chunks)
@@ -128,7 +128,7 @@ def lay_out(
             if name not in sliced:
                 sliced[name] = _sparse_bucket(name, parameters)
                 buckets.append(sliced[name])
-                transfers.append(Transfer(sliced[name], sliced[name].flat, name))
+                transfers.append(BucketTransfer(sliced[name], sliced[name].flat, name))
             continue
         if name not in sliced:
             sliced[name] = _bucket((name,), parameters, forward)
@@ -138,7 +138,7 @@ def lay_out(
         if elements:
             shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
             piece = sliced[name].flat.narrow(0, start, elements)
-            transfers.append(Transfer(sliced[name], on_wire(piece), shown))
+            transfers.append(BucketTransfer(sliced[name], on_wire(piece), shown))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 
@@ -176,7 +176,7 @@ def _sparse_bucket(name: str, by_name: Mapping[str, torch.nn.Parameter]) -> Buck
 
 
 def _is_dense(parameter: torch.Tensor) -> bool:
-    """Whether the strides reach every element of a block of memory once."""
+    """True if the strides reach every element of a block of memory once."""
     extents = sorted(zip(parameter.stride(), parameter.shape, strict=True))
     reached = 1
     for stride, extent in extents:
@@ -186,10 +186,12 @@ def _is_dense(parameter: torch.Tensor) -> bool:
     return True
 
 
-def _pieces(bucket: Bucket, chunks: int) -> list[Transfer]:
+def _pieces(bucket: Bucket, chunks: int) -> list[BucketTransfer]:
     name = batch_name(bucket.names)
     tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
     return [
-        Transfer(bucket, on_wire(tensor), name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}")
+        BucketTransfer(
+            bucket, on_wire(tensor), name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}"
+        )
         for k, tensor in enumerate(tensors)
     ]

@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hocket.runtime.transfers.buckets import Bucket, Layout, State, Transfer
-from hocket.runtime.transfers.cluster_gate import toll_of_environment
-from hocket.runtime.transfers.coordinator import Choices
-from hocket.runtime.transfers.gloo_group import Group, Work
-from hocket.runtime.transfers.queue import CREDIT, Lane, Queue
+from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer, Layout
+from hocket.runtime.transfers.cluster_gate import counter_of_environment
+from hocket.runtime.transfers.coordinator import Coordinator
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
 
 _PATIENCE_S = 2.0
@@ -36,28 +36,28 @@ class TransferError(Exception):
 
 
 @dataclass(frozen=True)
-class Groups:
-    """What a channel alone talks on: transfers, those that are waited for, and what rank 0 hears and says."""
+class ChannelGroups:
+    """Groups that a channel alone talks on: transfers, urgent ones, and what rank 0 hears and says."""
 
-    transfers: Group
-    urgent: Group
-    choices: Group
+    transfers: GlooGroup
+    urgent: GlooGroup
+    choices: GlooGroup
 
 
 class Channel:
     """Reduces what is filled.
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
-    end; where the plan does not list the order, there are the threads of :class:`Choices` besides. ``sent``
-    is called, from the threads that transfer, with a transfer's name, start and end.
+    end; where the plan does not list the order, there are the threads of :class:`Coordinator` besides.
+    ``sent`` is called, from the threads that transfer, with a transfer's name, start and end.
     """
 
-    def __init__(self, groups: Groups, timeout_s: float, sent: Sent) -> None:
+    def __init__(self, groups: ChannelGroups, timeout_s: float, sent: Sent) -> None:
         leads = groups.choices.rank == 0
         self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
         self._changed = self._queue.changed
-        self._choices = Choices(self._queue, groups.choices)
-        self._toll = toll_of_environment(leads=leads)
+        self._coordinator = Coordinator(self._queue, groups.choices)
+        self._gate_counter = counter_of_environment(leads=leads)
         self._timeout_s = timeout_s
         self._sent = sent
         self._threads: list[threading.Thread] = []
@@ -72,13 +72,13 @@ class Channel:
     def start(self, layout: Layout) -> None:
         """Send along ``layout``, over and over, until :meth:`stop`."""
         assert not self._threads
-        self._toll.lay(layout)
-        self._queue.lay(layout)
+        self._gate_counter.reset(layout)
+        self._queue.reset(layout)
         self._buckets = layout.buckets
         transferring = [
             functools.partial(self._transfer, lane) for lane in self._queue.lanes for _ in range(CREDIT)
         ]
-        choosing = [] if self._queue.listed else self._choices.begin()
+        choosing = [] if self._queue.listed else self._coordinator.begin()
         self._threads = [
             threading.Thread(target=self._queue.run, args=[work], name=f"hocket-{kind}-{k}", daemon=True)
             for kind, works in (("transfers", transferring), ("choices", choosing))
@@ -92,7 +92,7 @@ class Channel:
         with self._changed:
             self._hopeless = True
             self._queue.error = self._queue.error or TransferError(line)
-            self._changed.ring()
+            self._changed.notify()
 
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
@@ -106,7 +106,7 @@ class Channel:
             )
             self._changed.wait_for(lambda: queue.error is not None or not queue.under_way(), self._timeout_s)
             queue.stopping = True
-            self._changed.ring()
+            self._changed.notify()
         # There, too, threads may wait for a word that never comes.
         given_up_s = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
@@ -117,22 +117,22 @@ class Channel:
 
     @property
     def quiet(self) -> bool:
-        """Whether a channel that was stopped has nothing on any group any more."""
+        """True if a channel that was stopped has nothing on any group any more."""
         return self.error is None and not self._stuck
 
-    def send(self, bucket: Bucket) -> None:
+    def submit(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""
-        self._toll.filled()
+        self._gate_counter.filled()
         with self._changed:
-            bucket.state = State.SENT
+            bucket.state = BucketState.SENT
             places = self._queue.places(bucket)
             bucket.missing = len(places)
             bucket.rounds += 1
             for place in places:
                 self._queue.filled[place] = bucket.rounds
             if not self._queue.listed:
-                self._choices.filled(bucket)
-            self._changed.ring()
+                self._coordinator.filled(bucket)
+            self._changed.notify()
 
     def wait(self, bucket: Bucket) -> None:
         """Until ``bucket`` has arrived.
@@ -145,7 +145,7 @@ class Channel:
         queue = self._queue
         with self._changed:
             before, queue.wanted = queue.wanted, frozenset(queue.places(bucket))
-            self._changed.ring()
+            self._changed.notify()
             try:
                 done = self._changed.wait_for(
                     lambda: queue.error is not None or not bucket.missing, self._timeout_s
@@ -159,29 +159,29 @@ class Channel:
 
     def at_its_turn(self, work: Callable[[], object]) -> Callable[[], None]:
         """``work``, once this rank may compute its next step."""
-        return functools.partial(self._toll.step, work)
+        return functools.partial(self._gate_counter.step, work)
 
     def arrived(self, bucket: Bucket) -> bool:
-        """Whether a bucket that was sent could be used without waiting."""
+        """True if a bucket that was sent could be used without waiting."""
         return bucket.missing == 0
 
-    def _transfer(self, lane: Lane) -> None:
-        while (taken := self._take(lane)) is not None:
+    def _transfer(self, lane: TransferLane) -> None:
+        while (taken := self._start_next(lane)) is not None:
             transfer, work, started = taken
             work.wait()
             self._sent(transfer.name, started, time.perf_counter())
-            self._toll.arrived()
+            self._gate_counter.arrived()
             with self._changed:
                 transfer.bucket.missing -= 1
                 lane.under_way -= 1
-                self._changed.ring()
+                self._changed.notify()
 
-    def _take(self, lane: Lane) -> tuple[Transfer, Work | Sum, float] | None:
+    def _start_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
-        with lane.issue:
+        with lane.start_lock:
             with self._changed:
-                if not queue.until(
+                if not queue.wait_until(
                     lambda: bool(lane.next) and lane.next[0] in queue.filled and not queue.held(lane)
                 ):
                     return None
@@ -190,8 +190,8 @@ class Channel:
                     lane.next.append(place)
                 del queue.filled[place]
                 lane.under_way += 1
-                self._changed.ring()
+                self._changed.notify()
             transfer = queue.order[place]
-            self._toll.leaves(transfer)
+            self._gate_counter.leaves(transfer)
             started = time.perf_counter()
             return transfer, transfer.start(lane.group), started

@@ -1,4 +1,4 @@
-"""What a channel asks of the cluster's gate: its rounds are the iterations that the gate counts.
+"""A channel's requests to the cluster's gate: its rounds are the iterations that the gate counts.
 
 A round begins to transfer with its first filled bucket, and ends when its last transfer has arrived. Rank 0
 asks before each transfer; the others follow, since a collective needs all of them.
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 
 from hocket.launch.gate import GATE_VARIABLE, Gate, first_iteration, gate_of_environment
-from hocket.runtime.transfers.buckets import Layout, Transfer
+from hocket.runtime.transfers.buckets import BucketTransfer, Layout
 
 _claimed = threading.Lock()
 
 
-class Toll:
+class GateCounter:
     """One channel's account with the gate; without a ``gate`` it costs nothing.
 
     ``begin``: the number of its first round; ``leads``: it is rank 0's.
@@ -31,7 +31,7 @@ class Toll:
         self._buckets = self._transfers = 1
         self._round_bytes = self._bytes_left = 0
 
-    def lay(self, layout: Layout) -> None:
+    def reset(self, layout: Layout) -> None:
         """Rounds have these buckets and transfers from now on; none is under way."""
         self._rounds += self._arrived // self._transfers
         self._filled = self._left = self._arrived = 0
@@ -53,7 +53,7 @@ class Toll:
             self._gate.computed(self._rounds + self._filled // self._buckets, 1)
         self._filled += 1
 
-    def leaves(self, transfer: Transfer) -> None:
+    def leaves(self, transfer: BucketTransfer) -> None:
         """Return when ``transfer`` may go."""
         if self._gate is None or not self._leads:
             return
@@ -77,9 +77,9 @@ class Toll:
             self._gate.transferred(iteration)
 
 
-def toll_of_environment(*, leads: bool) -> Toll:
+def counter_of_environment(*, leads: bool) -> GateCounter:
     """The account of this process's first channel with the environment's gate; other channels have none."""
     gate, begin = None, first_iteration()
     if os.environ.get(GATE_VARIABLE) and _claimed.acquire(blocking=False):
         gate = gate_of_environment(begin)
-    return Toll(gate, begin, leads=leads)
+    return GateCounter(gate, begin, leads=leads)

@@ -1,4 +1,4 @@
-"""What goes next where the plan does not say: rank 0 chooses of what every rank has filled, and tells it.
+"""The coordinator: rank 0 picks the next transfer among buckets that are ready everywhere, and tells all.
 
 Source: ByteScheduler's queue (Peng et al. 2019), and Horovod's coordinator, who knows what all ranks have.
 
@@ -20,18 +20,18 @@ from collections.abc import Callable, Set
 import torch
 
 from hocket.runtime.transfers.buckets import Bucket
-from hocket.runtime.transfers.gloo_group import Group, Work
-from hocket.runtime.transfers.queue import CREDIT, Lane, Queue
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 
 
-class Choices:
+class Coordinator:
     """The order of a channel's transfers, made on the way; ``group`` is for what ranks say of it alone.
 
     On rank 0 one thread chooses, and one for each other rank hears what is filled there; on the others one
     tells it and one hears what was chosen.
     """
 
-    def __init__(self, queue: Queue, group: Group) -> None:
+    def __init__(self, queue: Queue, group: GlooGroup) -> None:
         self._queue = queue
         self._changed = queue.changed
         self._group = group
@@ -57,16 +57,16 @@ class Choices:
     def _choose(self) -> None:
         """Rank 0: choose what goes next, and have the others hear it."""
         message = torch.zeros(2, dtype=torch.int64)
-        said: Work | None = None
+        said: StartedCollective | None = None
         while True:
             with self._changed:
-                if not self._queue.until(lambda: self._choice() is not None):
+                if not self._queue.wait_until(lambda: self._choice() is not None):
                     return
                 chosen = self._choice()
                 assert chosen is not None
                 lane, place = chosen
                 lane.next.append(place)
-                self._changed.ring()
+                self._changed.notify()
             if said is not None:
                 said.wait()
             message.copy_(torch.tensor([place, int(lane is self._queue.urgent)]))
@@ -78,19 +78,19 @@ class Choices:
         while True:
             with self._changed:
                 # As long as something is filled that was not chosen, rank 0 is going to choose.
-                if not self._queue.until(lambda: bool(self._queue.unchosen())):
+                if not self._queue.wait_until(lambda: bool(self._queue.unchosen())):
                     return
             self._group.broadcast(message).wait()
             place, urgent = message.tolist()
             with self._changed:
                 (self._queue.urgent if urgent else self._queue.usual).next.append(place)
-                self._changed.ring()
+                self._changed.notify()
 
     def _tell(self) -> None:
         """Other ranks: tell rank 0 what is filled."""
         while True:
             with self._changed:
-                if not self._queue.until(lambda: bool(self._untold)):
+                if not self._queue.wait_until(lambda: bool(self._untold)):
                     return
                 place = self._untold.popleft()
             self._group.send(torch.tensor([place]), 0).wait()
@@ -104,14 +104,14 @@ class Choices:
 
         while True:
             with self._changed:
-                if not self._queue.until(awaited):
+                if not self._queue.wait_until(awaited):
                     return
             self._group.receive(heard, rank).wait()
             with self._changed:
                 self._filled_by[rank][int(heard)] += 1
-                self._changed.ring()
+                self._changed.notify()
 
-    def _choice(self) -> tuple[Lane, int] | None:
+    def _choice(self) -> tuple[TransferLane, int] | None:
         """Rank 0: what it waits for, else the first listed place that is ready; None where it is to wait."""
         queue, ready = self._queue, self._ready()
         if wanted := queue.wanted & ready:

@@ -26,7 +26,7 @@ _SPREAD_BYTES = 4 << 20
 _GLANCE = timedelta(seconds=1)
 
 
-class Work(Protocol):
+class StartedCollective(Protocol):
     """A collective that was started."""
 
     def wait(self) -> object:
@@ -57,7 +57,7 @@ class LostError(Exception):
     """A collective that never ends, as a rank that it needs is not going to come."""
 
 
-class Group:
+class GlooGroup:
     """Some ranks of the job, over gloo; ``name`` is this group's alone, in all of the job's time.
 
     All of ``ranks`` make it, and issue the same collectives in the same order. None takes longer than
@@ -71,11 +71,11 @@ class Group:
         self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
         self.lost: Callable[[], str] | None = None
 
-    def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> Work:
+    def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place."""
         return self._watched(self._gloo.allreduce([tensor], op))
 
-    def broadcast(self, tensor: torch.Tensor, source: int = 0) -> Work:
+    def broadcast(self, tensor: torch.Tensor, source: int = 0) -> StartedCollective:
         """Start sending ``source``'s flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
         return self._watched(self._gloo.broadcast(tensor.view(torch.uint8), source))
 
@@ -95,7 +95,7 @@ class Group:
         work.wait()
         return tensors
 
-    def gathering(self, tensor: torch.Tensor) -> tuple[Work, list[torch.Tensor]]:
+    def gathering(self, tensor: torch.Tensor) -> tuple[StartedCollective, list[torch.Tensor]]:
         """Start a :meth:`gather`; what it returns is there once the work has ended."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
         return self._watched(self._gloo.allgather([tensors], [tensor])), tensors
@@ -104,7 +104,7 @@ class Group:
         """Return when all ranks are here."""
         self._gloo.barrier().wait()
 
-    def _watched(self, work: dist.Work) -> Work:
+    def _watched(self, work: dist.Work) -> StartedCollective:
         return work if self.lost is None else Watched(work, self.lost)
 
     def abandon(self) -> None:
@@ -127,7 +127,7 @@ def named(process_group: dist.ProcessGroup | None) -> str:
     return f"hocket/{bytes(drawn.tolist()).hex()}"
 
 
-def gathered(value: T, group: Group, kind: type[T]) -> list[T]:
+def gathered(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     """``value`` of every rank, in their order; all are of ``kind``, which msgspec can decode."""
     mine = _packed(value)
     lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
@@ -135,7 +135,7 @@ def gathered(value: T, group: Group, kind: type[T]) -> list[T]:
     return [_unpacked(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
 
 
-def from_first(value: T, group: Group, kind: type[T]) -> T:
+def from_first(value: T, group: GlooGroup, kind: type[T]) -> T:
     """Rank 0's ``value``; all are of ``kind``, which msgspec can decode."""
     packed = _packed(value)
     length = torch.tensor([len(packed)])
@@ -146,7 +146,7 @@ def from_first(value: T, group: Group, kind: type[T]) -> T:
     return _unpacked(packed, kind) if group.rank else value
 
 
-def largest(values: Sequence[float], group: Group) -> list[float]:
+def largest(values: Sequence[float], group: GlooGroup) -> list[float]:
     """The largest over the ranks of each of ``values``."""
     tensor = torch.tensor(values, dtype=torch.float64)
     group.reduce(tensor, ReduceOp.MAX).wait()
@@ -154,7 +154,7 @@ def largest(values: Sequence[float], group: Group) -> list[float]:
     return result
 
 
-def spread(tensors: Sequence[torch.Tensor], group: Group, source: int = 0) -> None:
+def spread(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int = 0) -> None:
     """Rank ``source``'s values into ``tensors`` of every rank, in place, a few megabytes at a time."""
     kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for tensor in tensors:
@@ -169,7 +169,7 @@ def spread(tensors: Sequence[torch.Tensor], group: Group, source: int = 0) -> No
         _spread(together, group, source)
 
 
-def _spread(tensors: Sequence[torch.Tensor], group: Group, source: int) -> None:
+def _spread(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int) -> None:
     if not tensors:
         return
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])

@@ -14,7 +14,7 @@ from types import TracebackType
 Due = Callable[[], bool]
 
 
-class Doorbell:
+class PredicateCondition:
     """A lock (``with``), and what threads that hold it wait for: each for something of its own."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Doorbell:
     ) -> None:
         self._lock.release()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Something has changed: wake those whose ``due`` holds now. In the lock."""
         for due, condition in tuple(self._waiting):
             if due():

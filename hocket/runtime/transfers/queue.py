@@ -1,4 +1,4 @@
-"""What of a plan is filled, what goes next on which lane, and who waits: what a channel's threads share."""
+"""The state that a channel's threads share: what is filled, what goes next on each lane, and who waits."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hocket.runtime.transfers.buckets import Bucket, Layout, Transfer
-from hocket.runtime.transfers.gloo_group import Group
-from hocket.runtime.transfers.predicate_condition import Doorbell
+from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Layout
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.predicate_condition import PredicateCondition
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
 
 
 @dataclass(eq=False)
-class Lane:
+class TransferLane:
     """Transfers that start in one order on all ranks.
 
     ``next``: places whose turn it is, the first one first; ``issue`` is held while one is taken and started.
     """
 
-    group: Group
+    group: GlooGroup
     next: deque[int] = field(default_factory=deque)
     under_way: int = 0
-    issue: threading.Lock = field(default_factory=threading.Lock)
+    start_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Queue:
@@ -35,11 +35,11 @@ class Queue:
     is rank 0. ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
     """
 
-    def __init__(self, transfers: Group, urgent: Group, *, leads: bool) -> None:
-        self.changed = Doorbell()
-        self.usual, self.urgent = Lane(transfers), Lane(urgent)
+    def __init__(self, transfers: GlooGroup, urgent: GlooGroup, *, leads: bool) -> None:
+        self.changed = PredicateCondition()
+        self.usual, self.urgent = TransferLane(transfers), TransferLane(urgent)
         self.leads = leads
-        self.order: tuple[Transfer, ...] = ()
+        self.order: tuple[BucketTransfer, ...] = ()
         self.listed = True
         self.filled: dict[int, int] = {}
         self.wanted: frozenset[int] = frozenset()
@@ -47,7 +47,7 @@ class Queue:
         self.error: BaseException | None = None
         self._places: dict[int, list[int]] = {}
 
-    def lay(self, layout: Layout) -> None:
+    def reset(self, layout: Layout) -> None:
         """Begin with a plan of which nothing is filled."""
         self.stopping = False
         self.order, self.listed = layout.transfers, layout.plan.issue != "ready"
@@ -58,7 +58,7 @@ class Queue:
         self.urgent.next = deque()
 
     @property
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[TransferLane]:
         """Those that this plan's transfers take."""
         return [self.usual] if self.listed else [self.usual, self.urgent]
 
@@ -73,9 +73,9 @@ class Queue:
         except Exception as error:
             with self.changed:
                 self.error = self.error or error
-                self.changed.ring()
+                self.changed.notify()
 
-    def until(self, due: Callable[[], bool]) -> bool:
+    def wait_until(self, due: Callable[[], bool]) -> bool:
         """Wait for ``due``; False when there is nothing to wait for any more."""
         self.changed.wait_for(lambda: self.stopping or self.error is not None or due())
         return not self.stopping and self.error is None
@@ -84,8 +84,8 @@ class Queue:
         """Places that are filled and whose turn nobody has said."""
         return self.filled.keys() - self.usual.next - set(self.urgent.next)
 
-    def held(self, lane: Lane) -> bool:
-        """Whether rank 0 leaves the network to what it waits for, of which a part may be in either lane."""
+    def held(self, lane: TransferLane) -> bool:
+        """True if rank 0 leaves the network to what it waits for, of which a part may be in either lane."""
         if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.wanted):
             return False
         return bool(self.urgent.next or self.urgent.under_way)
@@ -95,6 +95,6 @@ class Queue:
         return self.usual.under_way + self.urgent.under_way
 
     def may_go(self) -> bool:
-        """Whether something is filled whose turn has come or can come."""
+        """True if something is filled whose turn has come or can come."""
         turns = [lane.next[0] for lane in (self.usual, self.urgent) if lane.next]
         return any(place in self.filled for place in turns) if turns else bool(self.filled)

@@ -16,7 +16,7 @@ from math import prod
 
 import torch
 
-from hocket.runtime.transfers.gloo_group import Group, Work
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
 
 _INDEX_BYTES = 8
 
@@ -33,7 +33,7 @@ class Form(enum.IntEnum):
 class Sum:
     """A sum on its way: ``finish`` makes it of what has arrived, once ``works`` have ended."""
 
-    works: Sequence[Work]
+    works: Sequence[StartedCollective]
     finish: Callable[[], None]
 
     def wait(self) -> None:
@@ -63,7 +63,7 @@ class SparseGradient:
         else:
             self._mine = torch.mul(gradient.detach(), 1.0 / num_ranks)
 
-    def start(self, group: Group) -> Sum:
+    def start(self, group: GlooGroup) -> Sum:
         """Agree on a form, which all ranks wait for, and start what brings the sum."""
         mine, self._mine = self._mine, None
         if mine is None:
@@ -92,11 +92,11 @@ class SparseGradient:
     def _arrive(self, total: torch.Tensor | None) -> None:
         self.total = total
 
-    def _sum_dense(self, mine: torch.Tensor | None, group: Group) -> Sum:
+    def _sum_dense(self, mine: torch.Tensor | None, group: GlooGroup) -> Sum:
         flat = self._flat(mine)
         return Sum([group.reduce(on_wire(flat))], lambda: self._arrive(flat.view(self._size)))
 
-    def _sum_rows(self, mine: torch.Tensor | None, dims: int, group: Group) -> Sum:
+    def _sum_rows(self, mine: torch.Tensor | None, dims: int, group: GlooGroup) -> Sum:
         """Every row, and behind them how many ranks have it: rows of zeros count where somebody has them."""
         shape, num_rows = self._size[:dims], prod(self._size[:dims])
         ranks = torch.zeros(shape, dtype=self._dtype)
@@ -115,7 +115,7 @@ class SparseGradient:
         return Sum([group.reduce(on_wire(flat))], finish)
 
     def _gather(
-        self, mine: torch.Tensor | None, dims: int, heard: Sequence[tuple[bool, int]], group: Group
+        self, mine: torch.Tensor | None, dims: int, heard: Sequence[tuple[bool, int]], group: GlooGroup
     ) -> Sum:
         """All indices and values; ``heard``: whether each rank has any gradient, and how many rows."""
         longest = max(count for _, count in heard)

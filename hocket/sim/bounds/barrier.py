@@ -1,4 +1,4 @@
-"""What no order, batching or compute order beats: a parameter-server step with a barrier at its end.
+"""The bound of a parameter-server step with a barrier at its end, over all orders and batches.
 
 Every resource is a machine that works through its items one after the other; an item has a head (it cannot
 start before), its work, and a tail (what must follow it); :func:`hocket.sim.bounds.reach.one_machine` is what

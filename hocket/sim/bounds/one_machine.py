@@ -1,4 +1,4 @@
-"""What no order of the items on a machine can beat when an item, once begun, is finished first.
+"""The bound of one machine: no order of its items beats it when an item, once begun, is finished first.
 
 The one-machine sequencing problem 1 | r_j, q_j | Cmax by branch and bound: J. Carlier, The one-machine
 sequencing problem, EJOR 11 (1982). Every node is scheduled by Schrage's rule (of the items that are there,

@@ -1,4 +1,4 @@
-"""What no plan beats where steps overlap: AllReduce, and parameter servers with a barrier per parameter.
+"""The bound of overlapping steps: AllReduce, and parameter servers with a barrier per parameter.
 
 The steady-state time per step is the mean distance between two starts of one operation v, a step apart. What
 v's step still has to do after it and the next step before it lies in between: the operations that need v, the
@@ -34,8 +34,8 @@ _MOST_NODES = 200  # of the branch and bound over one link's items
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """How the gradient of each parameter comes back as an update, (p,) each; seconds.
+class GradientReturn:
+    """The return of each parameter's gradient as an update, (p,) each; seconds.
 
     ``machine``: the link on which it waits for others; ``start_s`` before it occupies the link, for
     ``work_s`` with every worker's bytes, at least ``own_s`` for one worker's; ``after_s``: from there until
@@ -71,13 +71,13 @@ def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep
     one_at_a_time = lockstep and network.num_servers <= network.num_workers
     one_at_a_time &= not window_cuts(graph.parameter_bytes.tolist(), network)
     one_at_a_time |= exchange.back is None
-    step = _Step(graph, update, work, exchange, one_at_a_time)
+    step = _OrderedStep(graph, update, work, exchange, one_at_a_time)
     for v in step.cuts():
         best = max(best, step.between(v))
     return best
 
 
-def _busiest(graph: StepGraph, exchange: Exchange) -> float:
+def _busiest(graph: StepGraph, exchange: GradientReturn) -> float:
     """The most occupied link, in a step's own time."""
     trained = graph.produced
     best = float(np.bincount(exchange.machine[trained], weights=exchange.work_s[trained]).max(initial=0.0))
@@ -86,7 +86,7 @@ def _busiest(graph: StepGraph, exchange: Exchange) -> float:
     return best
 
 
-def _reduced(graph: StepGraph, network: Network, update: Mask) -> Exchange:
+def _reduced(graph: StepGraph, network: Network, update: Mask) -> GradientReturn:
     """The fastest that any batching into reductions can be: bytes at the best rate, the least startup."""
     costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
     start_s = min(cost.latency_s + cost.handling_s for cost in costs)
@@ -98,7 +98,7 @@ def _reduced(graph: StepGraph, network: Network, update: Mask) -> Exchange:
     of_update = update[reader]
     after_s: Floats = np.zeros(p)
     np.add.at(after_s, read[of_update], graph.oracle_s[reader[of_update]])
-    return Exchange(
+    return GradientReturn(
         machine=np.zeros(p, np.int64),
         start_s=np.full(p, start_s),
         work_s=work_s,
@@ -108,7 +108,7 @@ def _reduced(graph: StepGraph, network: Network, update: Mask) -> Exchange:
     )
 
 
-def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) -> Exchange:
+def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) -> GradientReturn:
     """Up to the parameter's server with every worker's bytes, one update at least, and down again."""
     p = graph.num_parameters
     alone_s: Floats = graph.parameter_bytes.astype(np.float64) * (8.0 / network.bandwidth_bps)
@@ -119,7 +119,7 @@ def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) ->
     own_s = network.num_workers * alone_s if lockstep else alone_s
     parse_s: Floats = network.parse_s + network.parse_s_per_byte * graph.parameter_bytes.astype(np.float64)
     until_back_s = parse_s + update_s + network.startup_s
-    return Exchange(
+    return GradientReturn(
         machine=assign_servers(graph.parameter_bytes.tolist(), network.num_servers),
         start_s=np.full(p, network.startup_s),
         work_s=network.num_workers * alone_s,
@@ -129,7 +129,7 @@ def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) ->
     )
 
 
-class _Step:
+class _OrderedStep:
     """One step's operations with everything before and after each of them.
 
     ``one_at_a_time``: a link carries one transfer after the other: the network that reductions share, and
@@ -138,7 +138,7 @@ class _Step:
     """
 
     def __init__(
-        self, graph: StepGraph, update: Mask, work: Floats, exchange: Exchange, one_at_a_time: bool
+        self, graph: StepGraph, update: Mask, work: Floats, exchange: GradientReturn, one_at_a_time: bool
     ) -> None:
         self._graph, self._exchange = graph, exchange
         self._one_at_a_time = one_at_a_time

@@ -1,4 +1,4 @@
-"""Which operations must run before which, and how much work that is on the one processor of a worker."""
+"""Order between operations, and the work before and after each on a worker's one processor."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ IDLE, STARTING, MOVING = 0, 1, 2
 
 
 class Channels(NamedTuple):
-    """What each of the 2 W M channels does, and how many of them move bytes where."""
+    """The state of the 2 W M channels, and how many of them move bytes where."""
 
     stage: Ints  # (2 W M,)
     left_bits: Floats  # as of since_s

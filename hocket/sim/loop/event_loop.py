@@ -46,7 +46,7 @@ _LOOK_EVERY = 1 << 17  # items and edges, a millisecond or so
 _INSTANT = 1.0 + 1e-12
 
 
-class Program(NamedTuple):
+class StepProgram(NamedTuple):
     """One step's u global nodes and then L local ones (N in all), and what waits for what.
 
     A local node waits for local nodes of its own worker; a global one for those of every worker; where a
@@ -107,7 +107,7 @@ def _cut_heaps(program, num_workers, num_steps):
 
 
 @kernel
-def run(
+def run_event_loop(
     program,
     keys,
     durations,

@@ -1,4 +1,4 @@
-"""What event loops are made of: a tree over lanes that finds the next event, and a heap for each lane."""
+"""Data structures of event loops: a tree over lanes that finds the next event, and a heap for each lane."""
 
 from __future__ import annotations
 

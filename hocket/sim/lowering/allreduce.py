@@ -18,7 +18,7 @@ from hocket.graph.step import PHASE_NAMES
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, reduction_s
-from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, Program
+from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, StepProgram
 from hocket.sim.lowering.lowered import (
     Edges,
     Lowered,
@@ -32,7 +32,7 @@ from hocket.sim.lowering.lowered import (
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedStep:
-    """What of a step no plan changes, its nodes numbered from 0; a plan's global nodes go in front.
+    """The part of a step that no plan changes, its nodes numbered from 0; a plan's global nodes go in front.
 
     All local: the operations, then for each parameter ``gradient`` (complete), ``reduced`` and ``ready`` (for
     the next step), then ``done`` and ``begin``.
@@ -151,7 +151,7 @@ def assemble_reduced(
     preference = np.zeros(num_nodes - u, np.int64)
     # Of one step, updates come after everything that leads to a gradient.
     preference[:n] = rank + np.where(update, n, 0)
-    program = Program(u, 1, 0, 0, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
+    program = StepProgram(u, 1, 0, 0, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
     return program, preference
 
 

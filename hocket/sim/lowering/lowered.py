@@ -1,4 +1,4 @@
-"""What both architectures lower to, and the pieces that their lowerings share."""
+"""The program that both architectures lower to, and the pieces that their lowerings share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hocket.graph.csr import Indices
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
 from hocket.network import Network
-from hocket.sim.loop.event_loop import Program
+from hocket.sim.loop.event_loop import StepProgram
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
 class Shown(NamedTuple):
-    """How a node appears in a timeline; ``lane`` is a name within its worker, server or the network."""
+    """A node's appearance in a timeline; ``lane`` is a name within its worker, server or the network."""
 
     node: int
     name: str
@@ -46,7 +46,7 @@ class Lowered:
 
     graph: StepGraph
     network: Network
-    program: Program
+    program: StepProgram
     preference: Indices
     durations_s: Floats
     global_durations_s: Floats

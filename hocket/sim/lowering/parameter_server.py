@@ -22,7 +22,7 @@ from hocket.sim.lowering.lowered import Edges, Floats, Mask, ends_of
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStep:
-    """What of a step no plan changes: operations, and a node for each parameter's arrivals.
+    """The part of a step that no plan changes: operations, and a node for each parameter's arrivals.
 
     Global nodes: the server operations, then for each parameter ``arrived`` (from all workers) and
     ``updated``. Local nodes: the worker operations, then for each parameter ``pulled``, ``gradient``

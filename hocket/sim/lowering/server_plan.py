@@ -18,7 +18,7 @@ from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
-from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, Program
+from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, StepProgram
 from hocket.sim.lowering.lowered import Floats, Lowered, Shown, computing_order, rows_of
 from hocket.sim.lowering.parameter_server import ServerStep, cut_batches
 
@@ -160,7 +160,9 @@ def assemble_server(
             sources, targets, pulled, first_op, rank, pulls[0], num_pulls
         )
         preference[of_pushes] = np.arange(num_pushes)
-    program = Program(u, num_servers, num_receivers, num_servers, next_ptr, next_idx, lane, lane_step, work)
+    program = StepProgram(
+        u, num_servers, num_receivers, num_servers, next_ptr, next_idx, lane, lane_step, work
+    )
     return program, preference[u:].copy(), pulls, pushes
 
 
@@ -242,7 +244,7 @@ def _parse_s(step: ServerStep, parts: tuple[Indices, ...]) -> Floats:
 
 
 def _in_turn(graph: StepGraph) -> bool:
-    """Whether every gradient needs every parameter, so that pushes only start when all pulls are over."""
+    """True if every gradient needs every parameter, so that pushes only start when all pulls are over."""
     needs = dependencies(graph)
     num_needed = np.bitwise_count(needs.needs).sum(axis=1, dtype=np.int64)[needs.class_of]
     return bool((num_needed[graph.produces.lengths() > 0] == graph.num_parameters).all())

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from hocket.bench.replay.accuracy import Accuracy, accuracy_document
-from hocket.bench.replay.accuracy_request import Configuration, Request, configurations
-from hocket.bench.replay.accuracy_statistics import Row, groups_of, measured_rate, row_of
+from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration, configurations
+from hocket.bench.replay.accuracy_statistics import AccuracyRow, groups_of, measured_rate, row_of
 from hocket.bench.replay.accuracy_table import group_name, group_table, row_table
 from hocket.bench.replay.async_rounds import drawn_begins_s, rate_of_rounds
 from hocket.bench.replay.replayed_steps import longest_wait_s, network_of, scaled
 from hocket.bench.speed.timed_steps import load_target
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, ParameterRow, StepRows, step_from_rows
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.network import Network
 from hocket.network.file import NetworkFile
 from hocket.planner import plan
@@ -34,7 +34,7 @@ def configuration(**changes: Any) -> Configuration:
     return Configuration(**{**fields, "workers": 2, "servers": 1, **changes})
 
 
-def replayed(asked: Configuration, prediction: Prediction, *rounds: float) -> Row:
+def replayed(asked: Configuration, prediction: Prediction, *rounds: float) -> AccuracyRow:
     return row_of(asked, prediction, rounds, out_of_order=0.0, stolen=0.013)
 
 
@@ -85,7 +85,7 @@ def test_a_page_shows_every_row() -> None:
         ),
     ]
     accuracy = Accuracy(
-        request=Request(),
+        request=AccuracyRequest(),
         network=NetworkFile(bandwidth_bps=0.957e9),
         rows=rows,
         groups=groups_of(rows),
@@ -121,7 +121,7 @@ def test_a_scaled_step_has_the_transfers_and_the_proportion_asked_for() -> None:
 
 def test_transports_are_rows_of_their_own() -> None:
     asked = configurations(
-        Request(
+        AccuracyRequest(
             steps=("chain",), policies=("tac", "ddp"), workers=(2,), servers=(1,), transports=("gloo", "grpc")
         )
     )
@@ -145,9 +145,9 @@ def test_what_gloo_receives_is_not_parsed() -> None:
 
 
 def test_grpc_has_the_window_that_it_is_predicted_with() -> None:
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc")
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc")
     assert job.window_bytes == WINDOW_BYTES
-    assert Request(window_bytes=0.0).window_bytes == 0.0  # off
+    assert AccuracyRequest(window_bytes=0.0).window_bytes == 0.0  # off
 
 
 def test_ranks_wait_as_long_as_rows_take() -> None:
@@ -163,7 +163,9 @@ def test_nothing_to_replay_is_refused() -> None:
 
 
 def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
-    asked = configurations(Request(steps=("chain",), policies=("tac", "ddp"), workers=(1, 2), servers=(1, 2)))
+    asked = configurations(
+        AccuracyRequest(steps=("chain",), policies=("tac", "ddp"), workers=(1, 2), servers=(1, 2))
+    )
     found = {(each.policy, each.mode, each.workers, each.servers) for each in asked}
     assert found == {
         *(("tac", mode, w, m) for mode in ("async", "sync") for w in (1, 2) for m in (1, 2)),
@@ -171,7 +173,7 @@ def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
     }
     assert len(asked) == 9
     with pytest.raises(HocketError, match="all-reduce takes --mode sync and two workers"):
-        configurations(Request(policies=("ddp",), workers=(1,)))
+        configurations(AccuracyRequest(policies=("ddp",), workers=(1,)))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_all_reduce_has_no_servers_and_is_synchronous() -> None:
 )
 def test_senseless_requests_are_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(HocketError, match=said):
-        Request(**fields)
+        AccuracyRequest(**fields)
 
 
 def test_workers_begin_anywhere_in_a_step_once_earlier_pushes_have_come() -> None:

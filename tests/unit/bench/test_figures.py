@@ -19,10 +19,10 @@ from hocket.bench.training.training_request import (
     HOCKET,
     HOCKET_COMPILED,
     NETWORK,
-    Measured,
-    Request,
+    TimedCell,
+    TrainingRequest,
 )
-from hocket.bench.training.training_statistics import Cell, cell_of, spread, summary_of
+from hocket.bench.training.training_statistics import TrainingCell, cell_of, spread, summary_of
 from hocket.bench.training.training_table import cell_heading, cell_table, summary_line
 
 FORMATS = Path(__file__).parents[3] / "docs" / "formats.md"
@@ -41,8 +41,8 @@ STOLEN = {name: [0.0, 0.02, 0.011] for name in COMPILED_S}
 CPU_S = {name: [0.8, 0.81, 0.9] for name in COMPILED_S}
 
 
-def measured(**changes: object) -> Measured:
-    plain = Measured(
+def measured(**changes: object) -> TimedCell:
+    plain = TimedCell(
         model="cnn",
         batch_size=24,
         rho_target=2.0,
@@ -124,7 +124,7 @@ def test_the_largest_of_three_is_the_bound(changes: dict[str, object], limit: st
     assert cell.lockstep_s == 1.3
 
 
-def cells() -> list[Cell]:
+def cells() -> list[TrainingCell]:
     slower = {**STEPS_S, HOCKET: [3.2, 3.0, 3.1]}
     return [cell_of(measured()), cell_of(measured(model="gpt", rho_target=None, steps_s=slower))]
 
@@ -180,8 +180,8 @@ def test_everything_is_in_one_document() -> None:
     assert document["cells"][1]["rho_target"] is None
 
 
-def request() -> Request:
-    return Request(
+def request() -> TrainingRequest:
+    return TrainingRequest(
         models=("cnn",),
         rhos=(2.0,),
         batch_size=None,

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from hocket.bench.rank_process import LOST
 from hocket.bench.training.train import Ended, check_ended
-from hocket.bench.training.training_request import BUCKETS_MB, BUSY, COMPUTE, HOCKET, LOST, NETWORK, ddp_name
+from hocket.bench.training.training_request import BUCKETS_MB, BUSY, COMPUTE, HOCKET, NETWORK, ddp_name
 from hocket.errors import HocketError
 
 TINY = """

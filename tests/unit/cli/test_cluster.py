@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hocket.cluster.jobs import Job, JobSet, write_jobs
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.jobs_file import write_jobs
 from hocket.network.file import network_document
 from hocket.report import ClusterEntry, load_results
 from tests.unit.cli.test_commands import Ran, hocket, in_tmp, refused

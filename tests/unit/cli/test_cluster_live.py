@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.jobs import JobSet, read_jobs, write_jobs
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.cluster.live.runnable_jobs import read_live_jobs
 from tests.unit.cli.test_cluster import JOB_KEYS, KEYS, job
 from tests.unit.cli.test_commands import hocket, in_tmp, refused

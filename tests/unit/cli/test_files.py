@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 
 from hocket.cli.main import main
-from hocket.cluster.jobs import JobSet, write_jobs
+from hocket.cluster.jobs import JobSet
+from hocket.cluster.jobs_file import write_jobs
 from hocket.document import check_writable, write_whole
 from hocket.errors import HocketError
 from tests.unit.cli.test_cluster import job

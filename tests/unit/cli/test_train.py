@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hocket.cli import torchrun_options
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.launch.credentials import credentials_of
 from hocket.launch.processes import SCRIPT
 from hocket.network import save_network
@@ -257,7 +257,7 @@ def test_a_rank_becomes_a_server_or_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     (server, its), (worker, theirs) = told
     assert server == [sys.executable, "-P", "-m", "hocket.runtime.ps.server.server", "0"]
     assert worker == [sys.executable, *SCRIPT, "train.py", "--lr", "1"]
-    serves, works = (msgspec.json.decode(each["HOCKET_JOB"], type=Job) for each in (its, theirs))
+    serves, works = (msgspec.json.decode(each["HOCKET_JOB"], type=ServedJob) for each in (its, theirs))
     assert serves.token == TOKEN
     assert works == serves.for_workers
     assert not any(CREDENTIALS.text in value for value in theirs.values())
@@ -300,7 +300,7 @@ def test_ranks_that_do_not_fit_are_refused(
     assert message in refused(hocket("train", *PS, "--workers", "2", "train.py"))
 
 
-def job_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Job:
+def job_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ServedJob:
     """The job of which ``hocket train --architecture ps`` becomes a part."""
     found: list[str] = []
 
@@ -317,7 +317,7 @@ def job_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Job:
 
     with pytest.raises(_Replaced):
         main()
-    return msgspec.json.decode(found[0], type=Job)
+    return msgspec.json.decode(found[0], type=ServedJob)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hocket import models
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.workloads import overlapped, paper_workload
-from hocket.cluster.workloads.overlapped_batches import BUCKETS, Bucket
+from hocket.cluster.workloads.overlapped_batches import BUCKETS, LayerShare
 from hocket.errors import HocketError
 
 ZOO = {"vgg16": "vgg16", "resnet50": "resnet50_v1", "inception_v3": "inception_v3", "lstm_ptb": "lstm_ptb"}
@@ -102,4 +102,4 @@ def test_a_model_without_known_layers_is_refused() -> None:
 
 def test_shares_are_shares() -> None:
     for buckets in BUCKETS.values():
-        assert Bucket(*np.sum(buckets, axis=0)) == pytest.approx((1.0, 1.0), abs=5e-4)
+        assert LayerShare(*np.sum(buckets, axis=0)) == pytest.approx((1.0, 1.0), abs=5e-4)

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hocket.cluster.jobs import Job, JobSet, read_jobs, write_jobs
+from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.errors import FormatError
 
 ROW = {

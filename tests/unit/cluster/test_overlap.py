@@ -14,7 +14,8 @@ from hocket.cluster.engine.placement.earliest import exposed_ticks
 from hocket.cluster.engine.placement.named_placements import placement_of
 from hocket.cluster.engine.policies.named_policies import policy_of
 from hocket.cluster.engine.state import make_state
-from hocket.cluster.jobs import Batch, Job, JobSet, read_jobs, write_jobs
+from hocket.cluster.jobs import Batch, Job, JobSet
+from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.cluster.overlap import lower_step
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.errors import FormatError

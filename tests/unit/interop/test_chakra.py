@@ -20,7 +20,7 @@ from hocket.graph.io import step_document
 from hocket.interop.chakra.chakra_export import chakra_bytes
 from hocket.interop.chakra.chakra_step import import_chakra
 from hocket.interop.chakra.schema import (
-    Collective,
+    CollectiveType,
     GlobalMetadata,
     Node,
     NodeType,
@@ -107,7 +107,11 @@ def test_what_a_simulator_reads_of_a_step() -> None:
     }
     assert [node.duration_micros for node in nodes[:3]] == [2, 2, 1_000_000]
     reduce_a = next(node for node in nodes if node.name == "reduce a")
-    assert attributes(reduce_a) == {"is_cpu_op": False, "comm_type": Collective.ALL_REDUCE, "comm_size": 1000}
+    assert attributes(reduce_a) == {
+        "is_cpu_op": False,
+        "comm_type": CollectiveType.ALL_REDUCE,
+        "comm_size": 1000,
+    }
 
 
 def test_what_a_simulator_reads_of_a_plan() -> None:
@@ -204,7 +208,7 @@ def test_flags_as_numbers_and_kinds_as_text_are_understood(tmp_path: Path) -> No
             if attribute.name == "is_cpu_op":
                 attribute.int64_val = int(attribute.bool_val)
             elif attribute.name == "comm_type":
-                attribute.string_val = Collective(attribute.int64_val).name
+                attribute.string_val = CollectiveType(attribute.int64_val).name
     usual, _ = back(WHOLE, tmp_path)
     graph, notes = back(write_messages([GlobalMetadata(), *nodes]), tmp_path)
     assert step_document(graph) == step_document(usual)
@@ -410,7 +414,7 @@ def data_parallel(*more: Any) -> list[Any]:
     ]
 
 
-def collective(kind: Collective, size: int, after: int, group: str = "dp") -> Any:
+def collective(kind: CollectiveType, size: int, after: int, group: str = "dp") -> Any:
     return node(
         20, "other", NodeType.COMM_COLL, comm_type=int(kind), comm_size=size, data_deps=[after], pg_name=group
     )
@@ -420,9 +424,9 @@ def collective(kind: Collective, size: int, after: int, group: str = "dp") -> An
     "more",
     [
         (),
-        (collective(Collective.BROADCAST, 4096, 0),),
-        (collective(Collective.ALL_GATHER, 4096, 0),),
-        (collective(Collective.REDUCE_SCATTER, 4096, 1, "tp"),),
+        (collective(CollectiveType.BROADCAST, 4096, 0),),
+        (collective(CollectiveType.ALL_GATHER, 4096, 0),),
+        (collective(CollectiveType.REDUCE_SCATTER, 4096, 1, "tp"),),
     ],
 )
 def test_collectives_that_exchange_no_gradients_stay(more: tuple[Any, ...], tmp_path: Path) -> None:
@@ -435,11 +439,11 @@ def test_collectives_that_exchange_no_gradients_stay(more: tuple[Any, ...], tmp_
     ("more", "message"),
     [
         (
-            collective(Collective.REDUCE_SCATTER, 4096, 2),
+            collective(CollectiveType.REDUCE_SCATTER, 4096, 2),
             r"\(REDUCE_SCATTER, 4096 bytes\) run in the backward",
         ),
         (
-            collective(Collective.ALL_GATHER, 96, 5),
+            collective(CollectiveType.ALL_GATHER, 96, 5),
             r"no parameters: .*3 other collectives \(ALL_GATHER, ALL_REDUCE\)",
         ),
     ],
@@ -450,9 +454,9 @@ def test_collectives_that_may_exchange_them_are_refused(more: Any, message: str,
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [Collective.REDUCE_SCATTER, Collective.ALL_REDUCE])
-def test_a_trace_without_gradients_is_refused_or_looked_at(kind: Collective, tmp_path: Path) -> None:
-    size = 0 if kind == Collective.ALL_REDUCE else 4096
+@pytest.mark.parametrize("kind", [CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_REDUCE])
+def test_a_trace_without_gradients_is_refused_or_looked_at(kind: CollectiveType, tmp_path: Path) -> None:
+    size = 0 if kind == CollectiveType.ALL_REDUCE else 4096
     nodes = [*data_parallel()[:3], collective(kind, size, 2)]
     data = write_messages([GlobalMetadata(), *nodes])
     with pytest.raises(

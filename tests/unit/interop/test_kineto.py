@@ -16,7 +16,7 @@ import zstandard
 from hocket.errors import FormatError
 from hocket.graph import Csr, Phase, StepGraph
 from hocket.graph.update_operations import is_update
-from hocket.interop.imported import Imported
+from hocket.interop.imported import ImportedStep
 from hocket.interop.kineto.execution_trace import _written_arguments
 from hocket.interop.kineto.kineto_step import import_kineto
 from tests.unit.interop.traces import ACCUMULATE, ENGINE, Kineto, ddp, execution_trace, with_function_ids
@@ -29,7 +29,7 @@ FORWARD = ["forward/linear/addmm", "forward/relu", "forward/linear/addmm.2"]
 BACKWARD = ["backward/AddmmBackward0", "backward/ReluBackward0", "backward/AddmmBackward0.2"]
 
 
-def imported(folder: Path, *traces: Kineto | dict[str, Any], **options: Any) -> Imported:
+def imported(folder: Path, *traces: Kineto | dict[str, Any], **options: Any) -> ImportedStep:
     paths = []
     for i, trace in enumerate(traces):
         paths.append(folder / f"job.rank{i}.json")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import HocketError
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials, credentials_of, new_credentials
 from hocket.launch.processes import server_environment, worker_environment
@@ -91,7 +91,7 @@ def test_a_server_with_another_fingerprint_hears_nothing() -> None:
 
 
 def test_workers_are_not_told_the_private_key() -> None:
-    job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
+    job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=Rule())
     key = TOKEN.rpartition(".")[2]
     assert key in server_environment(job, "127.0.0.1:2")["HOCKET_JOB"]
     told = worker_environment(job, "127.0.0.1:2", 0)

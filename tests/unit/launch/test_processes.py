@@ -13,15 +13,15 @@ from typing import Any, cast
 
 import pytest
 
-from hocket.launch import Job, Rule
-from hocket.launch.processes import _Process, _Run
+from hocket.launch import Rule, ServedJob
+from hocket.launch.processes import _JobRun, _Process
 from tests.tokens import TOKEN
 
 _NOBODY = 2**22 + 1  # above every process number
 _TOLD = "os.environ['RANK'], os.environ['HOCKET_ATTEMPT']"
 
 
-class Started(_Run):
+class Started(_JobRun):
     """Processes that have failed as soon as they are started; ``attempts``: of which worker, in order.
 
     ``joined``: (server, worker); unless it is given, all have.
@@ -30,7 +30,7 @@ class Started(_Run):
     def __init__(
         self, rule: Rule, restarts: int, servers: int = 1, joined: Sequence[tuple[int, int]] | None = None
     ) -> None:
-        job = Job(address="127.0.0.1:1", token=TOKEN, rule=rule, servers=servers)
+        job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=rule, servers=servers)
         super().__init__(job, "127.0.0.1:2", ["script.py"], {}, restarts)
         everybody = itertools.product(range(servers), range(rule.workers))
         for server, worker in everybody if joined is None else joined:
@@ -131,8 +131,8 @@ def test_what_a_failed_worker_has_started_ends_before_its_like_comes() -> None:
 def finished(script: str, rule: Rule, restarts: int, tmp_path: Path) -> int:
     """The status of a job without servers whose workers run ``script``."""
     (tmp_path / "script.py").write_text(f"import os\nworker, attempt = {_TOLD}\n{script}")
-    job = Job(address="127.0.0.1:1", token=TOKEN, rule=rule)
-    run = _Run(job, "127.0.0.1:2", [str(tmp_path / "script.py")], {}, restarts)
+    job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=rule)
+    run = _JobRun(job, "127.0.0.1:2", [str(tmp_path / "script.py")], {}, restarts)
     try:
         run._workers = [run._started(worker, 0) for worker in range(rule.workers)]
         return run.watch()

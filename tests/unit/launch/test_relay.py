@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hocket.cluster.live.manager_address import Contact, asked
-from hocket.cluster.live.manager_messages import Answer, AskStatus, Submit
+from hocket.cluster.live.manager_messages import AskStatus, ManagerAnswer, Submit
 from hocket.errors import HocketError
 from hocket.launch import Rule
 from hocket.launch.control import Connection, Guest, TransportError, Welcome, connect, framed
@@ -113,10 +113,10 @@ def test_a_relay_submits_nothing(tmp_path: Path, own: str) -> None:
         client = connect(relay.address, CREDENTIALS, Guest("client", 0, ""), 5.0)
         client.set_timeout(LIMIT_S)
         client.send(AskStatus())
-        assert client.receive(Answer).status.jobs == ()
+        assert client.receive(ManagerAnswer).status.jobs == ()
         relay.say(OWN[own](relay, Submit((noting("theirs", tmp_path),))))
         with pytest.raises(TransportError):
-            client.receive(Answer)
+            client.receive(ManagerAnswer)
         client.close()
         assert cluster.status().jobs == ()
         assert SECRET.encode() not in relay.heard

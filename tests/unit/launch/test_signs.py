@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hocket.launch import heartbeats
-from hocket.launch.heartbeats import LEAST_S, Signer, Signs
+from hocket.launch.heartbeats import LEAST_S, Signer, WorkerHeartbeats
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_a_worker_is_silent_once_its_last_sign_is_too_old(clock: SimpleNamespace) -> None:
-    kept = Signs(2, 10.0)
+    kept = WorkerHeartbeats(2, 10.0)
     told, fd = kept.begin(0)
     kept.begin(1)
     signer = Signer(fd, 0, 10.0)
@@ -35,7 +35,7 @@ def test_a_worker_is_silent_once_its_last_sign_is_too_old(clock: SimpleNamespace
 
 
 def test_a_pass_that_goes_on_and_one_that_is_stuck(clock: SimpleNamespace) -> None:
-    kept = Signs(1, 10.0)
+    kept = WorkerHeartbeats(1, 10.0)
     _, fd = kept.begin(0)
     signer = Signer(fd, 0, 10.0)
     for gradients in range(20):
@@ -51,7 +51,7 @@ def test_a_pass_that_goes_on_and_one_that_is_stuck(clock: SimpleNamespace) -> No
 
 
 def test_between_passes_time_is_the_scripts(clock: SimpleNamespace) -> None:
-    kept = Signs(1, 10.0)
+    kept = WorkerHeartbeats(1, 10.0)
     _, fd = kept.begin(0)
     signer = Signer(fd, 0, 10.0)
     for _ in range(100):
@@ -62,7 +62,7 @@ def test_between_passes_time_is_the_scripts(clock: SimpleNamespace) -> None:
 
 
 def test_a_short_timeout_leaves_a_busy_machine_time(clock: SimpleNamespace) -> None:
-    kept = Signs(1, 0.1)
+    kept = WorkerHeartbeats(1, 0.1)
     kept.begin(0)
     clock.s += LEAST_S
     assert kept.silence_s(0) == 0.0
@@ -72,7 +72,7 @@ def test_a_short_timeout_leaves_a_busy_machine_time(clock: SimpleNamespace) -> N
 
 
 def test_signs_are_given_by_the_process_that_was_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Signs(1, 10.0)
+    kept = WorkerHeartbeats(1, 10.0)
     told, _ = kept.begin(0)
     begun: list[Signer] = []
     monkeypatch.setattr(Signer, "start", lambda self: begun.append(self))

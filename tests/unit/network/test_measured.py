@@ -22,20 +22,20 @@ from hocket.network import (
     reduction_s,
     save_network,
 )
-from hocket.network.file import AllReduce, Fit, Fits, Host, Point
+from hocket.network.file import AllReduce, Fit, Fits, MeasuredPoint, MeasurementHost
 from hocket.network.fit import fit_contention, fit_line
 
 A_S, B_S, ETA_S = 6.69e-4, 8.53e-10, 2.34e-10  # the contention paper's, section V
 SIZES = [64 * 4**i for i in range(10)]
 
 
-def line(a_s: float, b_s: float) -> list[Point]:
-    return [Point(size_bytes=size, seconds=a_s + b_s * size) for size in SIZES]
+def line(a_s: float, b_s: float) -> list[MeasuredPoint]:
+    return [MeasuredPoint(size_bytes=size, seconds=a_s + b_s * size) for size in SIZES]
 
 
-def contended(eta_s: float, *sizes: int) -> list[Point]:
+def contended(eta_s: float, *sizes: int) -> list[MeasuredPoint]:
     return [
-        Point(size_bytes=size, concurrent=k, seconds=A_S + k * B_S * size + (k - 1) * eta_s * size)
+        MeasuredPoint(size_bytes=size, concurrent=k, seconds=A_S + k * B_S * size + (k - 1) * eta_s * size)
         for size in sizes
         for k in range(1, 9)
     ]
@@ -69,11 +69,11 @@ def test_concurrency_that_helps_is_no_contention() -> None:
 
 
 def test_a_startup_below_nothing_is_none() -> None:
-    fit = fit_line([Point(size_bytes=size, seconds=1e-9 * size**1.2) for size in SIZES])
+    fit = fit_line([MeasuredPoint(size_bytes=size, seconds=1e-9 * size**1.2) for size in SIZES])
     assert fit.a_s == 0.0
     assert fit.b_s_per_byte > 0.0
     assert fit.note.startswith("a = -")
-    flat = fit_line([Point(size_bytes=size, seconds=1e-3 / (1 + 1e-9 * size)) for size in SIZES])
+    flat = fit_line([MeasuredPoint(size_bytes=size, seconds=1e-3 / (1 + 1e-9 * size)) for size in SIZES])
     assert flat.b_s_per_byte == 0.0
     assert flat.a_s == pytest.approx(1e-3, rel=0.01)
 
@@ -81,9 +81,9 @@ def test_a_startup_below_nothing_is_none() -> None:
 def test_less_weight_on_small_sizes_brings_the_line_to_the_large_ones() -> None:
     """Small reductions that hide behind others cost a constant at least: no line, and N is of large ones."""
     measured = [
-        Point(size_bytes=s, seconds=max(1.2e-3, 3.36e-8 * s)) for s in (64, 1 << 14, 1 << 18, 1 << 20)
+        MeasuredPoint(size_bytes=s, seconds=max(1.2e-3, 3.36e-8 * s)) for s in (64, 1 << 14, 1 << 18, 1 << 20)
     ]
-    largest = Point(size_bytes=4 << 20, seconds=3.36e-8 * (4 << 20))
+    largest = MeasuredPoint(size_bytes=4 << 20, seconds=3.36e-8 * (4 << 20))
     alike, by_time = (fit_line([*measured, largest], power=power) for power in (1.0, 0.5))
     off = [abs(fit.seconds(4 << 20) / largest.seconds - 1) for fit in (alike, by_time)]
     assert off[1] < 0.02 < off[0]
@@ -98,7 +98,9 @@ def test_one_at_a_time_says_nothing_of_contention() -> None:
 def test_no_other_line_that_is_not_negative_is_closer() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        points = [Point(size_bytes=s, seconds=float(rng.lognormal(0, 1.5)) * 1e-3) for s in SIZES[::3]]
+        points = [
+            MeasuredPoint(size_bytes=s, seconds=float(rng.lognormal(0, 1.5)) * 1e-3) for s in SIZES[::3]
+        ]
         fit = fit_line(points)
         sizes = np.array([p.size_bytes for p in points], float)
         seconds = np.array([p.seconds for p in points])
@@ -181,7 +183,7 @@ def some_file() -> NetworkFile:
         parse_s=1e-6,
         allreduce=AllReduce(workers=4, a_s=A_S, b_s_per_byte=B_S, eta_s_per_byte=ETA_S),
         fits=Fits(transfer=of_line, parse=of_line, allreduce=of_line, contention=of_eta),
-        host=Host(torch="2.13.0", backend="gloo", workers=4, where="loopback"),
+        host=MeasurementHost(torch="2.13.0", backend="gloo", workers=4, where="loopback"),
     )
 
 

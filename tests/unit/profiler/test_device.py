@@ -8,7 +8,7 @@ from torch import nn
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
 from hocket.profiler import DEVICES, derive, fake, is_derived, profile
-from hocket.profiler._cost import Work
+from hocket.profiler._cost import CallWork
 from hocket.profiler.device import FITTED, duration_s, record_works
 from tests.naive.convolution import pairs
 from tests.unit.profiler.rows import classified, perceptron, rows_of, total
@@ -73,12 +73,14 @@ def test_the_roofline_takes_the_longer_of_computing_and_moving():
     sheet, launch = DEVICES["k80"], FITTED.launch_s
     second_of_memory = sheet.bandwidth_bps * FITTED.memory
     second_of_products = sheet.peak_flops * FITTED.matrix["k80"]
-    assert duration_s(Work("elementwise", 1.0, second_of_memory), "k80", FITTED) == pytest.approx(1 + launch)
-    assert duration_s(Work("matrix", second_of_products, 8.0), "k80", FITTED) == pytest.approx(1 + launch)
-    assert duration_s(Work("winograd", second_of_products, 8.0), "k80", FITTED) == pytest.approx(
+    assert duration_s(CallWork("elementwise", 1.0, second_of_memory), "k80", FITTED) == pytest.approx(
+        1 + launch
+    )
+    assert duration_s(CallWork("matrix", second_of_products, 8.0), "k80", FITTED) == pytest.approx(1 + launch)
+    assert duration_s(CallWork("winograd", second_of_products, 8.0), "k80", FITTED) == pytest.approx(
         1 / FITTED.winograd_speedup + launch
     )
-    assert duration_s(Work("matrix", 2 * second_of_products, 3 * second_of_memory), "k80", FITTED) > 3
+    assert duration_s(CallWork("matrix", 2 * second_of_products, 3 * second_of_memory), "k80", FITTED) > 3
 
 
 def works_by_name(model, batch, inference=False):
@@ -88,8 +90,8 @@ def works_by_name(model, batch, inference=False):
 
 def test_the_work_of_products_and_convolutions():
     works = works_by_name(perceptron(), classified(batch_size=2))
-    assert works["forward/0/addmm"] == Work("matrix", 2 * 2 * 4 * 5, 4 * (5 + 2 * 4 + 4 * 5 + 2 * 5))
-    assert works["forward/1/relu"] == Work("elementwise", 10, 4 * (10 + 10))
+    assert works["forward/0/addmm"] == CallWork("matrix", 2 * 2 * 4 * 5, 4 * (5 + 2 * 4 + 4 * 5 + 2 * 5))
+    assert works["forward/1/relu"] == CallWork("elementwise", 10, 4 * (10 + 10))
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1), nn.Conv2d(5, 6, 3, stride=2, bias=False))
     works = works_by_name(model, (torch.randn(2, 3, 9, 9), None))
     kinds = {name: works[f"forward/{name}/convolution"].kind for name in "012"}

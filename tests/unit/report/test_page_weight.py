@@ -102,17 +102,17 @@ def test_a_page_weighs_less_than_a_megabyte(page):
 
 def test_of_very_many_spans_the_first_ones_are_drawn_and_the_caption_says_so():
     from hocket.report.ranking_table import TimeUnit
-    from hocket.report.step_plot_data import MOST_SPANS, Panel, timeline_figure
+    from hocket.report.step_plot_data import MOST_SPANS, TimelinePanel, timeline_figure
 
     timeline = scattered_timeline(MOST_SPANS + 1000)
-    (panel,) = timeline_figure([Panel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]
+    (panel,) = timeline_figure([TimelinePanel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]
     assert len(panel["start"]) == MOST_SPANS
     assert panel["caption"] == f"run, the first {MOST_SPANS} of {MOST_SPANS + 1000} spans"
     begin_s = min(span.start_s for span in timeline.spans)
     beyond = sorted(span.start_s - begin_s for span in timeline.spans)[MOST_SPANS]
     assert max(panel["start"]) <= beyond
     small = fake_timeline(workers=1, num_ops=9, num_parameters=3)
-    (whole,) = timeline_figure([Panel("run", "tac", small)], TimeUnit("s", 1.0))["panels"]
+    (whole,) = timeline_figure([TimelinePanel("run", "tac", small)], TimeUnit("s", 1.0))["panels"]
     assert whole["caption"] == "run"
 
 

@@ -5,7 +5,7 @@ from fake_predictions import fake_curve, fake_prediction
 from test_report_page import NASTY, Page
 
 from hocket.errors import HocketError
-from hocket.report.prediction_measured import Point, model_errors
+from hocket.report.prediction_measured import MeasuredThroughput, model_errors
 from hocket.report.prediction_page import render_prediction
 from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
 
@@ -51,7 +51,9 @@ def test_intervals_prices_and_points_are_drawn():
         fake_prediction(w, throughput_low=45.0 * w, throughput_high=55.0 * w, cost_per_example=1e-6 * w)
         for w in (1, 2)
     ]
-    page = Page(render_prediction(rows, points=[Point(2, 1, 90.0), Point(2, 1, 110.0)]))
+    page = Page(
+        render_prediction(rows, points=[MeasuredThroughput(2, 1, 90.0), MeasuredThroughput(2, 1, 110.0)])
+    )
     (curve,) = page.data["prediction"]["curves"]
     assert (curve["low"], curve["high"]) == ([45, 90], [55, 110])
     assert (curve["cost"], curve["cheapest"]) == ([1, 2], 0)
@@ -63,12 +65,14 @@ def test_intervals_prices_and_points_are_drawn():
 
 def test_errors_are_relative_to_what_was_measured():
     rows = fake_curve()
-    errors = model_errors(rows, [Point(1, 1, 40.0), Point(2, 1, 100.0)])
+    errors = model_errors(rows, [MeasuredThroughput(1, 1, 40.0), MeasuredThroughput(2, 1, 100.0)])
     assert [error.model for error in errors] == ["Hocket", "lin", "cynthia"]
     assert (errors[0].mean, errors[0].largest) == (pytest.approx(0.125), pytest.approx(0.25))
     assert (errors[1].mean, errors[1].largest) == (pytest.approx(0.1), pytest.approx(0.2))
     synchronous = [fake_prediction(1, lin=None, cynthia=None)]
-    assert [error.model for error in model_errors(synchronous, [Point(1, 1, 40.0)])] == ["Hocket"]
+    assert [error.model for error in model_errors(synchronous, [MeasuredThroughput(1, 1, 40.0)])] == [
+        "Hocket"
+    ]
     assert model_errors(rows, []) == []
 
 
@@ -82,7 +86,9 @@ def test_the_table_has_columns_for_what_there_is():
     everything = [
         fake_prediction(1, throughput_low=49.0, throughput_high=51.0, cost_per_example=2e-6, lin=None)
     ]
-    columns = {column.heading: column for column in prediction_columns(everything, [Point(1, 1, 40.0)])}
+    columns = {
+        column.heading: column for column in prediction_columns(everything, [MeasuredThroughput(1, 1, 40.0)])
+    }
     assert columns["95% interval"].cells[0].text == "±1.00"
     assert columns["Measured"].cells[0].value == 40.0
     assert columns["Error"].cells[0].text == "25.0"
@@ -132,7 +138,7 @@ def test_names_cannot_leave_their_place(name):
 
 
 def test_nothing_is_fetched():
-    html = render_prediction(fake_curve(), points=[Point(1, 1, 40.0)])
+    html = render_prediction(fake_curve(), points=[MeasuredThroughput(1, 1, 40.0)])
     assert "default-src 'none'" in html
     page = Page(html)
     assert not {"src", "srcset", "action", "poster", "data"} & {key for key, _ in page.attributes}

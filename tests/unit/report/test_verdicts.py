@@ -7,7 +7,7 @@ from fake_runs import fake_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.report.comparison import Comparison, Figure, OneSided, Run
+from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneSided
 from hocket.report.verdicts import (
     comparison_verdict,
     gains,
@@ -112,10 +112,10 @@ def test_a_ranking_claims_a_gain_only_where_there_is_one(times, usual):
 
 
 def comparison(**seconds):
-    run = Run(title="t", workers=1, steps=1, anchor="a")
+    run = ComparedRun(title="t", workers=1, steps=1, anchor="a")
     nothing = OneSided(count=0, examples=(), names=0, reasons=())
     figures = tuple(
-        Figure(name=name, predicted_s=ours, measured_s=theirs, ratio=None)
+        ComparedTime(name=name, predicted_s=ours, measured_s=theirs, ratio=None)
         for name, (ours, theirs) in seconds.items()
     )
     return Comparison(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hocket.reproduce.setting import Setting
+from hocket.reproduce.setting import ReproductionSetting
 
-TINY = Setting(
+TINY = ReproductionSetting(
     quick=True,
     steps=3,
     noisy_steps=20,

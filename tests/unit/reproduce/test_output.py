@@ -16,12 +16,12 @@ from hocket.reproduce.papers_page import cell_text, render
 from hocket.reproduce.reproduction import (
     Circumstances,
     Document,
-    Figure,
     Missing,
-    Panel,
+    PaperFigure,
+    PaperTable,
+    PlotAxes,
     Reproduction,
     Series,
-    Table,
 )
 
 ABOUT = Circumstances(
@@ -56,16 +56,18 @@ def made() -> Reproduction:
         assumptions=("Nothing is measured.",),
         claims=(row("reproduced"), row("not reproduced", "a reason"), row("same direction", "a reason")),
         tables=(
-            Table(number="Table 1", caption="models", columns=("Model", "n"), rows=(("a|b", 3), ("c", None))),
+            PaperTable(
+                number="Table 1", caption="models", columns=("Model", "n"), rows=(("a|b", 3), ("c", None))
+            ),
         ),
         figures=(
-            Figure(
+            PaperFigure(
                 number="Fig. 1",
                 caption="everything",
                 panels=(
-                    Panel(title="a", x="x", y="y", series=series),
-                    Panel(title="b", x="", y="y", series=bars, stacked=True),
-                    Panel(title="c", x="s", y="", series=lanes, lanes=("first", "second")),
+                    PlotAxes(title="a", x="x", y="y", series=series),
+                    PlotAxes(title="b", x="", y="y", series=bars, stacked=True),
+                    PlotAxes(title="c", x="s", y="", series=lanes, lanes=("first", "second")),
                 ),
             ),
         ),

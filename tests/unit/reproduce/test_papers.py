@@ -13,7 +13,7 @@ import pytest
 from hocket.errors import UnknownNameError
 from hocket.graph import StepGraph
 from hocket.network import NetworkFile
-from hocket.network.file import AllReduce, Fit, Fits, Point
+from hocket.network.file import AllReduce, Fit, Fits, MeasuredPoint
 from hocket.reproduce import loopback, papers_of
 from hocket.reproduce.caramel import caramel_measurements as caramel
 from hocket.reproduce.caramel import systems
@@ -38,10 +38,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def network_file() -> NetworkFile:
     """As if measured: 1 ms and a nanosecond a byte, a tenth more for each at once."""
-    points = tuple(Point(size_bytes=10**k, seconds=1e-3 + 1e-9 * 10**k) for k in range(3, 8))
+    points = tuple(MeasuredPoint(size_bytes=10**k, seconds=1e-3 + 1e-9 * 10**k) for k in range(3, 8))
     line = Fit(a_s=1e-3, b_s_per_byte=1e-9, rms_error=0.01, max_error=0.02, points=points)
     together = tuple(
-        Point(size_bytes=10**6, seconds=1e-3 + k * 1e-3 + (k - 1) * 1e-4, concurrent=k) for k in (1, 2, 4, 8)
+        MeasuredPoint(size_bytes=10**6, seconds=1e-3 + k * 1e-3 + (k - 1) * 1e-4, concurrent=k)
+        for k in (1, 2, 4, 8)
     )
     contended = Fit(
         a_s=1e-3, b_s_per_byte=1e-9, eta_s_per_byte=1e-10, rms_error=0.01, max_error=0.02, points=together
@@ -115,7 +116,7 @@ def test_tictac(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tictacs_gain_is_over_random_orders_in_the_same_place() -> None:
     runs, planning_s = tictac.runs_of("alexnet_v2", True, TINY)
-    found = tictac.Measured(zoo=(), runs=tuple(runs), consistency=(), planning_s=planning_s)
+    found = tictac.TicTacMeasurements(zoo=(), runs=tuple(runs), consistency=(), planning_s=planning_s)
     tic = found.select("tic", lambda r: (r.workers, r.servers, r.factor) == (4, 1, 2.0))
     random = found.select("random", lambda r: (r.workers, r.servers, r.factor) == (4, 1, 2.0))
     assert [found.gain(run) for run in tic] == [random[0].step_s / tic[0].step_s - 1]
@@ -215,7 +216,7 @@ def test_ratios_are_of_means_and_pairs_of_the_same_job_set() -> None:
         )
         for seed in (0, 1)
     ]
-    found = contention.Measured(runs=tuple(runs), steps=(), network=network_file())
+    found = contention.ContentionMeasurements(runs=tuple(runs), steps=(), network=network_file())
     means = {
         placement: sum(each.run.average_jct_s for each in found.of(placement, "ada-srsf")) / 2
         for placement in ("rand", "lwf-1")

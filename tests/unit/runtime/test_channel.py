@@ -17,8 +17,8 @@ import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.runtime.transfers.buckets import Layout, lay_out
-from hocket.runtime.transfers.channel import Channel, Groups, TransferError
-from hocket.runtime.transfers.gloo_group import Group
+from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
+from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.queue import CREDIT
 
 LIMIT_S = 20.0
@@ -143,7 +143,7 @@ def sending(
     network = Network(rank, size)
     by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
     network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
-    channel = Channel(Groups(*[cast(Group, network)] * 3), LIMIT_S, lambda *_: None)
+    channel = Channel(ChannelGroups(*[cast(GlooGroup, network)] * 3), LIMIT_S, lambda *_: None)
     channel.start(layout)
     yield network, channel, layout
     channel.stop()
@@ -152,7 +152,7 @@ def sending(
 def fill(channel: Channel, layout: Layout, names: Sequence[str]) -> None:
     of = {bucket.names[0]: bucket for bucket in layout.buckets}
     for name in names:
-        channel.send(of[name])
+        channel.submit(of[name])
 
 
 def occupy(network: Network, channel: Channel, layout: Layout, names: str) -> list[Work]:
@@ -335,12 +335,12 @@ def test_a_channel_waits_briefly_for_what_others_may_never_fill() -> None:
 def test_slices_of_a_bucket_are_told_once() -> None:
     slices = [Reduction(parameters=("w",), window="forward", slice=(k, k + 1, 3)) for k in range(3)]
     with sending("ready", size=2, reductions=slices) as (network, channel, layout):
-        channel.send(layout.buckets[0])
+        channel.submit(layout.buckets[0])
         assert network.quiet()
         network.to_receive[1].put(0)
         assert len(network.end_next(3)) == 3
     with sending("ready", rank=1, reductions=slices) as (network, channel, layout):
-        channel.send(layout.buckets[0])
+        channel.submit(layout.buckets[0])
         assert network.told.get(timeout=LIMIT_S) == 0
         for place in range(3):
             network.to_hear.put(place)

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from hocket.runtime.transfers.predicate_condition import Doorbell
+from hocket.runtime.transfers.predicate_condition import PredicateCondition
 
 LIMIT_S = 20.0
 
 
-def wait_until_waiting(bell: Doorbell, number: int) -> None:
+def wait_until_waiting(bell: PredicateCondition, number: int) -> None:
     end_s = time.monotonic() + LIMIT_S
     while len(bell._waiting) < number:
         assert time.monotonic() < end_s
@@ -21,7 +21,7 @@ def wait_until_waiting(bell: Doorbell, number: int) -> None:
 
 
 def test_only_those_are_woken_whose_turn_it_is() -> None:
-    bell, turn, looks = Doorbell(), [-1], [0, 0, 0]
+    bell, turn, looks = PredicateCondition(), [-1], [0, 0, 0]
     threads = [threading.Thread(target=lambda k=k: wait(k), name=str(k)) for k in range(3)]
 
     def wait(k: int) -> None:
@@ -38,19 +38,19 @@ def test_only_those_are_woken_whose_turn_it_is() -> None:
     for k in (2, 0):
         with bell:
             turn[0] = k
-            bell.ring()
+            bell.notify()
         threads[k].join(LIMIT_S)
         assert not threads[k].is_alive()
     assert looks == [2, 1, 2]  # before they wait, and once more when they are woken
     with bell:
         turn[0] = 1
-        bell.ring()
+        bell.notify()
     threads[1].join(LIMIT_S)
     assert bell._waiting == []
 
 
 def test_nobody_waits_for_what_is_there_or_longer_than_they_said() -> None:
-    bell = Doorbell()
+    bell = PredicateCondition()
     with bell:
         assert bell.wait_for(lambda: True)
         began_s = time.monotonic()
@@ -60,7 +60,7 @@ def test_nobody_waits_for_what_is_there_or_longer_than_they_said() -> None:
 
 
 def test_what_one_takes_another_one_does_not_get() -> None:
-    bell, things, got = Doorbell(), [0], [0] * 4
+    bell, things, got = PredicateCondition(), [0], [0] * 4
 
     def take(k: int) -> None:
         while True:
@@ -70,7 +70,7 @@ def test_what_one_takes_another_one_does_not_get() -> None:
                     return
                 things[0] -= 1
                 got[k] += 1
-                bell.ring()
+                bell.notify()
 
     threads = [threading.Thread(target=take, args=[k]) for k in range(len(got))]
     for thread in threads:
@@ -78,11 +78,11 @@ def test_what_one_takes_another_one_does_not_get() -> None:
     for _ in range(500):
         with bell:
             things[0] += 1
-            bell.ring()
+            bell.notify()
     with bell:
         assert bell.wait_for(lambda: things[0] == 0, LIMIT_S)
         things[0] = -1
-        bell.ring()
+        bell.notify()
     for thread in threads:
         thread.join(LIMIT_S)
         assert not thread.is_alive()
@@ -90,7 +90,7 @@ def test_what_one_takes_another_one_does_not_get() -> None:
 
 
 def test_a_wait_that_is_interrupted_is_none_any_more_and_a_handler_may_wait_itself() -> None:
-    bell, waited = Doorbell(), []
+    bell, waited = PredicateCondition(), []
 
     class Interrupt(BaseException):
         pass
@@ -109,4 +109,4 @@ def test_a_wait_that_is_interrupted_is_none_any_more_and_a_handler_may_wait_itse
         signal.signal(signal.SIGALRM, before)
     assert (waited, bell._waiting) == ([True], [])
     with bell:
-        bell.ring()
+        bell.notify()

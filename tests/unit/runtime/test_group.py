@@ -15,10 +15,10 @@ import torch.distributed as dist
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction
-from hocket.runtime.transfers.gloo_group import Group, from_first, gathered, named
+from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, named
 
 
-class _Relayed(Group):
+class _Relayed(GlooGroup):
     """A group in which rank 0 sends ``sent``, as this rank, the second, receives it."""
 
     def __init__(self, sent: bytes) -> None:
@@ -39,14 +39,14 @@ class _Touch:
 
 
 @pytest.fixture
-def alone() -> Iterator[Group]:
+def alone() -> Iterator[GlooGroup]:
     store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield Group([0], "test", timedelta(seconds=10))
+    yield GlooGroup([0], "test", timedelta(seconds=10))
     dist.destroy_process_group()
 
 
-def test_values_come_back_as_they_were(alone: Group) -> None:
+def test_values_come_back_as_they_were(alone: GlooGroup) -> None:
     plan = Plan(
         policy="test",
         model="test",

@@ -12,7 +12,7 @@ from hocket.graph import Plan, Reduction
 from hocket.network import MeasuredReduction, Network
 from hocket.runtime.observe import recorder as module
 from hocket.runtime.observe.barriers import Barriers
-from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.explain import explanation
 from hocket.runtime.training.plan_trials import Choice
 
@@ -52,7 +52,7 @@ class Worker:
         self.now, self.steps = 100.0, 0
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         self.parameters = {name: torch.nn.Parameter(torch.zeros(MB // 4)) for name in ("a", "b")}
-        self.recorder = Recorder(self.parameters)
+        self.recorder = SpanRecorder(self.parameters)
 
     def step(self, *, own_s: float, wait_s: float, between_s: float, transfer_s: float) -> None:
         """Half of ``own_s`` forward, half backward; two transfers in a row from the step's begin on."""

@@ -8,10 +8,10 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.graph import ParameterRow, Plan, Pull, Push, StepGraph
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
-from hocket.runtime.replay.worker import Gradients, replay_with_servers
+from hocket.runtime.replay.worker import CompletedGradients, replay_with_servers
 from tests import strategies
 from tests.serving import served
 from tests.tokens import TOKEN
@@ -46,7 +46,7 @@ def test_a_gradient_is_complete_with_the_last_of_its_makers_in_every_step() -> N
             strategies.operation("second", produces=["a"]),
         ],
     )
-    gradients = Gradients(graph)
+    gradients = CompletedGradients(graph)
     for _ in range(2):
         assert [gradients.completed_by(op) for op in range(3)] == [[1], [], [0]]
 
@@ -74,7 +74,7 @@ def test_a_processor_waits_for_what_it_reads_and_catches_up() -> None:
 def test_a_parameter_without_a_gradient_is_refused() -> None:
     graph = strategies.step([strategies.parameter("a", 4)], [strategies.operation("o", reads=["a"])])
     plan = Plan(policy="mine", model="toy", architecture="ps", compute_order=None)
-    job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
+    job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=Rule())
     with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
         replay_with_servers(graph, plan, job, worker=0, steps=1)
 

@@ -11,8 +11,8 @@ import torch
 from hocket.graph import Plan, Reduction
 from hocket.runtime.training import plan_trials
 from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials
-from hocket.runtime.training.training import Training
-from hocket.runtime.transfers.gloo_group import Group
+from hocket.runtime.training.training import AllReduceTraining
+from hocket.runtime.transfers.gloo_group import GlooGroup
 
 STEPS_A_TURN = 5  # one is not timed
 
@@ -60,7 +60,7 @@ def tried(
     choice = Choice(plan=plans[0])
     steps = 0
     scheduled = [Scheduled(plan, None) for plan in plans]
-    run = Trials(cast(Training, training), choice, scheduled, cast(Group, cast(Any, None))).run()
+    run = Trials(cast(AllReduceTraining, training), choice, scheduled, cast(GlooGroup, cast(Any, None))).run()
     while True:
         try:
             next(run)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.runtime.observe import lost_ranks
-from hocket.runtime.observe.lost_ranks import Collective, IdleTimes, Sign, collective_of, lost_for_good
+from hocket.runtime.observe.lost_ranks import IdleTimes, ScriptCollective, Sign, collective_of, lost_for_good
 
 NEEDED = 36  # half steps: eighteen steps
 
@@ -40,7 +40,7 @@ def test_a_collective_counts_where_this_rank_has_not_come_to_it(
 ) -> None:
     world: Any = dist.group.WORLD
     number = world._get_sequence_number_for_group() + ahead
-    inside = Collective("barrier", world.group_name, number, ranks)
+    inside = ScriptCollective("barrier", world.group_name, number, ranks)
     found = lost_for_good({1: behind(inside=inside)}, NEEDED)
     assert (found is not None) is lost
 
@@ -62,7 +62,7 @@ def test_a_thread_in_a_collective_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         assert entered.wait(20)
         assert thread.ident is not None
-        assert collective_of(thread.ident) == Collective("all_reduce", world.group_name, before, (0,))
+        assert collective_of(thread.ident) == ScriptCollective("all_reduce", world.group_name, before, (0,))
     finally:
         leave.set()
         thread.join(20)

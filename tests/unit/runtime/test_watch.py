@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from hocket.runtime.observe import liveness as module
 from hocket.runtime.observe import store_heartbeats
-from hocket.runtime.observe.liveness import Sign, Watch
+from hocket.runtime.observe.liveness import LivenessWatch, Sign
 
 LONG_S = 20.0
 
@@ -52,7 +52,7 @@ def test_an_answer_that_fails_costs_one_answer_and_no_sign(monkeypatch: pytest.M
             raise RuntimeError("deque mutated during iteration")
         return b"spans"
 
-    watch = Watch(server, "job", 0, [0, 1], answer)
+    watch = LivenessWatch(server, "job", 0, [0, 1], answer)
     other = PrefixStore("job", server)
     other.add("asked", 1)
     until(lambda: len(asked) == 1)
@@ -104,7 +104,7 @@ def count(moody: Moody) -> int:
 
 
 def test_a_call_that_fails_once_is_forgotten(moody: Moody) -> None:
-    watch = Watch(moody, "job", 0, [0], lambda: b"")
+    watch = LivenessWatch(moody, "job", 0, [0], lambda: b"")
     moody.failures.append(dist.DistStoreError("wait timeout after 5000ms"))
     until(lambda: not moody.failures)
     before = count(moody)
@@ -116,7 +116,7 @@ def test_a_store_that_does_not_answer_holds_up_nobody_who_stops(
     moody: Moody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
-    watch = Watch(moody, "job", 0, [0], lambda: b"")
+    watch = LivenessWatch(moody, "job", 0, [0], lambda: b"")
     moody.free.clear()
     assert moody.stuck.wait(LONG_S)
     watch.reply_at_end()
@@ -131,7 +131,7 @@ def test_a_store_that_has_gone_ends_the_signs_and_nobody_prints_at_the_end(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     server = tcp_store()
-    watch = Watch(tcp_store(server.port), "job", 0, [0], lambda: b"")
+    watch = LivenessWatch(tcp_store(server.port), "job", 0, [0], lambda: b"")
     assert watch._thread.is_alive()
     del server
     watch._thread.join(LONG_S)

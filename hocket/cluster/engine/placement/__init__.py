@@ -1,1 +1,1 @@
-"""Which GPUs a job gets: one file for each way of choosing them."""
+"""Placements: one file for each way of choosing the GPUs that a job gets."""

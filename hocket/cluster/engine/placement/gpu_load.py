@@ -1,4 +1,4 @@
-"""How loaded GPUs and servers are (contention paper, section IV-A).
+"""The load of GPUs and servers (contention paper, section IV-A).
 
 Differs from the paper
 ----------------------

@@ -1,4 +1,4 @@
-"""Which placement's function chooses: the compiled engine asks here."""
+"""Dispatch to the placement's function that chooses: the compiled engine asks here."""
 
 from __future__ import annotations
 

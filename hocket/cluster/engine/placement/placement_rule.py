@@ -1,4 +1,4 @@
-"""What ways of placing jobs are told apart by."""
+"""Numbers by which ways of placing jobs are told apart."""
 
 from __future__ import annotations
 

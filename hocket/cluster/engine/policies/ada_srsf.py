@@ -11,14 +11,14 @@ Differs from the paper
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import ADADUAL, Policy
+from hocket.cluster.engine.policies.scheduling_policy import ADADUAL, SchedulingPolicy
 from hocket.cluster.engine.records import NONE
 from hocket.cluster.engine.transfer_progress import bytes_left
 from hocket.kernel import lean_kernel
 
 _TIE = 1.0 - 1e-12  # what is that close to the threshold is at the threshold
 
-ADA_SRSF = Policy(name="ada-srsf", admission=ADADUAL, limit=2)
+ADA_SRSF = SchedulingPolicy(name="ada-srsf", admission=ADADUAL, limit=2)
 
 
 @lean_kernel

@@ -5,6 +5,6 @@ It differs from SRSF(1) in the order alone, so that what the order does can be s
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import ARRIVAL, Policy
+from hocket.cluster.engine.policies.scheduling_policy import ARRIVAL, SchedulingPolicy
 
-FIFO = Policy(name="fifo", order=ARRIVAL)
+FIFO = SchedulingPolicy(name="fifo", order=ARRIVAL)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.cluster.engine.policies.scheduling_policy import KWAY, Policy
+from hocket.cluster.engine.policies.scheduling_policy import KWAY, SchedulingPolicy
 from hocket.cluster.engine.records import NONE
 from hocket.cluster.engine.transfer_progress import bytes_left
 from hocket.kernel import lean_kernel
@@ -20,7 +20,7 @@ from hocket.kernel import lean_kernel
 _UNLIMITED = 2**31
 _TIE = 1.0 + 1e-12  # totals that differ by rounding alone
 
-K_WAY = Policy(name="kway", admission=KWAY, limit=_UNLIMITED)
+K_WAY = SchedulingPolicy(name="kway", admission=KWAY, limit=_UNLIMITED)
 
 
 @lean_kernel

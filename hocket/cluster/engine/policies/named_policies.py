@@ -8,7 +8,7 @@ from hocket.cluster.engine.policies.ada_srsf import ADA_SRSF
 from hocket.cluster.engine.policies.fifo import FIFO
 from hocket.cluster.engine.policies.kway import K_WAY
 from hocket.cluster.engine.policies.psrsf import PSRSF
-from hocket.cluster.engine.policies.scheduling_policy import Policy
+from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
 from hocket.cluster.engine.policies.srpt import SRPT
 from hocket.cluster.engine.policies.srsf import srsf
 from hocket.cluster.engine.policies.tiresias import TIRESIAS
@@ -19,7 +19,7 @@ _POLICIES = {policy.name: policy for policy in (ADA_SRSF, K_WAY, PSRSF, SRPT, FI
 _MOST = 1_000_000
 
 
-def policy_of(name: str) -> Policy:
+def policy_of(name: str) -> SchedulingPolicy:
     """The policy of that name; ``srsf-2`` is SRSF(2).
 
     Raises

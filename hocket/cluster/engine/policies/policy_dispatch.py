@@ -1,4 +1,4 @@
-"""Which policy's function decides: the compiled engine asks here."""
+"""Dispatch to the policy's function that decides: the compiled engine asks here."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def key_of(jobs, j, remaining, order):
 
 @lean_kernel
 def before(jobs, a, b):
-    """Whether job a goes before job b."""
+    """True if job a goes before job b."""
     return jobs[a].key < jobs[b].key or (jobs[a].key == jobs[b].key and jobs[a].rank < jobs[b].rank)
 
 
 @lean_kernel
 def transfers_before(jobs, rules, a, b, now):
-    """Whether job a's transfer goes before job b's where transfers are preempted."""
+    """True if job a's transfer goes before job b's where transfers are preempted."""
     if rules.admission == BY_BYTES:
         return fewer_bytes(jobs, rules, a, b, now)
     return before(jobs, a, b)

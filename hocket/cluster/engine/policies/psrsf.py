@@ -10,6 +10,6 @@ chunk, one that has a claim starts as soon as its servers carry none.
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import BY_SERVICE, Policy
+from hocket.cluster.engine.policies.scheduling_policy import BY_SERVICE, SchedulingPolicy
 
-PSRSF = Policy(name="psrsf", admission=BY_SERVICE)
+PSRSF = SchedulingPolicy(name="psrsf", admission=BY_SERVICE)

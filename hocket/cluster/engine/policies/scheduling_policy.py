@@ -1,4 +1,4 @@
-"""What a scheduling policy is made of."""
+"""The parts of a scheduling policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FEWER_THAN, ADADUAL, KWAY, BY_SERVICE, BY_BYTES = range(5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class SchedulingPolicy:
     """Numbers by which the compiled engine tells policies apart.
 
     Attributes
@@ -28,15 +28,15 @@ class Policy:
 
     @property
     def preemptive(self) -> bool:
-        """Whether a transfer leaves its links to another one at the end of a chunk."""
+        """True if a transfer leaves its links to another one at the end of a chunk."""
         return self.admission in (BY_SERVICE, BY_BYTES)
 
     @property
     def exclusive(self) -> bool:
-        """Whether a server carries one transfer at a time."""
+        """True if a server carries one transfer at a time."""
         return self.preemptive or (self.admission == FEWER_THAN and self.limit == 1)
 
     @property
     def steady(self) -> bool:
-        """Whether a job that computes stays ahead of those that it is ahead of and that wait."""
+        """True if a job that computes stays ahead of those that it is ahead of and that wait."""
         return self.order != SERVICE_ATTAINED

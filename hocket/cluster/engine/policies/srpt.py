@@ -6,16 +6,16 @@ placed and compute in SRSF order.
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import BY_BYTES, Policy
+from hocket.cluster.engine.policies.scheduling_policy import BY_BYTES, SchedulingPolicy
 from hocket.cluster.engine.transfer_progress import bytes_after_chunk
 from hocket.kernel import lean_kernel
 
-SRPT = Policy(name="srpt", admission=BY_BYTES)
+SRPT = SchedulingPolicy(name="srpt", admission=BY_BYTES)
 
 
 @lean_kernel
 def fewer_bytes(jobs, rules, a, b, now):
-    """Whether job a's transfer goes before job b's."""
+    """True if job a's transfer goes before job b's."""
     bytes_a = bytes_after_chunk(jobs, rules, a, now)
     bytes_b = bytes_after_chunk(jobs, rules, b, now)
     return bytes_a < bytes_b or (bytes_a == bytes_b and jobs[a].rank < jobs[b].rank)

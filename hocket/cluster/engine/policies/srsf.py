@@ -10,14 +10,14 @@ Differs from the paper
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import Policy
+from hocket.cluster.engine.policies.scheduling_policy import SchedulingPolicy
 from hocket.cluster.engine.records import NONE
 from hocket.kernel import lean_kernel
 
 
-def srsf(most: int) -> Policy:
+def srsf(most: int) -> SchedulingPolicy:
     """SRSF with at most ``most`` transfers on each server."""
-    return Policy(name=f"srsf-{most}", limit=most)
+    return SchedulingPolicy(name=f"srsf-{most}", limit=most)
 
 
 @lean_kernel

@@ -11,10 +11,10 @@ Differs from the paper
 
 from __future__ import annotations
 
-from hocket.cluster.engine.policies.scheduling_policy import SERVICE_ATTAINED, Policy
+from hocket.cluster.engine.policies.scheduling_policy import SERVICE_ATTAINED, SchedulingPolicy
 from hocket.kernel import lean_kernel
 
-TIRESIAS = Policy(name="tiresias", order=SERVICE_ATTAINED)
+TIRESIAS = SchedulingPolicy(name="tiresias", order=SERVICE_ATTAINED)
 
 
 @lean_kernel

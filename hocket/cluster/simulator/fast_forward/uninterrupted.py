@@ -33,7 +33,7 @@ STRETCH = np.dtype(
 
 @lean_kernel
 def links_alone(jobs, ports, links, j):
-    """Whether no other job uses the links of job j."""
+    """True if no other job uses the links of job j."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         if links[ports[p].link].user != p or ports[p].next != NONE:
             return False
@@ -42,7 +42,7 @@ def links_alone(jobs, ports, links, j):
 
 @lean_kernel
 def gpus_alone(jobs, workers, gpus, j):
-    """Whether no other job is on the GPUs of job j."""
+    """True if no other job is on the GPUs of job j."""
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         if gpus[workers[w].gpu].resident != w or workers[w].next != NONE:
             return False
@@ -51,7 +51,7 @@ def gpus_alone(jobs, workers, gpus, j):
 
 @lean_kernel
 def may_pass(jobs, workers, gpus, ports, links, rules, j):
-    """Whether job j, which starts to compute on all its GPUs, can pass iterations as one.
+    """True if job j, which starts to compute on all its GPUs, can pass iterations as one.
 
     Not if something of it takes no time: its beginning and its end are instants of one time.
     """
@@ -103,7 +103,7 @@ def close_stretch(stretches, passing, hands, j):
 
 @lean_kernel
 def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
-    """Whether somebody who is ready for GPU g may get it before job j is through with its stretch there."""
+    """True if somebody who is ready for GPU g may get it before job j is through with its stretch there."""
     if jobs[j].num_servers > 0 or not rules.steady:
         return True
     catch_up(jobs, rules, stretches, j, now)

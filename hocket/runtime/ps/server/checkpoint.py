@@ -27,7 +27,7 @@ from typing import BinaryIO
 import torch
 
 from hocket.errors import HocketError
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.runtime.ps.server.checkpoint_records import (
     About,
     Applied,
@@ -59,7 +59,7 @@ class Checkpoint:
         where they cannot be written.
     """
 
-    def __init__(self, job: Job, index: int, spec: Spec, num_parameters: int) -> None:
+    def __init__(self, job: ServedJob, index: int, spec: Spec, num_parameters: int) -> None:
         self._folder = Path(job.checkpoint)
         self._name = f"server-{index}"
         self._about = About(index, job.servers, job.rule.workers, job.rule.mode)
@@ -183,7 +183,7 @@ class Checkpoint:
 
     @property
     def full(self) -> bool:
-        """Whether the next generation is to begin."""
+        """True if the next generation is to begin."""
         rounds = min(self.applied.versions, default=0) - self._first_round
         return self._log_bytes >= self._values_bytes and rounds >= _ROUNDS_APART
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's files hold: records one behind the other, each with its length and its checksum.
+"""Records of a checkpoint's files, one behind the other, each with its length and its checksum.
 
 The first is :class:`Whole`, all values as they were when the file began; every other one says what was done
 since. A record's tensors are packed with it (:mod:`hocket.runtime.ps.wire.packing`).
@@ -69,7 +69,7 @@ class Applied(msgspec.Struct, kw_only=True):
 
 
 class About(NamedTuple):
-    """Whose file it is: the server, and of the job what must not change."""
+    """The identity of a checkpoint file: its server, and of the job what must not change."""
 
     server: int
     servers: int

@@ -1,4 +1,4 @@
-"""What workers say to a server and are told, what they push and what they pull."""
+"""The core of a server: what workers say to it and are told, what they push and what they pull."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 
 from hocket.errors import HocketError
-from hocket.launch import Job
-from hocket.launch.join_flags import Joined
+from hocket.launch import ServedJob
+from hocket.launch.join_flags import JoinFlags
 from hocket.runtime.ps.server.ledger import Ledger
 from hocket.runtime.ps.server.message_checks import check_plan, check_settings, real, servable
 from hocket.runtime.ps.server.pending_updates import Updates
 from hocket.runtime.ps.server.shard import Shard
 from hocket.runtime.ps.server.values import Values
-from hocket.runtime.ps.server.worker_connection import Peer
-from hocket.runtime.ps.server.worker_requests import Questions
+from hocket.runtime.ps.server.worker_connection import WorkerConnection
+from hocket.runtime.ps.server.worker_requests import WorkerRequests
 from hocket.runtime.ps.wire import training_messages
 from hocket.runtime.ps.wire.layout import Frame
 from hocket.runtime.ps.wire.model_spec import Spec
 from hocket.runtime.ps.wire.transport import STATE, Header, Kind, TransportError
 
 
-class Exchange:
+class ServerCore:
     """Of server ``index`` of ``job``; ``peers``: the workers that are there, ``finished``: those that were.
 
     ``changed`` guards everything but ``values``, which guard themselves. ``addresses``: where all
     servers are; ``failure``: why the training ends before its time; ``joined``: what a launcher is told by.
     """
 
-    def __init__(self, job: Job, index: int, address: str, joined: Joined | None = None) -> None:
+    def __init__(self, job: ServedJob, index: int, address: str, joined: JoinFlags | None = None) -> None:
         self.job, self.index = job, index
         self.changed = threading.Condition()
         self.told = {index: address}
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[int, WorkerConnection] = {}
         self.seen: set[int] = set()
         self.finished: set[int] = set()
         self.spec: Spec | None = None
@@ -45,8 +45,8 @@ class Exchange:
         self.values: Values
         self._updates: Updates
         self._loaded = self._restoring = False
-        self._questions: Questions
-        self._plan: training_messages.Planned | None = None
+        self._questions: WorkerRequests
+        self._plan: training_messages.PlanMessage | None = None
         self._joined = joined
 
     def fail(self, why: str) -> None:
@@ -72,7 +72,7 @@ class Exchange:
 
     # Workers come.
 
-    def spec_of(self, peer: Peer) -> Spec:
+    def spec_of(self, peer: WorkerConnection) -> Spec:
         """The model that ``peer`` brings, once it has told; all servers are there then."""
         with self.changed:
             wanted = range(self.job.servers) if self.index == 0 else [self.index]
@@ -89,7 +89,7 @@ class Exchange:
         """The parameters, which updates change."""
         return self.values.shard
 
-    def admit(self, peer: Peer, spec: Spec) -> training_messages.Started:
+    def admit(self, peer: WorkerConnection, spec: Spec) -> training_messages.Started:
         """Let ``peer`` take part; what it is to be told. HocketError for another model."""
         with self.changed:
             if self.peers.get(peer.worker) is not peer:
@@ -101,7 +101,7 @@ class Exchange:
                 found = None if self.values.found is None else self.values.found.steps
                 self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
                 self._updates = Updates(self.values, self.ledger, self.changed, self._applied, self.fail)
-                self._questions = Questions(self.job.rule, self.values, self.ledger, self._updates)
+                self._questions = WorkerRequests(self.job.rule, self.values, self.ledger, self._updates)
                 self.spec = spec
                 self.changed.notify_all()
             elif difference := self.spec.difference(spec):
@@ -117,7 +117,7 @@ class Exchange:
             wanted = peer.worker == 0 and not self._loaded and not restorable
             return training_messages.Started(self.addresses, wanted, steps)
 
-    def go_on(self, peer: Peer, steps: int) -> None:
+    def go_on(self, peer: WorkerConnection, steps: int) -> None:
         """``peer`` goes on after so many steps, which all servers have; what was found is brought there."""
         with self.changed:
             if self.spec is None or peer.life == 0 or peer.label >= 0:
@@ -148,7 +148,7 @@ class Exchange:
             self.fail(str(error))
             raise
 
-    def send_values(self, peer: Peer) -> None:
+    def send_values(self, peer: WorkerConnection) -> None:
         """Send ``peer`` all values as they are, once there are some."""
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
@@ -162,7 +162,7 @@ class Exchange:
 
     # What they say.
 
-    def heard(self, peer: Peer, message: object) -> None:
+    def heard(self, peer: WorkerConnection, message: object) -> None:
         """``peer`` has said something; TransportError where it does not belong here."""
         with self.changed:
             self._wait(lambda: self._loaded, "worker 0's values")
@@ -188,7 +188,7 @@ class Exchange:
                     self._questions.ask_norms(peer, real(norm_type))
                 case training_messages.AskState():
                     self._questions.ask_optimizer(peer)
-                case training_messages.Planned(plan) if peer.worker == 0:
+                case training_messages.PlanMessage(plan) if peer.worker == 0:
                     check_plan(spec, plan)
                     self._plan = message
                     for other in self.peers.values():
@@ -201,7 +201,7 @@ class Exchange:
                     raise TransportError(f"it said what is not for it to say now ({type(message).__name__})")
             self._questions.answer(self.peers.values())
 
-    def took(self, peer: Peer, header: Header, payload: torch.Tensor | None) -> None:
+    def took(self, peer: WorkerConnection, header: Header, payload: torch.Tensor | None) -> None:
         """A tensor has arrived from ``peer``."""
         assert payload is not None
         if header.kind is Kind.VALUES and peer.worker == 0 and not self._loaded:
@@ -220,7 +220,7 @@ class Exchange:
                 raise TransportError(f"it sent what it was not to ({header})")
             self._questions.answer(self.peers.values())
 
-    def _took_state(self, peer: Peer, label: int, payload: torch.Tensor) -> None:
+    def _took_state(self, peer: WorkerConnection, label: int, payload: torch.Tensor) -> None:
         if self._updates.closed:
             return
         with self._failing():
@@ -229,8 +229,8 @@ class Exchange:
             peer.transport.expect(STATE, payload)
             peer.answer()
 
-    def has_state_of(self, peer: Peer) -> bool:
-        """Whether what goes with ``peer``'s last step beside its pushes is kept, so that it can be told."""
+    def has_state_of(self, peer: WorkerConnection) -> bool:
+        """True if what goes with ``peer``'s last step beside its pushes is kept, so that it can be told."""
         if self.values.checkpoint is None or peer.worker or not self.values.buffers.pieces:
             return True
         return self.values.label >= peer.label
@@ -253,7 +253,7 @@ class Exchange:
 
     # Workers go.
 
-    def ended(self, peer: Peer, *, said: bool = False, data: bool = False) -> None:
+    def ended(self, peer: WorkerConnection, *, said: bool = False, data: bool = False) -> None:
         """``peer`` has said that it has finished, or its last tensor has come; once both, it leaves."""
         with self.changed:
             peer.said_bye |= said
@@ -268,7 +268,7 @@ class Exchange:
             self._answer()
             self.changed.notify_all()
 
-    def lost(self, peer: Peer, why: str) -> None:
+    def lost(self, peer: WorkerConnection, why: str) -> None:
         """``peer`` is gone without a farewell, or breaks the rules."""
         with self.changed:
             if self.peers.get(peer.worker) is not peer:
@@ -288,7 +288,7 @@ class Exchange:
                 self._answer()
             self.changed.notify_all()
 
-    def _forget(self, peer: Peer) -> None:
+    def _forget(self, peer: WorkerConnection) -> None:
         del self.peers[peer.worker]
         if self.spec is not None:
             self._questions.forget(peer)

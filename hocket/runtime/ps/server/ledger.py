@@ -146,7 +146,7 @@ class Ledger:
 
     @property
     def stuck(self) -> bool:
-        """Whether a worker waits for a round that not enough others can still contribute to."""
+        """True if a worker waits for a round that not enough others can still contribute to."""
         if self._rule.mode != "sync" or not self._gone:
             return False
         for member in self._members.values():
@@ -170,7 +170,7 @@ class Ledger:
         return self._members[worker].committed
 
     def may_pull(self, worker: int, parameters: Iterable[int]) -> bool:
-        """Whether ``parameters`` are as new as the step that ``worker`` is going to begin needs them."""
+        """True if ``parameters`` are as new as the step that ``worker`` is going to begin needs them."""
         member = self._members[worker]
         # Once its first pull is answered the step has its label.
         label = member.label + 1 if member.wanting else member.label
@@ -270,7 +270,7 @@ class Ledger:
         return min(self._steps[worker], default=0)
 
     def _late(self, worker: int, p: int, label: int) -> bool:
-        """Whether the update that this is for has been made without it, or of what was the same."""
+        """True if the update that this is for has been made without it, or of what was the same."""
         return label < (self._issued[p] if self._rule.mode == "sync" else self._steps[worker][p])
 
     def _count(self, p: int, contribution: Contribution) -> list[Due]:

@@ -1,4 +1,4 @@
-"""What workers have brought to a server until it is applied, and the thread that applies it."""
+"""Updates that wait on a server for all their contributions, and the thread that applies them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hocket.runtime.ps.server.checkpoint_records import Pushed
 from hocket.runtime.ps.server.ledger import Contribution, Due, Ledger
 from hocket.runtime.ps.server.shard import Gradient, mean_gradient
 from hocket.runtime.ps.server.values import Values
-from hocket.runtime.ps.server.worker_connection import Brought, Peer
+from hocket.runtime.ps.server.worker_connection import Brought, WorkerConnection
 from hocket.runtime.ps.wire.training_messages import Settings
 
 _KEPT_LABELS = 3
 
 
-class _Run(NamedTuple):
+class _DueUpdate(NamedTuple):
     """An update that is to run: of each parameter, what ``contributions`` brought."""
 
     contributions: tuple[Contribution, ...]
@@ -47,7 +47,7 @@ class Updates:
         self._values, self._ledger, self._changed = values, ledger, changed
         self._applied, self._failed = applied, failed
         self._due: deque[Due] = deque()
-        self._gradients: dict[tuple[int, Contribution], tuple[Brought, Peer]] = {}
+        self._gradients: dict[tuple[int, Contribution], tuple[Brought, WorkerConnection]] = {}
         self._commits: dict[Contribution, tuple[Settings, float]] = {}
         self._norms: dict[tuple[int, float], list[float]] = {}
         self._closed = False
@@ -67,17 +67,17 @@ class Updates:
 
     @property
     def closed(self) -> bool:
-        """Whether no more is to come."""
+        """True if no more is to come."""
         return self._closed
 
-    def brought(self, peer: Peer, label: int, whole: Sequence[Brought]) -> None:
+    def brought(self, peer: WorkerConnection, label: int, whole: Sequence[Brought]) -> None:
         """``peer`` has brought these gradients of its step ``label``."""
         contribution = Contribution(peer.worker, peer.life, label)
         for each in whole:
             self._gradients[each.parameter, contribution] = each, peer
         self.issue(self._ledger.arrived(peer.worker, label, [each.parameter for each in whole]))
 
-    def committed(self, peer: Peer, settings: Settings, scale: float) -> None:
+    def committed(self, peer: WorkerConnection, settings: Settings, scale: float) -> None:
         """``peer``'s optimizer has stepped, with these settings; its gradients count times ``scale``."""
         contribution = Contribution(peer.worker, peer.life, peer.label)
         for old in [c for c in self._commits if c.worker == peer.worker and c.life == peer.life]:
@@ -151,11 +151,11 @@ class Updates:
             self._changed.notify_all()
         return True
 
-    def _next_run(self) -> _Run:
+    def _next_run(self) -> _DueUpdate:
         """What is due next of the same workers."""
         first = self._due[0].contributions
         brought = {}
         while self._due and self._due[0].contributions == first:
             p = self._due.popleft().parameter
             brought[p] = [self._gradients[p, c][0].gradient for c in first]
-        return _Run(first, brought, *self._commits[first[0]])
+        return _DueUpdate(first, brought, *self._commits[first[0]])

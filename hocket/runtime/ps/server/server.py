@@ -14,31 +14,33 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from hocket.errors import HocketError
-from hocket.launch import Job, job_of_environment
+from hocket.launch import ServedJob, job_of_environment
 from hocket.launch.control import Connection, Guest, connect, host_towards, refuse, welcome
-from hocket.launch.guarded_listener import Door
+from hocket.launch.guarded_listener import GuardedListener
 from hocket.launch.job import split_address
-from hocket.launch.join_flags import Joined
-from hocket.runtime.ps.server.core import Exchange
-from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.launch.join_flags import JoinFlags
+from hocket.runtime.ps.server.core import ServerCore
+from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire.transport import TransportError
 
 _FAREWELL_S = 2.0
 
 
-class Server:
+class ParameterServer:
     """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers.
 
     ``joined``: where it is noted who has joined.
     """
 
-    def __init__(self, job: Job, index: int, listener: socket.socket, joined: Joined | None = None) -> None:
+    def __init__(
+        self, job: ServedJob, index: int, listener: socket.socket, joined: JoinFlags | None = None
+    ) -> None:
         self.job, self.index = job, index
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
-        self.exchange = Exchange(job, index, self._address, joined)
-        self.door = Door(listener, job.credentials, self._placed, self._say)
+        self.exchange = ServerCore(job, index, self._address, joined)
+        self.door = GuardedListener(listener, job.credentials, self._placed, self._say)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
@@ -86,7 +88,7 @@ class Server:
                 return None
             welcome(connection)  # whoever dies before that has never been here
             exchange.seen.add(guest.index)
-            exchange.peers[guest.index] = peer = Peer(exchange, guest.index, connection)
+            exchange.peers[guest.index] = peer = WorkerConnection(exchange, guest.index, connection)
             return peer.run
 
     def _no_place(self, guest: Guest) -> str:
@@ -119,7 +121,7 @@ def main(arguments: list[str]) -> int:
         listener = _listening((host_towards(job.address), 0))
     torch.set_num_threads(_threads())
     store = _served_store(job, arguments[2:]) if index == 0 else None
-    status = Server(job, index, listener, Joined.inherited(job)).run()
+    status = ParameterServer(job, index, listener, JoinFlags.inherited(job)).run()
     del store
     return status
 
@@ -141,7 +143,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         ) from None
 
 
-def _served_store(job: Job, fds: list[str]) -> TCPStore | None:
+def _served_store(job: ServedJob, fds: list[str]) -> TCPStore | None:
     """The store that a script's process group meets in, on our own address alone; None: not wanted."""
     address = os.environ.get("HOCKET_STORE")
     if address is None:

@@ -9,12 +9,12 @@ import torch
 
 from hocket.runtime.ps.wire.layout import Frame
 from hocket.runtime.ps.wire.model_spec import Spec, made_optimizer, restored
+from hocket.runtime.ps.wire.packing import PackedValues
 from hocket.runtime.ps.wire.training_messages import Settings
 from hocket.runtime.ps.wire.transport import TransportError
 from hocket.runtime.training.optimizer_step import Deferred
 
 Gradient = torch.Tensor | None
-State = tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
 class Shard:
@@ -101,14 +101,14 @@ class Shard:
         for i in used:
             self.parameters[i].grad = None
 
-    def optimizer_state(self) -> State:
+    def optimizer_state(self) -> PackedValues:
         """What the optimizer keeps of each parameter."""
         return state_of(
             self._optimizer, {t.name: p for t, p in zip(self.tensors, self.parameters, strict=True)}
         )
 
 
-def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> State:
+def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> PackedValues:
     """What ``optimizer`` keeps of each parameter, as ``name/key``: tensors, and other values."""
     tensors: dict[str, torch.Tensor] = {}
     others: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What a server holds, under one lock: parameters, buffers, and their checkpoint where one is kept."""
+"""The values of a server under one lock: parameters, buffers, and their checkpoint where one is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.runtime.ps.server.checkpoint import Checkpoint
 from hocket.runtime.ps.server.checkpoint_records import Applied, Buffers, Pushed, Update
 from hocket.runtime.ps.server.shard import Gradient, Shard
@@ -29,7 +29,7 @@ class Values:
         Where the job's checkpoint cannot be read, is of another job, or, in every method, cannot be written.
     """
 
-    def __init__(self, job: Job, index: int, spec: Spec) -> None:
+    def __init__(self, job: ServedJob, index: int, spec: Spec) -> None:
         self.shard = Shard(spec, homes_of(spec, job.servers).of[index], with_state=index == 0)
         pieces = [Piece(k) for k in range(spec.buffers if index == 0 else 0)]
         self.buffers = Frame(pieces, spec.state, STATE, "buffers")

@@ -17,11 +17,11 @@ from hocket.runtime.ps.wire import training_messages
 from hocket.runtime.ps.wire.layout import Frame, check_lay, laid_out
 from hocket.runtime.ps.wire.make_transport import connected
 from hocket.runtime.ps.wire.outbox import Outbox
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import BULK, Header, Kind, Transport, TransportError
 
 if TYPE_CHECKING:
-    from hocket.runtime.ps.server.core import Exchange
+    from hocket.runtime.ps.server.core import ServerCore
 
 
 @dataclass(eq=False)
@@ -44,13 +44,13 @@ class Brought(NamedTuple):
     tag: int | None
 
 
-class Peer:
+class WorkerConnection:
     """``worker``'s connection, from its greeting to its end; ``label``: of the step that it is in.
 
     Three threads: what it says, what it sends, what is sent to it; the exchange's lock guards its state.
     """
 
-    def __init__(self, exchange: Exchange, worker: int, connection: Connection) -> None:
+    def __init__(self, exchange: ServerCore, worker: int, connection: Connection) -> None:
         self.worker = worker
         self.life = 0
         self.label = -1
@@ -59,7 +59,7 @@ class Peer:
         self.outbox = Outbox(strict=exchange.job.rule.barrier == "step")
         self.connection = connection
         self._exchange = exchange
-        self._meeting = Meeting(self._tell, exchange.job.timeout_s)
+        self._meeting = Rendezvous(self._tell, exchange.job.timeout_s)
         self._transport: Transport | None = None
         self._begin: training_messages.Begin | None = None
         self._pulls: list[Frame] = []

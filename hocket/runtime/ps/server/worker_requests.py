@@ -1,4 +1,4 @@
-"""What workers ask a server for beside their pulls; each is answered once what it depends on is there."""
+"""Requests of workers to a server beside their pulls; each is answered once its grounds are there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hocket.launch import Rule
 from hocket.runtime.ps.server.ledger import Ledger
 from hocket.runtime.ps.server.pending_updates import Updates
 from hocket.runtime.ps.server.values import Values
-from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire import training_messages
 from hocket.runtime.ps.wire.transport import STATE, Header, Kind, TransportError
 
 
-class Questions:
+class WorkerRequests:
     """The gradients' norms, the optimizer's state, and the model's buffers, which go with a step's pulls.
 
     Whoever calls holds the exchange's lock.
@@ -22,23 +22,23 @@ class Questions:
 
     def __init__(self, rule: Rule, values: Values, ledger: Ledger, updates: Updates) -> None:
         self._rule, self._values, self._ledger, self._updates = rule, values, ledger, updates
-        self._norms: list[tuple[Peer, float]] = []
-        self._optimizer: list[Peer] = []
+        self._norms: list[tuple[WorkerConnection, float]] = []
+        self._optimizer: list[WorkerConnection] = []
 
-    def ask_norms(self, peer: Peer, norm_type: float) -> None:
+    def ask_norms(self, peer: WorkerConnection, norm_type: float) -> None:
         """``peer`` asks for the norms of its step's mean gradients."""
         self._norms.append((peer, norm_type))
 
-    def ask_optimizer(self, peer: Peer) -> None:
+    def ask_optimizer(self, peer: WorkerConnection) -> None:
         """``peer`` asks for the optimizer's state, with all that it has committed."""
         self._optimizer.append(peer)
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: WorkerConnection) -> None:
         """``peer`` has gone."""
         self._norms = [asked for asked in self._norms if asked[0] is not peer]
         self._optimizer = [asked for asked in self._optimizer if asked is not peer]
 
-    def answer(self, peers: Collection[Peer]) -> None:
+    def answer(self, peers: Collection[WorkerConnection]) -> None:
         """Answer what can be answered now; ``peers``: all that are there."""
         for peer in peers:
             if peer.state_due and self._buffers_are_new(peer):
@@ -54,12 +54,12 @@ class Questions:
                 with contextlib.suppress(TransportError):  # its own thread reports a loss
                     peer.connection.send(training_messages.Norms([repr(norm) for norm in norms]))
 
-    def _buffers_are_new(self, peer: Peer) -> bool:
+    def _buffers_are_new(self, peer: WorkerConnection) -> bool:
         if self._rule.mode != "sync" or self._rule.backup:
             return True
         return peer.label <= self._values.label + 1
 
-    def _send_buffers(self, peer: Peer) -> None:
+    def _send_buffers(self, peer: WorkerConnection) -> None:
         peer.state_due = False
         if peer.worker and self._values.buffers.pieces:
             payload = self._values.buffers.buffer.clone()

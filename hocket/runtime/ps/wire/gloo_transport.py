@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ProcessGroupGloo
 
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import (
     BULK,
     HEADER_BYTES,
@@ -51,7 +51,7 @@ class GlooTransport:
         When the other side does not connect.
     """
 
-    def __init__(self, meeting: Meeting, rank: int, host: str, timeout_s: float) -> None:
+    def __init__(self, meeting: Rendezvous, rank: int, host: str, timeout_s: float) -> None:
         self._other = 1 - rank
         self._timeout = timedelta(seconds=timeout_s)
         self._timeout_s = timeout_s

@@ -29,7 +29,7 @@ import torch
 
 from hocket.launch.control import decoded
 from hocket.launch.tls import NAME, Identity, new_identity
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import BULK, HEADER_BYTES, HEADERS, Header, Kind, TransportError, unpack
 
 _ADDRESS = "grpc"
@@ -53,7 +53,7 @@ def _options(window_bytes: int) -> list[tuple[str, int | str]]:
     ]
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _GrpcAddress(msgspec.Struct, frozen=True):
     """The address where a server waits for its worker, and the certificate and key that both have."""
 
     address: str
@@ -61,7 +61,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Inbox:
-    """What has come, and the buffers that wait for what is to come."""
+    """Messages that have come, and buffers that wait for those to come."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -129,7 +129,7 @@ class GrpcServerEnd(_Inbox):
     Whoever calls without it is let go before it can send a message.
     """
 
-    def __init__(self, meeting: Meeting, host: str, timeout_s: float, window_bytes: int) -> None:
+    def __init__(self, meeting: Rendezvous, host: str, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
         self._options = [
             *_options(window_bytes),
@@ -141,7 +141,7 @@ class GrpcServerEnd(_Inbox):
         self._answers: defaultdict[int, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
         threading.Thread(target=self._loop.run_forever, name="hocket-grpc", daemon=True).start()
         port = asyncio.run_coroutine_threadsafe(self._start(host, identity), self._loop).result(timeout_s)
-        meeting.set(_ADDRESS, msgspec.json.encode(_Place(f"{host}:{port}", identity)))
+        meeting.set(_ADDRESS, msgspec.json.encode(_GrpcAddress(f"{host}:{port}", identity)))
 
     async def _start(self, host: str, identity: Identity) -> int:
         methods = {
@@ -189,10 +189,10 @@ class GrpcServerEnd(_Inbox):
 class GrpcWorkerEnd(_Inbox):
     """The worker's end."""
 
-    def __init__(self, meeting: Meeting, timeout_s: float, window_bytes: int) -> None:
+    def __init__(self, meeting: Rendezvous, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
         try:
-            place: _Place = decoded(meeting.get(_ADDRESS), _Place)
+            place: _GrpcAddress = decoded(meeting.get(_ADDRESS), _GrpcAddress)
         except RuntimeError as error:
             raise TransportError(str(error)) from None
         key, certificate = place.identity.key, place.identity.certificate

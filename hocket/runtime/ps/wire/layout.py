@@ -1,4 +1,4 @@
-"""Who holds what, and what travels together: parameters spread over servers, a plan cut into their frames."""
+"""The layout of parameters over servers, and of a plan in frames that travel together."""
 
 from __future__ import annotations
 

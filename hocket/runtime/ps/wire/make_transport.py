@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hocket.errors import HocketError
-from hocket.launch import Job
+from hocket.launch import ServedJob
 from hocket.runtime.ps.wire.gloo_transport import GlooTransport
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import Transport
 
 
-def connected(job: Job, meeting: Meeting, host: str, *, server: bool) -> Transport:
+def connected(job: ServedJob, meeting: Rendezvous, host: str, *, server: bool) -> Transport:
     """This process's end of a pair, whose other end is being made now; it listens on ``host`` alone.
 
     Raises

@@ -1,4 +1,4 @@
-"""What a server has to know of a model and its optimizer: names, shapes, numbers; nothing is executed."""
+"""A model and its optimizer as servers know them: names, shapes, numbers; nothing is executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether transfers kept their planned order: what TicTac's enforcement is about, counted."""
+"""Counts of transfers that kept their planned order, which TicTac's enforcement is about."""
 
 from __future__ import annotations
 

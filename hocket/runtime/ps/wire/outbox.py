@@ -20,7 +20,7 @@ Handover = Callable[[], None]
 
 
 class Outbox:
-    """What waits to be sent to one peer; one thread takes, any may put.
+    """Transfers that wait to be sent to one peer; one thread takes, any may put.
 
     A transfer is a call that sends it.
     """

@@ -12,12 +12,15 @@ import torch
 from hocket.runtime.ps.wire.model_spec import TensorSpec, described
 from hocket.runtime.ps.wire.transport import TransportError
 
+#: tensors by name, and what else belongs to them as JSON holds it
+PackedValues = tuple[dict[str, torch.Tensor], dict[str, Any]]
+
 _LENGTH = struct.Struct("<Q")
 _ALIGNED_BYTES = 16
 
 
-class Table(msgspec.Struct, frozen=True):
-    """What precedes the bytes: each tensor's row, in their order, and what else there is."""
+class PackedTable(msgspec.Struct, frozen=True):
+    """The table before the bytes: each tensor's row, in their order, and other values."""
 
     tensors: list[TensorSpec]
     others: dict[str, Any]
@@ -25,7 +28,7 @@ class Table(msgspec.Struct, frozen=True):
 
 def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None = None) -> torch.Tensor:
     """``tensors``, and what else JSON holds, as a flat uint8 tensor."""
-    table = msgspec.json.encode(Table(list(described(tensors)), dict(others or {})))
+    table = msgspec.json.encode(PackedTable(list(described(tensors)), dict(others or {})))
     table += b" " * (-(_LENGTH.size + len(table)) % _ALIGNED_BYTES)
     parts = [torch.frombuffer(bytearray(_LENGTH.pack(len(table)) + table), dtype=torch.uint8)]
     for tensor in tensors.values():
@@ -35,7 +38,7 @@ def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None
     return torch.cat(parts)
 
 
-def table_of(data: torch.Tensor) -> Table:
+def table_of(data: torch.Tensor) -> PackedTable:
     """The table of what was packed, without its tensors; raises TransportError where there is none."""
     return _table(data)[0]
 
@@ -60,11 +63,11 @@ def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
     tensor[once].copy_(value.view(tensor.shape)[once])
 
 
-def _table(data: torch.Tensor) -> tuple[Table, int]:
+def _table(data: torch.Tensor) -> tuple[PackedTable, int]:
     """The table, and where it ends."""
     try:
         (length,) = _LENGTH.unpack(data[: _LENGTH.size].numpy().tobytes())
         end = _LENGTH.size + length
-        return msgspec.json.decode(data[_LENGTH.size : end].numpy().tobytes(), type=Table), end
+        return msgspec.json.decode(data[_LENGTH.size : end].numpy().tobytes(), type=PackedTable), end
     except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TransportError(f"what came holds no tensors ({error})") from None

@@ -1,4 +1,4 @@
-"""Where the two ends of a pair tell each other how to be reached: a store that is open to nobody else."""
+"""A rendezvous: the store where both ends of a connection leave their addresses, open to nobody else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import timedelta
 from torch._C._distributed_c10d import Store
 
 
-class Meeting(Store):
-    """What two ranks tell each other before they are connected: each key is set by one and got by the other.
+class Rendezvous(Store):
+    """Addresses that two ranks exchange before they are connected: each key is set by one, got by the other.
 
     ``tell`` brings a key and its value to the other side, which calls :meth:`put`.
     """

@@ -1,4 +1,4 @@
-"""What a worker and a server say to each other beside the tensors; JSON, one document a message."""
+"""Messages between workers and servers beside the tensors; JSON, one document a message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Frames = list[list[Piece]]
 
 
 class Meet(msgspec.Struct, frozen=True, tag=True):
-    """Where this side of the pair can be reached, as gloo has it."""
+    """The address of this side of the pair, as gloo has it."""
 
     key: str
     value: bytes
@@ -59,7 +59,7 @@ class GoOn(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lay(msgspec.Struct, frozen=True, tag=True):
-    """What travels together between this pair from the next step on, in which order.
+    """The frames that travel between this pair from the next step on, in order.
 
     ``strict``: pushes keep their order; ``drawn``: pulls go in an order that is drawn anew for each step.
     ``first_tag``: frames have tags from this one on, pulls before pushes.
@@ -99,7 +99,7 @@ class AskState(msgspec.Struct, frozen=True, tag=True):
     """The optimizer's state as it is, once the worker's own pushes are in it."""
 
 
-class Planned(msgspec.Struct, frozen=True, tag=True):
+class PlanMessage(msgspec.Struct, frozen=True, tag="Planned"):
     """Worker 0's plan, for everybody from their next step on."""
 
     plan: Plan
@@ -115,5 +115,5 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-FromWorker = Meet | Begin | GoOn | Lay | Want | Commit | AskNorms | AskState | Planned | Bye
-FromServer = Meet | Started | Norms | Planned | Failed
+FromWorker = Meet | Begin | GoOn | Lay | Want | Commit | AskNorms | AskState | PlanMessage | Bye
+FromServer = Meet | Started | Norms | PlanMessage | Failed

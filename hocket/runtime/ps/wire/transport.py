@@ -1,4 +1,4 @@
-"""What carries tensors between one worker and one server.
+"""Transports: the carriers of tensors between one worker and one server.
 
 A message is a header of fixed size and, on a tag of its own, a payload whose receiver has posted a buffer of
 exactly that size: so a payload never waits for its receiver, and nothing of another length gets in.
@@ -25,7 +25,7 @@ HEADERS, BULK, STATE, FIRST_FRAME, LAST_FRAME = 0, 1, 2, 3, (1 << 20) - 2
 
 
 class Kind(enum.IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     END = 0  # the last message
     PULL = 1

@@ -17,16 +17,16 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
-from hocket.launch import Job
-from hocket.runtime.ps.server.shard import State
+from hocket.launch import ServedJob
 from hocket.runtime.ps.wire import training_messages
 from hocket.runtime.ps.wire.layout import Frame, cut, homes_of
 from hocket.runtime.ps.wire.model_spec import Spec
 from hocket.runtime.ps.wire.order_statistics import Direction, Order
+from hocket.runtime.ps.wire.packing import PackedValues
 from hocket.runtime.ps.wire.training_messages import Piece, Settings
 from hocket.runtime.ps.wire.transport import FIRST_FRAME, STATE, TransportError
 from hocket.runtime.ps.worker.join_servers import join
-from hocket.runtime.ps.worker.server_connection import Pair
+from hocket.runtime.ps.worker.server_connection import ServerConnection
 
 Moved = Callable[[Direction, int, Frame, float, float], None]
 """Of a transfer: "pull" or "push", its server, its frame, and when it began and ended (perf_counter)."""
@@ -52,10 +52,10 @@ class Client:
 
     def __init__(
         self,
-        job: Job,
+        job: ServedJob,
         worker: int,
         spec: Spec,
-        values: Callable[[], State],
+        values: Callable[[], PackedValues],
         moved: Moved = lambda *_: None,
     ) -> None:
         self.job, self.worker, self.spec = job, worker, spec
@@ -73,7 +73,7 @@ class Client:
         self._next_tag = FIRST_FRAME
         self._state = Frame([Piece(k) for k in range(spec.buffers)], spec.state, STATE, "buffers")
         self._state_due = self._state_asked = False
-        self.pairs: list[Pair] = []
+        self.pairs: list[ServerConnection] = []
         try:
             self.initial, self.first_step = join(self, values)
             for k, row in enumerate(spec.state[: spec.buffers]):
@@ -117,7 +117,7 @@ class Client:
                 self._guarded(pair, functools.partial(pair.want, state=state))
 
     def has(self, i: int) -> bool:
-        """Whether parameter ``i`` has arrived for this step."""
+        """True if parameter ``i`` has arrived for this step."""
         return self._missing[i] == 0
 
     def wait(self, i: int) -> None:
@@ -212,7 +212,7 @@ class Client:
 
     def publish(self, plan: Plan) -> None:
         """Worker 0: this plan is for everybody, from their next step on."""
-        self.pairs[0].say(training_messages.Planned(plan))
+        self.pairs[0].say(training_messages.PlanMessage(plan))
         with self.changed:
             self.planned = plan
 
@@ -252,12 +252,12 @@ class Client:
             pair.join(deadline_s)
 
     def owns(self, thread: threading.Thread) -> bool:
-        """Whether ``thread`` is one of those that talk with servers."""
+        """True if ``thread`` is one of those that talk with servers."""
         return any(thread in pair.threads for pair in self.pairs)
 
     # What pairs report, in their threads.
 
-    def arrived(self, pair: Pair, frame: Frame) -> None:
+    def arrived(self, pair: ServerConnection, frame: Frame) -> None:
         """A pull of ``pair`` has arrived."""
         members = self.homes.of[pair.index]
         for piece in frame.pieces:
@@ -267,7 +267,7 @@ class Client:
         """The buffers have arrived."""
         self._state_due = False
 
-    def heard(self, pair: Pair, message: object) -> None:
+    def heard(self, pair: ServerConnection, message: object) -> None:
         """``pair``'s server has said something."""
         with self.changed:
             match message:
@@ -275,7 +275,7 @@ class Client:
                     pair.started = message
                 case training_messages.Norms(norms):
                     pair.norms = [float(norm) for norm in norms]
-                case training_messages.Planned(plan):
+                case training_messages.PlanMessage(plan):
                     self.planned = plan
                 case training_messages.Failed(why):
                     if not self._finished:
@@ -284,7 +284,7 @@ class Client:
                     self._hang_up()
             self.changed.notify_all()
 
-    def failed(self, pair: Pair, why: str, *, heard: bool = False) -> None:
+    def failed(self, pair: ServerConnection, why: str, *, heard: bool = False) -> None:
         """``pair``'s server is lost; the first reason is the one that is told.
 
         Why a server ends it is ``heard`` on its control connection, perhaps a moment after its others broke.
@@ -298,7 +298,7 @@ class Client:
             pair.ended = True
             self.changed.notify_all()
 
-    def _guarded(self, pair: Pair, call: Callable[[], None]) -> None:
+    def _guarded(self, pair: ServerConnection, call: Callable[[], None]) -> None:
         try:
             call()
         except TransportError as error:

@@ -1,4 +1,4 @@
-"""Whether anybody has written to a tensor since: cheap enough to ask of every parameter in every step."""
+"""Fingerprints that tell whether a tensor was written to: cheap enough for every parameter in every step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Fingerprint:
         self._sample = self._read(min(_SAMPLE_BYTES, span - self._offset))
 
     def matches(self, tensor: torch.Tensor) -> bool:
-        """Whether ``tensor`` still is as it was, so far as can be seen."""
+        """True if ``tensor`` still is as it was, so far as can be seen."""
         # What is read is the tensor's own only as long as that is where it was.
         return (
             _version(tensor) == self._version

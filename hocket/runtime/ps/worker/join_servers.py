@@ -1,4 +1,4 @@
-"""How a worker joins its servers: with its own values or for theirs, behind the steps that count already."""
+"""A worker's joining of its servers: with its own values or for theirs, behind the steps that count."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.ps.server.shard import State
 from hocket.runtime.ps.wire import training_messages
-from hocket.runtime.ps.worker.server_connection import Pair
+from hocket.runtime.ps.wire.packing import PackedValues
+from hocket.runtime.ps.worker.server_connection import ServerConnection
 
 if TYPE_CHECKING:
     from hocket.runtime.ps.worker.client import Client
 
 
-def join(client: Client, values: Callable[[], State]) -> tuple[dict[str, torch.Tensor], int]:
+def join(client: Client, values: Callable[[], PackedValues]) -> tuple[dict[str, torch.Tensor], int]:
     """Add a pair for each server to ``client.pairs``; ``values()``: what goes to servers that have none.
 
     Returns
@@ -32,7 +32,7 @@ def join(client: Client, values: Callable[[], State]) -> tuple[dict[str, torch.T
     addresses = [client.job.address]
     for k in range(client.job.servers):
         tensors = [client.spec.parameters[i] for i in client.homes.of[k]]
-        pair = Pair(client, k, addresses[k], tensors)
+        pair = ServerConnection(client, k, addresses[k], tensors)
         client.pairs.append(pair)
         pair.begin(client.spec)
         client.until(functools.partial(_has, pair, "started"), f"server {k} did not answer")
@@ -40,7 +40,7 @@ def join(client: Client, values: Callable[[], State]) -> tuple[dict[str, torch.T
         if k == 0:
             addresses = pair.started.servers
     first_step = _first_step(client)
-    given: State | None = None
+    given: PackedValues | None = None
     initial: dict[str, torch.Tensor] = {}
     for pair in client.pairs:
         pair.say(training_messages.GoOn(first_step))
@@ -71,7 +71,7 @@ def _first_step(client: Client) -> int:
     return min(each.steps for each in started)
 
 
-def _part(client: Client, values: State, pair: Pair) -> State:
+def _part(client: Client, values: PackedValues, pair: ServerConnection) -> PackedValues:
     """What of ``values`` lives on the server of ``pair``."""
     names = {tensor.name for tensor in pair.tensors}
     state = {tensor.name for tensor in client.spec.state} if pair.index == 0 else set()
@@ -83,5 +83,5 @@ def _part(client: Client, values: State, pair: Pair) -> State:
     return {k: v for k, v in tensors.items() if here(k)}, {k: v for k, v in others.items() if here(k)}
 
 
-def _has(pair: Pair, what: str) -> bool:
+def _has(pair: ServerConnection, what: str) -> bool:
     return getattr(pair, what) is not None

@@ -14,7 +14,7 @@ from typing import Protocol
 from hocket.graph import Plan, StepGraph
 from hocket.logs import logger
 from hocket.network import Network
-from hocket.network.file import Point
+from hocket.network.file import MeasuredPoint
 from hocket.network.fit import fit_line
 from hocket.runtime.ps.wire.layout import Frame
 from hocket.runtime.ps.worker.client import Client
@@ -27,11 +27,11 @@ _KEPT_TIMES = 256  # of each size
 
 
 class ServerPlanner(Protocol):
-    """What plans."""
+    """The interface of a planner for training with servers."""
 
     @property
     def drawn(self) -> bool:
-        """Whether pulls go in an order that is drawn for each step."""
+        """True if pulls go in an order that is drawn for each step."""
 
     def first(self, graph: StepGraph) -> Plan:
         """A plan for a step of which only the parameters are known."""
@@ -41,7 +41,7 @@ class ServerPlanner(Protocol):
 
 
 class PullTimes:
-    """What the last pulls took that came right behind another one: the network's time, nobody's waiting."""
+    """Times of the last pulls that came right behind another one: the network's time, nobody's waiting."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_KEPT_TIMES))
@@ -58,7 +58,7 @@ class PullTimes:
         """The network as one pair had it while all of them pulled; None without two sizes."""
         points = [
             # Pairs' threads go on adding.
-            Point(size_bytes=size, seconds=max(median(list(seconds)), 1e-9))
+            MeasuredPoint(size_bytes=size, seconds=max(median(list(seconds)), 1e-9))
             for size, seconds in list(self._seconds.items())
         ]
         if len(points) < _FEWEST_POINTS:
@@ -73,7 +73,7 @@ class PullTimes:
         )
 
 
-class Course:
+class PlanSwitch:
     """Called between steps; ``plan``: the one in force, ``settled``: whether it stays."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Course:
 
     @property
     def settled(self) -> bool:
-        """Whether the plan in force stays."""
+        """True if the plan in force stays."""
         return self._given or (self._published and self._client.planned in (None, self.plan))
 
     @property

@@ -13,7 +13,7 @@ from hocket.runtime.training.hooks import Parameter
 
 
 class Clipping:
-    """What ``hocket.clip_grad_norm_`` makes of a step.
+    """The state of ``hocket.clip_grad_norm_`` in a step.
 
     ``scale``: what servers multiply its gradients by; ``asked``: whether they have the gradients whose norm
     the script has seen. What it does then follows from them, and servers cannot give them back.

@@ -16,14 +16,14 @@ import torch
 from hocket.errors import HocketError
 from hocket.runtime.lazy.parameter import await_update, give_back
 from hocket.runtime.observe.exit_status import went_on
-from hocket.runtime.observe.recorder import Recorder
+from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.ps.wire.model_spec import settings_of
 from hocket.runtime.ps.wire.packing import overwrite
 from hocket.runtime.ps.worker.client import Client
 from hocket.runtime.ps.worker.fingerprint import Fingerprint
 from hocket.runtime.ps.worker.served_clipping import Clipping
 from hocket.runtime.ps.worker.weights import Weights
-from hocket.runtime.training.hooks import Parameter, Passes
+from hocket.runtime.training.hooks import ModelHooks, Parameter
 
 _LEARNING_STEPS = 2
 _TWICE = "several backward passes make one step"
@@ -33,7 +33,7 @@ _CHANGED = "gradients are changed before the optimizer's step"
 Place = tuple[torch.nn.Module, str]
 
 
-class ServedTraining(Passes):
+class ServedTraining(ModelHooks):
     """One model's training on this worker.
 
     ``parameters``: those of ``optimizer``, by name, in the spec's order; ``buffers``: the model's, by name,
@@ -49,7 +49,7 @@ class ServedTraining(Passes):
         parameters: Mapping[str, Parameter],
         buffers: Sequence[str],
         client: Client,
-        recorder: Recorder,
+        recorder: SpanRecorder,
         broadcast_buffers: bool,
     ) -> None:
         super().__init__(model, recorder)
@@ -311,7 +311,7 @@ class ServedTraining(Passes):
         return Fingerprint(p.grad, self.steps) if p.grad is not None else None
 
     def _changed(self, p: Parameter) -> bool:
-        """Whether the gradient of ``p`` is not as the backward pass has left it."""
+        """True if the gradient of ``p`` is not as the backward pass has left it."""
         mark = self._marks[p]
         if p.grad is None or mark is None:
             return (p.grad is None) != (mark is None)

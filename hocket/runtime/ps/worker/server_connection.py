@@ -11,15 +11,14 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, connect
-from hocket.runtime.ps.server.shard import State
 from hocket.runtime.ps.wire import training_messages
 from hocket.runtime.ps.wire.layout import Frame, laid_out
 from hocket.runtime.ps.wire.make_transport import connected
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
 from hocket.runtime.ps.wire.order_statistics import Direction
 from hocket.runtime.ps.wire.outbox import Outbox
-from hocket.runtime.ps.wire.packing import packed, unpacked
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.packing import PackedValues, packed, unpacked
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.training_messages import Lay
 from hocket.runtime.ps.wire.transport import BULK, STATE, Header, Kind, Transport, TransportError
 
@@ -30,7 +29,7 @@ _CLOSED_S = 1.0
 _NO_LABEL = -1
 
 
-class Pair:
+class ServerConnection:
     """The worker's end of its pair with server ``index``; ``tensors``: what lives there, in its order.
 
     Three threads: what the server says, what is sent to it, what it sends. State is the client's lock's.
@@ -59,7 +58,7 @@ class Pair:
         job = client.job
         guest = Guest("worker", client.worker, "")
         self._connection = connect(address, job.credentials, guest, job.timeout_s)
-        self._meeting = Meeting(
+        self._meeting = Rendezvous(
             lambda key, value: self.say(training_messages.Meet(key, value)), job.timeout_s
         )
         self._start("hear", self._hear)
@@ -128,7 +127,7 @@ class Pair:
         header = Header(kind=Kind.STATE, tag=STATE, label=self.label, length=payload.numel())
         self._outbox.put_first(lambda: self._transport.send(header, payload))
 
-    def send_values(self, values: State) -> None:
+    def send_values(self, values: PackedValues) -> None:
         """Send initial values, and the optimizer's state."""
         payload = packed(*values)
         header = Header(kind=Kind.VALUES, tag=BULK, length=payload.numel())

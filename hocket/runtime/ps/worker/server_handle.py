@@ -10,7 +10,7 @@ import torch
 from hocket.errors import HocketError
 from hocket.graph.plan import planned_for_others
 from hocket.runtime.ps.wire.order_statistics import Order
-from hocket.runtime.ps.worker.plan_switch import Course
+from hocket.runtime.ps.worker.plan_switch import PlanSwitch
 from hocket.runtime.ps.worker.served_training import ServedTraining
 from hocket.runtime.training.explain import (
     TIMELINE_STEPS,
@@ -22,7 +22,7 @@ from hocket.runtime.training.explain import (
 from hocket.runtime.training.handle import TrainingHandle
 
 
-class ServedHandle(TrainingHandle[ServedTraining, Course]):
+class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
     """The training of one model on this worker; :meth:`detach` also leaves the job."""
 
     @property

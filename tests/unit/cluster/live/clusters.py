@@ -16,7 +16,7 @@ from hocket.cluster.live.database import Record
 from hocket.cluster.live.driver import warm
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_address import Contact, asked
-from hocket.cluster.live.manager_messages import Answer, AskStatus, FromClient, Status
+from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
 from hocket.cluster.live.runnable_jobs import LiveJob, attempt_token
 from hocket.launch.control import Connection, Guest, connect
@@ -74,7 +74,7 @@ class Running:
         self._loop.run_until_complete(work())
         self._loop.close()
 
-    def ask(self, request: FromClient) -> Answer:
+    def ask(self, request: FromClient) -> ManagerAnswer:
         return asked(Contact(address=self.manager.address, token=TOKEN), request)
 
     def status(self) -> Status:

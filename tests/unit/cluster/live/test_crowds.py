@@ -11,7 +11,7 @@ import pytest
 
 from hocket.cluster.live.manager_server import _FILES
 from hocket.errors import HocketError
-from hocket.launch.capacity import Places
+from hocket.launch.capacity import Capacity
 from hocket.launch.control import UNIX, Connection, Guest, TransportError, connect
 from hocket.launch.gate import Compute, Go, Join, ToRank
 from hocket.launch.job import split_address
@@ -44,7 +44,7 @@ def said(folder: Path, what: str) -> int:
 
 def test_that_there_is_no_place_is_said_once_until_half_are_free() -> None:
     notes: list[str] = []
-    places = Places(4, "guests", notes.append)
+    places = Capacity(4, "guests", notes.append)
     assert [places.take() for _ in range(7)] == [True] * 4 + [False] * 3
     assert notes == ["there are 4 guests; others are sent away until some have gone"]
     places.leave()
@@ -105,7 +105,7 @@ def test_ranks_beyond_what_files_allow_are_told_so(tmp_path: Path, monkeypatch: 
     with running(tmp_path, [noting("a", tmp_path, 100.0, gpus=3)], until_idle=False) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
         server, address = cluster.manager._server, cluster.manager.address
-        monkeypatch.setattr(server, "_joined", Places(2, _FILES, server._note))
+        monkeypatch.setattr(server, "_joined", Capacity(2, _FILES, server._note))
         joined = [rank(address, k) for k in range(2)]
         for _ in range(3):
             with pytest.raises(TransportError, match="there are 2 ranks connected, as many as the files"):

@@ -14,7 +14,7 @@ import pytest
 
 from hocket.cli.cluster.manager_options import open_nodes
 from hocket.cluster.live.manager_address import Contact, asked
-from hocket.cluster.live.manager_messages import Answer, AskStatus, FromClient, Submit
+from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Submit
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
 from hocket.launch.control import Guest, TransportError, connect
@@ -23,9 +23,9 @@ from hocket.launch.gate import (
     FINGERPRINT_VARIABLE,
     GATE_VARIABLE,
     TOKEN_VARIABLE,
+    ChunkRequest,
     Join,
     ToRank,
-    Transfer,
 )
 from hocket.launch.job import split_address
 from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
@@ -59,7 +59,7 @@ def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
         rank = as_rank(cluster.manager.address, "1-1")
         rank.set_timeout(20.0)
         rank.send(Join(0))
-        rank.send(Transfer(1, 0, -5, 10))
+        rank.send(ChunkRequest(1, 0, -5, 10))
         with pytest.raises(TransportError):
             rank.receive(ToRank)
         record = cluster.join()["a"]
@@ -71,8 +71,8 @@ def test_a_rank_that_says_what_cannot_be_is_sent_away(tmp_path: Path) -> None:
 def test_who_does_not_take_an_answer_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hocket.cluster.live.manager_server.HANDSHAKE_S", 0.3)
 
-    async def much(_: FromClient) -> Answer:
-        return Answer(notes=("x" * (1 << 25),))
+    async def much(_: FromClient) -> ManagerAnswer:
+        return ManagerAnswer(notes=("x" * (1 << 25),))
 
     with running(tmp_path, until_idle=False) as cluster:
         server = cluster.manager._server

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.launch.control import Guest, TransportError, connect
 from hocket.launch.credentials import Credentials
-from hocket.launch.rate_limited_log import SparingNote
+from hocket.launch.rate_limited_log import RateLimitedLog
 from tests.tokens import FINGERPRINT
 from tests.unit.cluster.live.clusters import running
 from tests.unit.cluster.live.test_manager import events, noting
@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_line_is_said_at_once_and_then_once_a_minute_with_how_often(clock: Clock) -> None:
     said: list[str] = []
-    note = SparingNote(said.append)
+    note = RateLimitedLog(said.append)
     for _ in range(1000):
         note("a was refused")
     note("b was refused")
@@ -58,7 +58,7 @@ def test_a_line_is_said_at_once_and_then_once_a_minute_with_how_often(clock: Clo
 
 def test_however_many_lines_there_are_few_are_written_down(clock: Clock) -> None:
     said: list[str] = []
-    note = SparingNote(said.append)
+    note = RateLimitedLog(said.append)
     for minute in range(5):
         for k in range(1000):
             note(f"{minute}.{k} was refused" + "x" * 1000)

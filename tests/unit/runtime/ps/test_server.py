@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.launch import Job, Rule, control
+from hocket.launch import Rule, ServedJob, control
 from hocket.launch.control import Connection, Guest, connect
-from hocket.launch.join_flags import Joined
-from hocket.runtime.ps.server.server import Server, _listening, _threads
-from hocket.runtime.ps.server.worker_connection import Peer
+from hocket.launch.join_flags import JoinFlags
+from hocket.runtime.ps.server.server import ParameterServer, _listening, _threads
+from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire.model_spec import TensorSpec
 from hocket.runtime.ps.wire.training_messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
 from hocket.runtime.ps.wire.transport import Header, Kind, TransportError
@@ -54,8 +54,8 @@ def test_a_caller_that_has_gone_or_a_lack_of_files_leaves_a_server_listening() -
         def accept(self) -> Any:
             raise self.errors.pop(0)
 
-    job = Job(address="127.0.0.1:1", token=TOKEN, rule=Rule())
-    Server(job, 0, cast(Any, Listener())).door.run()
+    job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=Rule())
+    ParameterServer(job, 0, cast(Any, Listener())).door.run()
     assert not Listener.errors
 
 
@@ -144,7 +144,7 @@ def test_a_launcher_hears_who_has_joined() -> None:
         model.hocket.detach()
 
     with served(Rule(mode="async", workers=2, staleness=1), servers=2) as job:
-        noted = Joined.made(job.job)
+        noted = JoinFlags.made(job.job)
         for server in job.servers:
             server.exchange._joined = noted
         job.on_workers(work)
@@ -220,7 +220,7 @@ def test_slices_of_two_steps_do_not_mix() -> None:
     exchange = SimpleNamespace(
         job=SimpleNamespace(rule=rule, timeout_s=1.0, seed=0), shard=SimpleNamespace(tensors=tensors)
     )
-    peer = Peer(cast(Any, exchange), 0, cast(Any, None))
+    peer = WorkerConnection(cast(Any, exchange), 0, cast(Any, None))
     peer._transport = cast(Any, SimpleNamespace(expect=lambda tag, _buffer: expected.append(tag)))
     slices = [[Piece(0, part, 2)] for part in range(2)]
     peer.lay(Lay([[Piece(0)]], slices, strict=False, drawn=False, first_tag=3))

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 import torch
 
-from hocket.launch import Job, Rule
+from hocket.launch import Rule, ServedJob
 from hocket.launch.job import split_address
 from hocket.launch.tls import Identity, Tls, Wire, new_identity
 from hocket.runtime.ps.wire import gloo_transport
 from hocket.runtime.ps.wire.make_transport import connected
-from hocket.runtime.ps.wire.rendezvous import Meeting
+from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
 from tests.tokens import TOKEN
 
@@ -31,10 +31,10 @@ def made(kind: str) -> Ends:
     if kind == "grpc":
         pytest.importorskip("grpc")
     timeout_s = 30.0
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport=kind, timeout_s=timeout_s)  # type: ignore[arg-type]
-    meetings: list[Meeting] = []
-    meetings.append(Meeting(lambda key, value: meetings[1].put(key, value), timeout_s))
-    meetings.append(Meeting(lambda key, value: meetings[0].put(key, value), timeout_s))
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport=kind, timeout_s=timeout_s)  # type: ignore[arg-type]
+    meetings: list[Rendezvous] = []
+    meetings.append(Rendezvous(lambda key, value: meetings[1].put(key, value), timeout_s))
+    meetings.append(Rendezvous(lambda key, value: meetings[0].put(key, value), timeout_s))
     ends: dict[int, Transport] = {}
 
     def make(rank: int) -> None:
@@ -143,24 +143,24 @@ def test_a_message_that_nobody_expects_is_an_error_after_the_timeout(kind: str) 
 
 
 def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), timeout_s=0.2)
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), timeout_s=0.2)
     with pytest.raises(TransportError, match="did not say where it is"):
-        connected(job, Meeting(lambda *_: None, 0.2), "127.0.0.1", server=True)
+        connected(job, Rendezvous(lambda *_: None, 0.2), "127.0.0.1", server=True)
 
 
 def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
     if kind == "grpc":
         pytest.importorskip("grpc")
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport=kind)  # type: ignore[arg-type]
-    meeting = Meeting(lambda *_: None, 30.0)
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport=kind)  # type: ignore[arg-type]
+    meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.fail("its connection was closed")
     with pytest.raises(TransportError, match="its connection was closed"):
         connected(job, meeting, "127.0.0.1", server=False)
 
 
 def grpc_server(told: list[Any]) -> Transport:
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
-    place = Meeting(lambda _, value: told.append(msgspec.json.decode(value)), 30.0)
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
+    place = Rendezvous(lambda _, value: told.append(msgspec.json.decode(value)), 30.0)
     return connected(job, place, "127.0.0.1", server=True)
 
 
@@ -194,9 +194,9 @@ def test_grpc_workers_leave_a_server_that_has_another_key() -> None:
     told: list[Any] = []
     impostor = grpc_server(told)
     place = told[0] | {"identity": new_identity()}
-    meeting = Meeting(lambda *_: None, 30.0)
+    meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(place))
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=2.0)
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=2.0)
     worker = connected(job, meeting, "127.0.0.1", server=False)
     with pytest.raises(TransportError, match="a push did not arrive"):
         worker.send(Header(kind=Kind.END))
@@ -217,9 +217,9 @@ def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: 
                 silent.sendall(b"PRI * HTTP/2.0" if number % 2 else b"")
         with contextlib.suppress(ConnectionError):
             assert silent.recv(100) == b""
-    meeting = Meeting(lambda *_: None, 30.0)
+    meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(told[0]))
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
+    job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
     worker = connected(job, meeting, "127.0.0.1", server=False)
     worker.send(Header(kind=Kind.END))
     assert server.receive() == (Header(kind=Kind.END), None)
@@ -230,9 +230,11 @@ def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: 
 def test_grpc_has_the_window_that_the_job_says_and_keeps_it() -> None:
     pytest.importorskip("grpc")
     window, length = 1 << 18, 2 << 20
-    job = Job(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0, window_bytes=window)
+    job = ServedJob(
+        address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0, window_bytes=window
+    )
     said = bytearray(), bytearray()
-    theirs = Meeting(lambda *_: None, 30.0)
+    theirs = Rendezvous(lambda *_: None, 30.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def tell(key: str, value: bytes) -> None:
@@ -242,7 +244,7 @@ def test_grpc_has_the_window_that_the_job_says_and_keeps_it() -> None:
             threading.Thread(target=here.listen, args=said, daemon=True).start()
             theirs.put(key, msgspec.json.encode(place | {"address": here.address}))
 
-        server = connected(job, Meeting(tell, 30.0), "127.0.0.1", server=True)
+        server = connected(job, Rendezvous(tell, 30.0), "127.0.0.1", server=True)
         worker = connected(job, theirs, "127.0.0.1", server=False)
         # An estimate would come with what has been received.
         for sender, receiver in [(worker, server), (server, worker)] * 3:

@@ -1,0 +1,94 @@
+"""The structure of the source: one name for one thing, no circle of imports, no docstring that asks."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2] / "hocket"
+QUESTIONS = {"What", "Who", "Whose", "Whoever", "How", "Whether", "Where", "When", "Which", "Why"}
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def named_twice(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    places = defaultdict(list)
+    for name, place in named:
+        places[name].append(place)
+    return {name: where for name, where in places.items() if len(where) > 1}
+
+
+def place(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_two_files_have_one_name() -> None:
+    files = ((path.name, place(path)) for path in sources() if not path.name.startswith("__"))
+    assert named_twice(files) == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    classes = (
+        (node.name, place(path))
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    assert named_twice(classes) == {}
+
+
+def test_no_docstring_of_a_module_or_class_begins_with_a_question() -> None:
+    asking = []
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef):
+                first, _, _ = (ast.get_docstring(node) or "").partition(" ")
+                if first.rstrip(",") in QUESTIONS:
+                    asking.append(f"{place(path)}: {getattr(node, 'name', 'the module')}")
+    assert asking == []
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of modules that import each other, directly or through others."""
+
+    def reached(begin: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = list(imports[begin])
+        while ahead:
+            module = ahead.pop()
+            if module not in seen:
+                seen.add(module)
+                ahead.extend(imports[module])
+        return seen
+
+    beyond = {module: reached(module) for module in imports}
+    inside = [module for module in imports if module in beyond[module]]
+    found = {frozenset(other for other in beyond[module] if module in beyond[other]) for module in inside}
+    return sorted(map(set, found), key=sorted)
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [{"a", "b", "c"}]),
+        ({"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"c", "a"}}, [{"a", "b"}, {"c", "d"}]),
+    ],
+)
+def test_circles_are_found(imports: dict[str, set[str]], expected: list[set[str]]) -> None:
+    assert circles(imports) == expected
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    graph = grimp.build_graph("hocket", exclude_type_checking_imports=True)
+    imports = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    assert circles(imports) == []
