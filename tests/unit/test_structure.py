@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -55,6 +56,17 @@ def test_no_docstring_of_a_module_or_class_begins_with_a_question() -> None:
                 if first.rstrip(",") in QUESTIONS:
                     asking.append(f"{place(path)}: {getattr(node, 'name', 'the module')}")
     assert asking == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md", "docs/api.md"])
+def test_files_that_a_page_names_are_there(page: str) -> None:
+    files = [
+        f"/{path.relative_to(ROOT.parent)}"
+        for folder in (ROOT, ROOT.parent / "tests")
+        for path in folder.rglob("*.py")
+    ]
+    named = re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", (ROOT.parent / page).read_text())
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:
