@@ -10,6 +10,7 @@ from hocket.text import counted, digits, listed, rate_text
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
+_SHOWN = 0.005  # of a speed-up, which is printed with two decimals
 _NAMED = 4  # of several numbers of workers in a row
 
 _MODES = {"async": "asynchronous", "sync": "synchronous"}
@@ -37,16 +38,23 @@ def saturation(curve: Sequence[Prediction]) -> Prediction | None:
     return reaching if gain <= growth / 2 else None
 
 
-def base_note(rows: Iterable[Prediction]) -> str | None:
+def base_note(rows: Sequence[Prediction]) -> str | None:
     """A note on what speed-ups and efficiencies are against; None where they are not defined."""
-    row = next(iter(rows), None)
-    if row is None or row.alone_throughput is None:
+    if not rows or rows[0].alone_throughput is None:
         return None
+    row = rows[0]
     updates = " or updates, which servers run" if row.architecture == "ps" else ""
+    drawn = any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
     return (
         f"speed-up and efficiency are against one worker alone, without a network{updates}:"
-        f" {rate_text(row.alone_throughput)}"
+        f" {rate_text(rows[0].alone_throughput)}"
+        + (", its mean; the row of one worker draws its steps, so that it differs by chance" if drawn else "")
     )
+
+
+def _off_by_chance(row: Prediction) -> bool:
+    """True if one worker, who waits for nobody, is off its profile's mean by more than is rounded away."""
+    return row.alone_throughput is not None and abs(row.throughput / row.alone_throughput - 1) >= _SHOWN
 
 
 def cheapest(rows: Iterable[Prediction]) -> Prediction | None:
@@ -186,7 +194,7 @@ def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str
     if saturates:
         return f"throughput saturates at {workers}{' or fewer' if gap else ''}{gap},"
     if gap:
-        return f"throughput grows up to {workers}, or up to fewer{gap},"
+        return f"throughput is highest at {workers}, the most tried{gap},"
     return f"throughput still grows at {workers},"
 
 

@@ -114,7 +114,7 @@ def _above(row: ResultRow) -> str:
     if row.straggler_fraction < _WAITING:
         return said
     return (
-        f"{said} (a bound without waits for slower workers; the longest is here"
+        f"{said} (the bound has no waits between workers; the first to end a step waits for the last, here"
         f" {percent_text(row.straggler_fraction)} of a step on average)"
     )
 

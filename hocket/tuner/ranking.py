@@ -161,12 +161,11 @@ def tune(
     architecture = architecture or usual_architecture(network, barrier)
     check_request(graph, network, architecture, barrier, fusion_bytes)
     report = progress or (lambda name, done, total: None)
-    names = [name for name in policy_names(architecture) if name != "search"]
+    left_out = {"search"} if can_be_exact(graph, network, architecture, barrier) else {"search", "exact"}
+    names = [name for name in policy_names(architecture) if name not in left_out]
     planned: dict[str, PlannedPolicy] = {}
     for name in names:
         report(name, len(planned), len(names) + 1)
-        if name == "exact" and not can_be_exact(graph, network, architecture, barrier):
-            continue
         planned[name] = make_plan(
             graph,
             network,
@@ -177,6 +176,7 @@ def tune(
             fusion_bytes=fusion_bytes if name == "horovod" else 0,
             budget_s=budget_s,
         )
+    report("search", len(names), len(names) + 1)
     better = improve(
         graph,
         network,

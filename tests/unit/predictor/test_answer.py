@@ -82,6 +82,16 @@ def test_the_base_of_speedups_is_said() -> None:
         "speed-up and efficiency are against one worker alone, without a network: 50 examples/s"
     )
     assert base_note([row(2, 50, alone_throughput=None)]) is None
+    assert base_note([]) is None
+
+
+def test_one_worker_off_its_profiles_mean_is_explained() -> None:
+    reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce", "alone_throughput": 100.0}
+    alone = row(1, 100.4, **reduced)
+    assert "by chance" not in (base_note([alone]) or "")
+    assert (base_note([row(1, 98.0, **reduced), row(2, 50)]) or "").endswith(
+        ", its mean; the row of one worker draws its steps, so that it differs by chance"
+    )
 
 
 def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
@@ -102,7 +112,7 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ),
         (
             [row(1, 50), row(64, 60.5)],
-            "throughput grows up to 64 workers, or up to fewer (none was tried between 1 and 64), "
+            "throughput is highest at 64 workers, the most tried (none was tried between 1 and 64), "
             "60.5 examples/s (1.21x one worker alone, efficiency 2%)",
         ),
         (

@@ -28,7 +28,8 @@ def reduced(policy, iteration_s, bound_s=0.0, **changes):
 
 def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
     assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.29), None, WHERE).endswith(
-        "reach (a bound without waits for slower workers; the longest is here 29% of a step on average)"
+        "reach (the bound has no waits between workers; the first to end a step waits for the last,"
+        " here 29% of a step on average)"
     )
     assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.09), None, WHERE).endswith(
         "reach"
