@@ -1,8 +1,8 @@
 """Draw the pictures of these pages from simulations: ``python docs/draw/make.py``.
 
 Each shows one method beside what it is compared with, on the step in ``docs/figures/cnn.step.json``: one
-training step of a convolutional network, profiled on a processor. ``python docs/draw/make.py --check`` says
-which pictures are not what is committed.
+training step of a convolutional network, profiled on a processor; ``layers`` is the import graph.
+``python docs/draw/make.py --check`` says which pictures are not what is committed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from layers import layers
 from svg import KIND_COLOURS, SERIES_COLOURS, Bar, Lane, Panel, curves, timelines
 
 from hocket import Network, StepGraph, load_step, predict, simulate
@@ -224,6 +225,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "tiresias": partial(jobs_on, ("lwf-1", "fifo"), ("lwf-1", "tiresias")),
     "placements": partial(jobs_on, ("ff", "srsf-1"), ("lwf-1", "srsf-1")),
     "prediction": throughput,
+    "layers": layers,
 }
 
 

@@ -1,4 +1,4 @@
-"""Timelines and curves as SVG pictures that need nothing else, with the colours of the report pages."""
+"""Timelines, curves and boxes as SVG pictures that need nothing else, in the report pages' colours."""
 
 from __future__ import annotations
 
@@ -108,6 +108,40 @@ def curves(
     parts.append(_text((left + right) / 2, bottom + 36, x_title, _FAINT, 12, "middle"))
     parts.append(_text(_WIDTH - _MARGIN, _MARGIN + 12, y_title, _FAINT, 12, "end"))
     return _document(bottom + 48, parts)
+
+
+def boxes(
+    places: Mapping[str, tuple[float, int]],
+    arrows: Sequence[tuple[str, str]],
+    dashed: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Boxes by name, each at its column from the middle and its row from the top, and lines from box to box.
+
+    ``arrows`` lead down, ``dashed`` ones lead up.
+    """
+    width, height, column, row = 96.0, 26.0, 170.0, 62.0
+    corners = {
+        name: (_WIDTH / 2 + column * x - width / 2, _MARGIN + row * y) for name, (x, y) in places.items()
+    }
+    parts = [
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:g}" height="{height:g}" rx="5" fill="#ffffff"'
+        f' stroke="{_INK}"/>'
+        for x, y in corners.values()
+    ]
+    for i, (begin, end) in enumerate(arrows):
+        x, y = corners[begin][0] + width / 2, corners[begin][1] + height
+        x_end, y_end = corners[end][0] + width / 2, corners[end][1]
+        bend = (y_end - y) / 2
+        parts.append(
+            f'<path d="M{x:.1f},{y:.1f} C{x:.1f},{y + bend:.1f} {x_end:.1f},{y_end - bend:.1f}'
+            f' {x_end:.1f},{y_end:.1f}" fill="none" stroke="{SERIES_COLOURS[i % len(SERIES_COLOURS)]}"/>'
+        )
+    for begin, end in dashed:
+        (x, y), (x_end, y_end) = corners[begin], corners[end]
+        parts.append(_line(x + 0.75 * width, y, x_end + 0.75 * width, y_end + height, _FAINT, "3 3"))
+    for name, (x, y) in corners.items():
+        parts.append(_text(x + width / 2, y + 17, name, _INK, 12, "middle"))
+    return _document(2 * _MARGIN + row * max(y for _, y in places.values()) + height, parts)
 
 
 def _ticks(end: float, unit: str) -> list[tuple[float, str]]:

@@ -58,7 +58,10 @@ def test_no_docstring_of_a_module_or_class_begins_with_a_question() -> None:
     assert asking == []
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md", "docs/api.md"])
+DESIGN = [f"docs/design/{page.name}" for page in sorted((ROOT.parent / "docs" / "design").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md", "docs/api.md", *DESIGN])
 def test_files_that_a_page_names_are_there(page: str) -> None:
     files = [
         f"/{path.relative_to(ROOT.parent)}"
