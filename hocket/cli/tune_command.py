@@ -109,6 +109,7 @@ def tune(
                 "ranked": [msgspec.to_builtins(row) for row in found.ranked],
                 "best": best.policy,
                 "bound_s": best.bound_s,
+                "alike_s": found.alike_s,
                 "plan": str(written),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
@@ -120,7 +121,7 @@ def tune(
     else:
         where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"))
         show(
-            [capitalized(ranking_verdict(found.ranked, where))],
+            [capitalized(ranking_verdict(found.ranked, where, found.alike_s))],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=wide)],
             remarks=remarks_on(graph, wide=wide),

@@ -26,6 +26,9 @@ _NOT_NEGATIVE = (
     "servers",
 )
 
+WAITING = 0.1
+"""The fraction of a step from which waits for other workers' slow steps are told of."""
+
 
 class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """One policy on one network: the keys of ``simulate --json``; times in seconds.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from hocket.graph.result import ResultRow
+from hocket.graph.result import WAITING, ResultRow
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
 from hocket.planner.named_planners import USUAL
 from hocket.report.best_result import over_bound
@@ -14,7 +14,6 @@ from hocket.text import counted, duration_text, listed, percent_text, time_unit
 
 _LEVEL = 5e-4
 """Times that differ by no more, relatively, are told as equal."""
-_WAITING = 0.1  # of a step, from which waits for other workers' slow steps are told of
 _NAMED = 3  # of several policies in a row
 
 
@@ -39,10 +38,11 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
     return f"{name}: {_step(row, usual)} a step {where}" + _joined([*compared, _above(row)])
 
 
-def ranking_verdict(rows: Sequence[ResultRow], where: str) -> str:
+def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str, float] | None = None) -> str:
     """The fastest of ``rows``, which are of one setup, or that none beats the usual policy.
 
-    Policies whose steps take as long as the fastest one's, to 0.05%, are named with it.
+    Policies whose steps take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``: as
+    :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
     """
     best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
     level = [row.policy for row in rows if is_level(row.iteration_s, best.iteration_s)]
@@ -50,7 +50,7 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str) -> str:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
         return f"{beats}: {_step(usual, None)} a step {where}" + _joined([_above(usual)])
     shown = level if len(level) <= _NAMED else [level[0], f"{len(level) - 1} others"]
-    compared = [] if usual is None else [_against(best, usual)]
+    compared = [] if usual is None else [_against(best, usual), _alike(best, usual, alike_s or {})]
     told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.policy}: "
     return f"{told}{_step(best, usual)} a step {where}" + _joined([*compared, _above(best)])
 
@@ -103,6 +103,18 @@ def _against(row: ResultRow, usual: ResultRow) -> str:
     return f"{percent_text(abs(apart))} {'less' if apart < 0 else 'more'} than {theirs}"
 
 
+def _alike(row: ResultRow, usual: ResultRow, alike_s: Mapping[str, float]) -> str:
+    """The gain that is left where no step is slower than another; nothing where that was not asked."""
+    ours, theirs = alike_s.get(row.policy), alike_s.get(usual.policy)
+    if ours is None or not theirs:
+        return ""
+    apart = ours / theirs - 1
+    if is_level(ours, theirs):
+        return "nothing less if every step took the profile's mean"
+    more = "less" if apart < 0 else "more"
+    return f"{percent_text(abs(apart))} {more} if every step took the profile's mean"
+
+
 def _above(row: ResultRow) -> str:
     """The distance from the bound; nothing where there is none."""
     above = over_bound(row)
@@ -111,7 +123,7 @@ def _above(row: ResultRow) -> str:
     if above <= _LEVEL:
         return "which no order of as many transfers beats"
     said = f"at most {percent_text(above)} over what any order of as many transfers can reach"
-    if row.straggler_fraction < _WAITING:
+    if row.straggler_fraction < WAITING:
         return said
     return (
         f"{said} (the bound has no waits between workers; the first to end a step waits for the last, here"

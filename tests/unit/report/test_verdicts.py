@@ -56,6 +56,21 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
     assert result_verdict(exact, ddp, WHERE).endswith(", as long as ddp (1.22 s, buckets of 25 MiB)")
 
 
+@pytest.mark.parametrize(
+    ("alike_s", "said"),
+    [
+        ({"ddp": 1.0, "caramel": 0.984}, ", 1.6% less if every step took the profile's mean"),
+        ({"ddp": 1.0, "caramel": 1.02}, ", 2% more if every step took the profile's mean"),
+        ({"ddp": 1.0, "caramel": 1.0}, ", nothing less if every step took the profile's mean"),
+        ({}, ""),
+    ],
+)
+def test_a_gain_from_steps_of_unlike_length_is_told_apart(alike_s, said):
+    rows = [reduced("caramel", 0.867), reduced("ddp", 0.944)]
+    plain = ranking_verdict(rows, WHERE)
+    assert ranking_verdict(rows, WHERE, alike_s) == plain + said
+
+
 def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
     ddp = reduced("ddp", 1.2)
     assert ranking_verdict([reduced("search", 0.9), ddp], WHERE) == (

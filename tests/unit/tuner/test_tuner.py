@@ -53,6 +53,19 @@ def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
     assert seconds[0] < seconds[1]
 
 
+def test_the_gain_that_is_not_of_unlike_steps_is_simulated_of_the_mean_step() -> None:
+    graph = branches()
+    even = tune(graph, BRANCHES_NETWORK, architecture="allreduce", budget_s=0.05)
+    assert even.alike_s == {}  # workers with steps of one length wait for nobody
+    unlike = dataclasses.replace(graph, durations_s=graph.durations_s * [0.4, 1.0, 1.6])
+    found = tune(unlike, BRANCHES_NETWORK, architecture="allreduce", budget_s=0.05)
+    assert found.best.straggler_fraction > 0.1
+    assert found.alike_s.keys() == {found.best.policy, "ddp"}
+    for policy, seconds in found.alike_s.items():
+        alone = simulate(graph, found.plans[policy], BRANCHES_NETWORK, iterations=20).row
+        assert seconds == pytest.approx(alone.iteration_s)
+
+
 def test_timelines_of_the_best_and_of_ddp() -> None:
     found = tune(branches(), BRANCHES_NETWORK, architecture="allreduce", budget_s=0.2, timelines=True)
     best = found.ranked[0].policy
