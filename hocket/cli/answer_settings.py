@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from hocket.cli.options import check_fits, read_network, window_bytes
+from hocket.cli.network_options import check_fits, read_network, window_bytes
 from hocket.network import (
     MeasuredReduction,
     Network,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -20,6 +21,8 @@ from hocket.cli.bench_replays_command import orders, predict
 from hocket.cli.command_help import App
 from hocket.cli.list_options import counts, parts, ratios
 from hocket.cli.name_options import complete_policy, lowercase
+from hocket.cli.network_options import LinkOptions
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import BENCHMARK, NETWORK, PLANNING, WORKERS, option
 from hocket.cli.printing import print_json, print_table, progress
 
@@ -139,10 +142,31 @@ def train(
     print(summary_line(benchmark.cells, benchmark.summary))
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchWorkers(options.WorkersOptions):
+    """Options for workers that plans are timed for, and their servers."""
+
+    workers: options.Workers = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanTiming:
+    """Options for how planners are timed."""
+
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each plan is made, in turns.")
+    ] = 7
+    cores: Cores = 1
+
+
 @app.command()
+@grouped
 def plan(
     context: typer.Context,
     targets: Targets,
+    machines: BenchWorkers,
+    links: LinkOptions,
+    timing: PlanTiming,
     policies: Annotated[
         str | None,
         option(
@@ -154,15 +178,6 @@ def plan(
             show_default="all",
         ),
     ] = None,
-    workers: options.Workers = 8,
-    servers: options.Servers = 1,
-    network_file: options.NetworkPath = None,
-    bandwidth: options.Bandwidth = None,
-    latency: options.Latency = None,
-    repeats: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each plan is made, in turns.")
-    ] = 7,
-    cores: Cores = 1,
     json: options.Json = False,
 ) -> None:
     """Time planners: seconds a plan, and what that is for each operation of the step."""
@@ -171,23 +186,58 @@ def plan(
     from hocket.bench.speed.timed_steps import load_target
     from hocket.planner import POLICIES
 
+    workers, servers, repeats = machines.workers, machines.servers, timing.repeats
     network, of_network = described_network(context, workers, servers)
     graphs = {target: load_target(target) for target in targets}
     names = list(POLICIES) if policies is None else policies.split(",")
-    with on_cores(cores), progress("planning") as report:
+    with on_cores(timing.cores), progress("planning") as report:
         rows = bench_plan(graphs, network, names, repeats=repeats, progress=report)
     if json:
-        asked = {"cores": cores, "repeats": repeats, "workers": workers, "servers": servers}
+        asked = {"cores": timing.cores, "repeats": repeats, "workers": workers, "servers": servers}
         print_json({**asked, "rows": rows, "assumed": assumed(context, of_network)})
     else:
         print(heading([*step_settings(context, network), *of_network]))
         print_table(plan_table(rows))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimulatorTiming:
+    """Options for how the simulator and the predictor are timed."""
+
+    iterations: Annotated[
+        int,
+        option(panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps that the simulator simulates."),
+    ] = 10
+    steps: Annotated[
+        int,
+        option(
+            panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps of each worker that are predicted."
+        ),
+    ] = 100
+    repeats: Annotated[
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each is timed, in turns.")
+    ] = 5
+    cores: Cores = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorWorkers:
+    """Options for the numbers of workers that are simulated, and their servers."""
+
+    workers: Annotated[
+        str, option(panel=WORKERS, metavar="LIST", help="Numbers of them: 4, 1,2,4 or 1-16.")
+    ] = "1,4,16"
+    servers: options.Servers = 1
+
+
 @app.command()
+@grouped
 def sim(
     context: typer.Context,
     targets: Targets,
+    machines: SimulatorWorkers,
+    links: LinkOptions,
+    timing: SimulatorTiming,
     policy: Annotated[
         str,
         option(
@@ -198,27 +248,6 @@ def sim(
             help="Plan by this policy.",
         ),
     ] = "tac",
-    workers: Annotated[
-        str, option(panel=WORKERS, metavar="LIST", help="Numbers of them: 4, 1,2,4 or 1-16.")
-    ] = "1,4,16",
-    servers: options.Servers = 1,
-    network_file: options.NetworkPath = None,
-    bandwidth: options.Bandwidth = None,
-    latency: options.Latency = None,
-    iterations: Annotated[
-        int,
-        option(panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps that the simulator simulates."),
-    ] = 10,
-    steps: Annotated[
-        int,
-        option(
-            panel=BENCHMARK, rare=True, metavar="N", min=1, help="Steps of each worker that are predicted."
-        ),
-    ] = 100,
-    repeats: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each is timed, in turns.")
-    ] = 5,
-    cores: Cores = 1,
     json: options.Json = False,
 ) -> None:
     """Time the simulator and the predictor: events a second, seconds a step, compiling apart."""
@@ -228,12 +257,21 @@ def sim(
     from hocket.bench.speed.speed_table import simulation_table
     from hocket.bench.speed.timed_steps import load_target
 
-    network, of_network = described_network(context, 1, servers)
-    networks = [dataclasses.replace(network, num_workers=count) for count in counts(workers, "workers")]
+    network, of_network = described_network(context, 1, machines.servers)
+    networks = [
+        dataclasses.replace(network, num_workers=count) for count in counts(machines.workers, "workers")
+    ]
     graphs = {target: load_target(target) for target in targets}
+    repeats, cores = timing.repeats, timing.cores
     with on_cores(cores), progress("simulating") as report:
         rows = bench_simulation(
-            graphs, networks, policy, iterations=iterations, steps=steps, repeats=repeats, progress=report
+            graphs,
+            networks,
+            policy,
+            iterations=timing.iterations,
+            steps=timing.steps,
+            repeats=repeats,
+            progress=report,
         )
     if json:
         settings = assumed(context, of_network)

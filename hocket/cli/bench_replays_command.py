@@ -12,6 +12,7 @@ from hocket.cli import options
 from hocket.cli.answer_settings import defaults, heading, option_settings
 from hocket.cli.list_options import counts, parts, ratios
 from hocket.cli.name_options import complete_policy, lowercase
+from hocket.cli.network_options import window_bytes
 from hocket.cli.panels import BENCHMARK, NETWORK, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.printing import note, print_json, print_table
 from hocket.errors import UnknownNameError
@@ -132,7 +133,7 @@ def predict(
         seed=seed,
         timeout_s=parse_duration(timeout),
         transports=_transports(transport),
-        window_bytes=options.window_bytes(window),
+        window_bytes=window_bytes(window),
     )
     if plot is not None:
         options.check_beside_result(plot, *(Path(name) for name in steps_asked))

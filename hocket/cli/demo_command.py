@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,10 @@ from hocket.cli import options
 from hocket.cli.answer_settings import assumptions, described_network, step_settings
 from hocket.cli.given import other_options
 from hocket.cli.name_options import complete_model, lowercase
+from hocket.cli.network_options import LinkOptions
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
+from hocket.cli.planning_options import Budget
 from hocket.cli.printing import note, progress
 from hocket.cli.profile_command import measured_step
 from hocket.cli.screen import MORE, show
@@ -24,8 +28,10 @@ ARCHITECTURES: tuple[Literal["allreduce", "ps"], ...] = ("allreduce", "ps")
 _EXCHANGES = {"allreduce": "All-reduce", "ps": "Parameter servers"}
 
 
-def demo(
-    context: typer.Context,
+@dataclass(frozen=True, kw_only=True)
+class DemoProfile:
+    """Options for the step that ``hocket demo`` measures."""
+
     model: Annotated[
         str,
         option(
@@ -36,16 +42,17 @@ def demo(
             callback=lowercase,
             autocompletion=complete_model,
         ),
-    ] = "inception_v1",
+    ] = "inception_v1"
     batch_size: Annotated[
         int, option("--batch-size", panel=PROFILE, metavar="N", min=1, help="Examples in a step.")
-    ] = 8,
-    steps: Annotated[
-        int, option("--steps", panel=PROFILE, metavar="N", min=1, help="Steps to measure.")
-    ] = 10,
-    workers: options.Workers = options.WORKERS_ASSUMED,
-    servers: options.Servers = 1,
-    network_file: options.NetworkPath = None,
+    ] = 8
+    steps: Annotated[int, option("--steps", panel=PROFILE, metavar="N", min=1, help="Steps to measure.")] = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoLinks(LinkOptions):
+    """Options for a slow network, on which an order is worth something."""
+
     bandwidth: Annotated[
         str | None,
         option(
@@ -55,7 +62,7 @@ def demo(
             help="Of every interface, each way.",
             show_default="1Gbit/s",
         ),
-    ] = None,
+    ] = None
     latency: Annotated[
         str | None,
         option(
@@ -65,14 +72,35 @@ def demo(
             help="Startup of each transfer.",
             show_default="50us",
         ),
-    ] = None,
-    iterations: options.Iterations = 100,
-    budget: options.Budget = "5s",
-    seed: options.Seed = 0,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSimulation(options.SimulationOptions):
+    """Options for simulated steps, of more than the other commands simulate."""
+
+    iterations: options.Iterations = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOutput:
+    """Options for what ``hocket demo`` writes and prints."""
+
     output: Annotated[
         Path, option("-o", "--output", panel=OUTPUT, metavar="FOLDER", help="The folder to fill.")
-    ] = Path("hocket-demo"),
-    wide: options.Wide = False,
+    ] = Path("hocket-demo")
+    wide: options.Wide = False
+
+
+@grouped
+def demo(
+    context: typer.Context,
+    profile: DemoProfile,
+    machines: options.WorkersOptions,
+    net: DemoLinks,
+    simulation: DemoSimulation,
+    out: DemoOutput,
+    budget: Budget = "5s",
 ) -> None:
     """Profile a real model here, rank every policy, search for a better plan, and write the report."""
     from hocket.document import write_json, write_whole
@@ -85,16 +113,19 @@ def demo(
     from hocket.report.verdicts import on_workers, ranking_verdict
     from hocket.tuner import tune
 
-    network, of_network = described_network(context, workers, servers, bandwidth="1Gbit/s", latency="50us")
+    model, batch_size, output = profile.model, profile.batch_size, out.output
+    network, of_network = described_network(
+        context, machines.workers, machines.servers, bandwidth="1Gbit/s", latency="50us"
+    )
     setup = load(model, batch_size)
-    assign_servers([0] * len(list(setup.model.parameters())), servers)  # refuse before measuring
+    assign_servers([0] * len(list(setup.model.parameters())), machines.servers)  # refuse before measuring
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HocketError(f"{output}: cannot be made a folder: {error.strerror}") from None
     with progress(f"profiling {model}, batch size {batch_size}") as report:
         measured = profile_step(
-            *setup[:4], steps=steps, name=setup.name, batch_size=batch_size, progress=report
+            *setup[:4], steps=profile.steps, name=setup.name, batch_size=batch_size, progress=report
         )
     graph = measured.graph
     save_step(graph, output / "step.json")
@@ -105,8 +136,8 @@ def demo(
                 graph,
                 network,
                 architecture=architecture,
-                iterations=iterations,
-                seed=seed,
+                iterations=simulation.iterations,
+                seed=simulation.seed,
                 budget_s=parse_duration(budget),
                 timelines=True,
                 progress=lambda what, done, total, report=report: report(done, total, what),  # type: ignore[misc]
@@ -124,7 +155,7 @@ def demo(
         told = ranking_verdict(found.ranked, where)
         answers.append(f"{model} by {_EXCHANGES[architecture].lower()}, {told}")
         sheets.append(
-            step_sheet(found.ranked, of=found.best.policy, wide=wide, title=_EXCHANGES[architecture])
+            step_sheet(found.ranked, of=found.best.policy, wide=out.wide, title=_EXCHANGES[architecture])
         )
     page = output / "report.html"
     write_whole(render(entries).encode(), page)
@@ -134,7 +165,7 @@ def demo(
         answers,
         assumptions=f"Simulated from this machine's profile; {assumptions(graph, asked)}",
         sheets=sheets,
-        remarks=[f"Why, in pictures: {page}", *([] if wide else [MORE])],
+        remarks=[f"Why, in pictures: {page}", *([] if out.wide else [MORE])],
         following="hocket profile train.py -o step.json",
     )
     note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")

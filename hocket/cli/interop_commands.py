@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import applying, described_network, heading
 from hocket.cli.command_help import App
+from hocket.cli.network_options import LinkOptions
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
@@ -111,7 +114,29 @@ def export_chakra(
     note(f"{output}: {graph.num_operations} operations as nodes, durations in whole microseconds")
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepRunOptions:
+    """Options for a step that is simulated: its plan, its machines, and its draws."""
+
+    plan: Annotated[
+        Path | None,
+        option(panel=PLANNING, metavar="FILE", help="Of a STEP: the hocket.plan/1 file it runs under."),
+    ] = None
+    workers: Annotated[
+        int | None,
+        option(panel=WORKERS, metavar="N", help="Of a STEP: workers that train together.", show_default="4"),
+    ] = None
+    servers: Annotated[
+        int | None, option(panel=WORKERS, metavar="N", help="Of a STEP: parameter servers.", show_default="1")
+    ] = None
+    seed: Annotated[
+        int | None,
+        option(panel=GENERAL, metavar="N", min=0, max=2**63 - 1, help="Of a STEP: decides every draw."),
+    ] = None
+
+
 @export_app.command("perfetto")
+@grouped
 def export_perfetto(
     context: typer.Context,
     source: Annotated[
@@ -121,36 +146,21 @@ def export_perfetto(
         Path,
         option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The trace to write (.json, .json.gz)."),
     ],
-    plan: Annotated[
-        Path | None,
-        option(panel=PLANNING, metavar="FILE", help="Of a STEP: the hocket.plan/1 file it runs under."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        option(panel=WORKERS, metavar="N", help="Of a STEP: workers that train together.", show_default="4"),
-    ] = None,
-    servers: Annotated[
-        int | None, option(panel=WORKERS, metavar="N", help="Of a STEP: parameter servers.", show_default="1")
-    ] = None,
-    network_file: options.NetworkPath = None,
-    bandwidth: options.Bandwidth = None,
-    latency: options.Latency = None,
-    seed: Annotated[
-        int | None,
-        option(panel=GENERAL, metavar="N", min=0, max=2**63 - 1, help="Of a STEP: decides every draw."),
-    ] = None,
+    run: StepRunOptions,
+    links: LinkOptions,
 ) -> None:
     """A timeline, or a step that is simulated under a plan, as a trace for ui.perfetto.dev."""
     from hocket.document import check_writable, read_document, write_json
     from hocket.graph.io import step_from_document
     from hocket.interop import TIMELINE_FORMAT, timeline_document
 
-    check_writable(output, *options.inputs(source, plan, network_file))
+    check_writable(output, *options.inputs(source, run.plan, links.network_file))
     document = read_document(source)  # once: it may be a pipe
     if isinstance(document, dict) and document.get("format") == TIMELINE_FORMAT:
         of_steps = {
-            **{"plan": plan, "workers": workers, "servers": servers, "network": network_file},
-            **{"bandwidth": bandwidth, "latency": latency, "seed": seed},
+            **{"plan": run.plan, "workers": run.workers, "servers": run.servers},
+            **{"network": links.network_file, "bandwidth": links.bandwidth, "latency": links.latency},
+            "seed": run.seed,
         }
         given = [f"--{name}" for name, value in of_steps.items() if value is not None]
         if given:
@@ -159,16 +169,16 @@ def export_perfetto(
         notes = []
     else:
         graph = step_from_document(document, str(source))
-        schedule = _plan(plan, graph)
+        schedule = _plan(run.plan, graph)
         if schedule is None:
             raise HocketError(f"{source}: is a step, which runs under a plan; give --plan FILE")
-        servers = 1 if servers is None else servers
+        servers = 1 if run.servers is None else run.servers
         options.check_servers(servers, schedule.architecture)
         network, of_network = described_network(
-            context, options.WORKERS_ASSUMED if workers is None else workers, servers
+            context, options.WORKERS_ASSUMED if run.workers is None else run.workers, servers
         )
         notes = [heading(applying(of_network, schedule.architecture))]
-        timeline, row = _simulated(graph, schedule, network, 0 if seed is None else seed)
+        timeline, row = _simulated(graph, schedule, network, 0 if run.seed is None else run.seed)
         written = timeline_document(timeline, row)
     write_json(written, output)
     for line in notes:

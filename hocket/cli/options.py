@@ -1,25 +1,20 @@
-"""Options that several commands share, and the network they describe."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from hocket.cli.name_options import complete_pattern, complete_policy, lowercase
-from hocket.cli.panels import GENERAL, NETWORK, OUTPUT, PLANNING, SIMULATION, WORKERS, option
-from hocket.cli.printing import note, warn
+from hocket.cli.panels import GENERAL, OUTPUT, SIMULATION, WORKERS, option
 from hocket.errors import HocketError
-from hocket.network import NetworkFile, PatternChoice, load_network, parse_bytes
 
 WORKERS_ASSUMED = 4
 """Workers where none are asked for: plan and simulate agree with what tune has ranked."""
 # But for plans and simulations with servers, whose scripts rely on it: of one worker's pulls and pushes.
 _SERVED_WORKERS = 1
-
-_POLICY = {"panel": PLANNING, "metavar": "NAME", "callback": lowercase, "autocompletion": complete_policy}
 
 
 def _no_model(step: Path) -> Path:
@@ -39,30 +34,9 @@ Step = Annotated[
     Path,
     typer.Argument(metavar="STEP", help="A hocket.step/1 file (.json or .json.zst).", callback=_no_model),
 ]
-Policy = Annotated[
-    str, option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY)
-]
-PolicyChoice = Annotated[
-    str | None,
-    option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY),
-]
-PlanFile = Annotated[
-    Path | None,
-    option("--plan", panel=PLANNING, metavar="FILE", help="A hocket.plan/1 file instead of a policy."),
-]
 Workers = Annotated[
     int,
     option("--workers", panel=WORKERS, metavar="N", help="Workers that train together."),
-]
-WorkersOrUsual = Annotated[
-    int | None,
-    option(
-        "--workers",
-        panel=WORKERS,
-        metavar="N",
-        help="Workers that train together.",
-        show_default=f"{WORKERS_ASSUMED}; with parameter servers {_SERVED_WORKERS}",
-    ),
 ]
 Servers = Annotated[
     int,
@@ -71,113 +45,6 @@ Servers = Annotated[
         panel=WORKERS,
         metavar="N",
         help="Parameter servers; parameters are spread over them by bytes.",
-    ),
-]
-NetworkPath = Annotated[
-    Path | None,
-    option(
-        "--network",
-        panel=NETWORK,
-        metavar="FILE",
-        help="A hocket.network/1 file, as hocket network measure writes it; given options win over it.",
-    ),
-]
-Bandwidth = Annotated[
-    str | None,
-    option(
-        "--bandwidth",
-        panel=NETWORK,
-        metavar="RATE",
-        help="Of every interface, each way.",
-        show_default="10Gbit/s",
-    ),
-]
-Latency = Annotated[
-    str | None,
-    option("--latency", panel=NETWORK, metavar="TIME", help="Startup of each transfer.", show_default="0s"),
-]
-Architecture = Annotated[
-    Literal["ps", "allreduce"] | None,
-    option(
-        "--architecture",
-        panel=PLANNING,
-        help="How gradients are exchanged.",
-        show_default="the policy's; ps if an option is for servers; else allreduce",
-    ),
-]
-Barrier = Annotated[
-    Literal["step", "parameter"] | None,
-    option(
-        "--barrier",
-        panel=PLANNING,
-        rare=True,
-        help="Parameter servers: what a worker waits for.",
-        show_default="the policy's",
-    ),
-]
-Fusion = Annotated[
-    str,
-    option(
-        "--fusion",
-        panel=PLANNING,
-        rare=True,
-        metavar="SIZE",
-        help="Horovod's buffer: 64MB; 0B fuses nothing.",
-    ),
-]
-PatternName = Annotated[
-    PatternChoice | None,
-    option(
-        "--pattern",
-        panel=NETWORK,
-        metavar="NAME",
-        autocompletion=complete_pattern,
-        help="How every all-reduce runs: ring, tree, halving-doubling (MPI's), shuffle (Caramel's), or"
-        " cheapest of the four for each size.",
-        show_default="ring, or NCCL's tree where that takes less",
-    ),
-]
-Window = Annotated[
-    str | None,
-    option(
-        "--window",
-        panel=NETWORK,
-        rare=True,
-        metavar="SIZE|off",
-        help="HTTP/2's, between workers and servers: 28MB.",
-        show_default="off",
-    ),
-]
-ParseAlpha = Annotated[
-    str | None,
-    option(
-        "--parse-alpha",
-        panel=NETWORK,
-        rare=True,
-        metavar="X",
-        help="Seconds a receiver spends on each byte: 1e-10.",
-        show_default="0",
-    ),
-]
-ParseBeta = Annotated[
-    str | None,
-    option(
-        "--parse-beta",
-        panel=NETWORK,
-        rare=True,
-        metavar="TIME",
-        help="What a receiver spends on each message: 10us.",
-        show_default="0s",
-    ),
-]
-Budget = Annotated[
-    str,
-    option(
-        "--budget",
-        panel=PLANNING,
-        rare=True,
-        metavar="TIME",
-        help="For how long search, or the exact planner, may go on.",
     ),
 ]
 Iterations = Annotated[
@@ -191,48 +58,64 @@ Timeout = Annotated[
     str, option("--timeout", panel=GENERAL, metavar="TIME", help="For how long all of it may go on.")
 ]
 Json = Annotated[bool, option("--json", panel=OUTPUT, help="Print one JSON document instead of a table.")]
-Timeline = Annotated[
-    Path | None,
-    option("--timeline", panel=OUTPUT, metavar="FILE", help="Write a trace of one step for Perfetto."),
-]
 Wide = Annotated[bool, option("--wide", panel=OUTPUT, help="All columns of the table, each explained.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersOptions:
+    """Options for workers and their servers."""
+
+    workers: Workers = WORKERS_ASSUMED
+    servers: Servers = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsualWorkersOptions:
+    """Options for workers and their servers, where the usual number of workers is the exchange's."""
+
+    workers: Annotated[
+        int | None,
+        option(
+            "--workers",
+            panel=WORKERS,
+            metavar="N",
+            help="Workers that train together.",
+            show_default=f"{WORKERS_ASSUMED}; with parameter servers {_SERVED_WORKERS}",
+        ),
+    ] = None
+    servers: Servers = 1
+
+    def num_workers(self, architecture: str) -> int:
+        """The workers of a plan or a simulation: as many as were asked for, or as is usual."""
+        if self.workers is not None:
+            return self.workers
+        return _SERVED_WORKERS if architecture == "ps" else WORKERS_ASSUMED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """Options for simulated steps."""
+
+    iterations: Iterations = 20
+    seed: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintOptions:
+    """Options for what is printed."""
+
+    wide: Wide = False
+    json: Json = False
+
+    def check(self) -> None:
+        """Refuse two options that say what is printed, differently."""
+        check_printed(self.json, self.wide)
 
 
 def check_printed(json: bool, wide: bool) -> None:
     """Refuse two options that say what is printed, differently."""
     if json and wide:
         raise HocketError("--wide is for the table, and --json prints none; leave one of them out")
-
-
-def num_workers(asked: int | None, architecture: str) -> int:
-    """The workers of a plan or a simulation: as many as were asked for, or as is usual."""
-    if asked is not None:
-        return asked
-    return _SERVED_WORKERS if architecture == "ps" else WORKERS_ASSUMED
-
-
-def read_network(path: Path) -> NetworkFile:
-    """The network of a file; keys that it has by mistake are named."""
-    return load_network(path, note)
-
-
-def check_fits(path: Path, file: NetworkFile, used: Collection[str]) -> None:
-    """Warn where what was measured is far from those fits of a network's file that an answer uses."""
-    from hocket.network.fit_quality import fit_warning
-
-    warning = fit_warning(file, used)
-    if warning is not None:
-        warn(f"{path}: {warning}")
-
-
-def window_bytes(window: str | None) -> float | None:
-    """What ``--window`` asks for; 0.0: off, None: not given."""
-    if window is None or window == "off":
-        return None if window is None else 0.0
-    try:
-        return parse_bytes(window)
-    except HocketError as error:
-        raise HocketError(f"window: {error}, or off") from None
 
 
 def check_servers(servers: int, architecture: str) -> None:
@@ -259,8 +142,3 @@ def check_apart(one: Path, other: Path, what: str) -> None:
     """Refuse two outputs in one file, which would hold the last of them."""
     if one.resolve() == other.resolve():
         raise HocketError(f"{one}: is to be both {what}; name two files")
-
-
-def fusion_bytes_of(fusion: str) -> int:
-    """The buffer that ``--fusion`` asks for, in whole bytes."""
-    return int(parse_bytes(fusion))

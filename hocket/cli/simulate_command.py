@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import msgspec
 import typer
 
@@ -17,93 +21,75 @@ from hocket.cli.answer_settings import (
     step_settings,
 )
 from hocket.cli.given import given, other_options
+from hocket.cli.network_options import NetworkOptions
+from hocket.cli.option_groups import grouped
+from hocket.cli.panels import OUTPUT, option
+from hocket.cli.planning_options import PlanOrPlanningOptions
 from hocket.cli.printing import print_json, progress
 from hocket.cli.screen import command_line, show
-from hocket.cli.step_screen import STEP, beside_usual, remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import STEP, beside_usual, planned_by, remarks_on, step_sheet, train_command
 from hocket.errors import HocketError
 from hocket.text import scaled_text
 
+if TYPE_CHECKING:
+    from hocket.graph import Plan, StepGraph
+    from hocket.network import Network
+    from hocket.tuner import PlannedPolicy
 
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOutput(options.PrintOptions):
+    """Options for what ``hocket simulate`` prints and writes."""
+
+    timeline: Annotated[
+        Path | None,
+        option("--timeline", panel=OUTPUT, metavar="FILE", help="Write a trace of one step for Perfetto."),
+    ] = None
+
+
+@grouped
 def simulate(
     context: typer.Context,
     step: options.Step,
-    policy: options.PolicyChoice = None,
-    plan: options.PlanFile = None,
-    architecture: options.Architecture = None,
-    barrier: options.Barrier = None,
-    workers: options.WorkersOrUsual = None,
-    servers: options.Servers = 1,
-    network_file: options.NetworkPath = None,
-    bandwidth: options.Bandwidth = None,
-    latency: options.Latency = None,
-    parse_alpha: options.ParseAlpha = None,
-    parse_beta: options.ParseBeta = None,
-    pattern: options.PatternName = None,
-    window: options.Window = None,
-    fusion: options.Fusion = "0B",
-    budget: options.Budget = "10s",
-    iterations: options.Iterations = 20,
-    seed: options.Seed = 0,
-    wide: options.Wide = False,
-    json: options.Json = False,
-    timeline: options.Timeline = None,
+    planning: PlanOrPlanningOptions,
+    machines: options.UsualWorkersOptions,
+    net: NetworkOptions,
+    simulation: options.SimulationOptions,
+    output: SimulateOutput,
 ) -> None:
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
     from hocket.document import write_json
     from hocket.graph import load_plan, load_step
-    from hocket.graph.format_rules import check_plan
     from hocket.interop import timeline_document
-    from hocket.network import parse_duration
     from hocket.origin import origin
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
-    from hocket.tuner import PlannedPolicy, make_plan
-    from hocket.tuner.policies import architecture_of, check_request
+    from hocket.tuner.policies import architecture_of
 
-    options.check_printed(json, wide)
+    output.check()
+    policy, plan, timeline = planning.policy, planning.plan, output.timeline
     if (policy is None) == (plan is None):
         raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
-    fusion_bytes = options.fusion_bytes_of(fusion)
     if timeline is not None:
-        options.check_beside_result(timeline, *options.inputs(step, plan, network_file))
+        options.check_beside_result(timeline, *options.inputs(step, plan, net.network_file))
     schedule = None if plan is None else load_plan(plan)
     exchange = architecture_setting(context, policy, schedule)
-    num_workers = options.num_workers(workers, exchange.value)
-    network, of_network = described_network(context, num_workers, servers)
+    num_workers = machines.num_workers(exchange.value)
+    network, of_network = described_network(context, num_workers, machines.servers)
     graph = load_step(step)
     if schedule is not None:
-        check_plan(schedule, graph, str(plan))
-        if architecture not in (None, schedule.architecture):
-            raise HocketError(f"{plan} is for '{schedule.architecture}', not '{architecture}'; leave it out")
-        if barrier is not None:
-            raise HocketError(f"barrier '{barrier}': {plan} has its own; change it there")
-        if fusion_bytes:
-            raise HocketError(f"fusion {fusion}: {plan} has its own batches; leave it out")
-        options.check_servers(servers, schedule.architecture)
-        check_request(graph, network, schedule.architecture)
-        planned = PlannedPolicy(plan=schedule)
+        planned = _given_plan(graph, network, schedule, planning)
     else:
         assert policy is not None
-        options.check_servers(servers, architecture_of(policy, exchange.value))
-        with progress(f"planning by {policy}") as report:
-            planned = make_plan(
-                graph,
-                network,
-                policy,
-                architecture=exchange.value,
-                barrier=barrier,
-                seed=seed,
-                fusion_bytes=fusion_bytes,
-                budget_s=parse_duration(budget),
-                progress=lambda spent_s, _: report(spent_s, parse_duration(budget)),
-            )
+        options.check_servers(machines.servers, architecture_of(policy, exchange.value))
+        planned = planned_by(graph, network, policy, exchange.value, planning, simulation.seed)
     with progress("simulating") as report:
         result = run(
             graph,
             planned.plan,
             network,
-            iterations=iterations,
-            seed=seed,
+            iterations=simulation.iterations,
+            seed=simulation.seed,
             random_order=planned.drawn_anew,
             timeline=timeline is not None,
             progress=report,
@@ -116,20 +102,38 @@ def simulate(
     ordered = plan_setting(context, policy, schedule)
     settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
     settings += other_options(context, settings)
-    if json:
+    if output.json:
         asked_for = {
             "assumed": assumed(context, settings, row.architecture),
             "given": given(context, settings, row.architecture),
         }
         print_json({**msgspec.to_builtins(row), **made, **asked_for})
         return
-    rows = beside_usual(context, graph, network, row, iterations)
+    rows = beside_usual(context, graph, network, row, simulation.iterations)
     show(
         [result_verdict(row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s")))],
         assumptions=assumptions(graph, applying(settings, row.architecture)),
-        sheets=[step_sheet(rows, of=row.policy, wide=wide)],
-        remarks=remarks_on(graph, wide=wide),
+        sheets=[step_sheet(rows, of=row.policy, wide=output.wide)],
+        remarks=remarks_on(graph, wide=output.wide),
         following=command_line(context, "hocket", "tune", str(step), like=STEP)
         if plan is None
         else train_command(context, graph, planned.plan, network, str(plan)),
     )
+
+
+def _given_plan(
+    graph: StepGraph, network: Network, schedule: Plan, planning: PlanOrPlanningOptions
+) -> PlannedPolicy:
+    """The plan of a file, which fits the step, the network, and the options beside it."""
+    from hocket.graph.format_rules import check_plan
+    from hocket.tuner import PlannedPolicy
+    from hocket.tuner.policies import check_request
+
+    assert planning.plan is not None
+    check_plan(schedule, graph, str(planning.plan))
+    planning.check_beside(schedule, planning.plan)
+    if planning.fusion_bytes():
+        raise HocketError(f"fusion {planning.fusion}: {planning.plan} has its own batches; leave it out")
+    options.check_servers(network.num_servers, schedule.architecture)
+    check_request(graph, network, schedule.architecture)
+    return PlannedPolicy(plan=schedule)

@@ -1,4 +1,4 @@
-"""Tables, remarks and next commands of ``plan``, ``simulate``, ``tune`` and ``demo``."""
+"""Plans, tables, remarks and next commands of ``plan``, ``simulate``, ``tune`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import progress
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line
 
@@ -14,11 +15,39 @@ if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
     from hocket.graph.result import ResultRow
     from hocket.network import Network
+    from hocket.planner import Architecture
+    from hocket.tuner import PlannedPolicy
 
 _GPUS = ("cuda", "nvidia", "amd", "tesla")
 """First words of the names that GPUs have in traces."""
 STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "workers", "servers", "window")
 """Parameters that the next command about the same step is to have as well."""
+
+
+def planned_by(
+    graph: StepGraph,
+    network: Network,
+    policy: str,
+    architecture: Architecture,
+    planning: PlanningOptions,
+    seed: int,
+) -> PlannedPolicy:
+    """The plan that a policy makes as ``planning`` asks, with the time that it takes shown."""
+    from hocket.tuner import make_plan
+
+    budget_s = planning.budget_s()
+    with progress(f"planning by {policy}") as report:
+        return make_plan(
+            graph,
+            network,
+            policy,
+            architecture=architecture,
+            barrier=planning.barrier,
+            seed=seed,
+            fusion_bytes=planning.fusion_bytes(),
+            budget_s=budget_s,
+            progress=lambda spent_s, _: report(spent_s, budget_s),
+        )
 
 
 def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "") -> Sheet:

@@ -14,6 +14,7 @@ import typer
 
 from hocket.cli import options, torchrun_options, train_options
 from hocket.cli.command_help import Command
+from hocket.cli.network_options import check_fits, read_network
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -121,7 +122,7 @@ def train(
         told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
     if network_file is not None:
         used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS
-        options.check_fits(network_file, options.read_network(network_file), used)
+        check_fits(network_file, read_network(network_file), used)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
     if timeline is not None:
         inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))

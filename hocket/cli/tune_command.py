@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,16 +20,18 @@ from hocket.cli.answer_settings import (
     step_settings,
 )
 from hocket.cli.given import given, other_options
+from hocket.cli.network_options import NetworkOptions
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
+from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import command_line, show
 from hocket.cli.step_screen import remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted, scaled_text
 
 
-def tune(
-    context: typer.Context,
-    step: options.Step,
+@dataclass(frozen=True, kw_only=True)
+class _TuneFiles:
     output: Annotated[
         Path | None,
         option(
@@ -39,59 +42,61 @@ def tune(
             help="The best plan's file.",
             show_default="STEP.tuned.plan.json, here",
         ),
-    ] = None,
+    ] = None
     report: Annotated[
         Path | None,
         option("--report", panel=OUTPUT, metavar="FILE", help="Write a page that shows the ranking and why."),
-    ] = None,
-    architecture: options.Architecture = None,
-    barrier: options.Barrier = None,
-    workers: options.Workers = options.WORKERS_ASSUMED,
-    servers: options.Servers = 1,
-    network_file: options.NetworkPath = None,
-    bandwidth: options.Bandwidth = None,
-    latency: options.Latency = None,
-    parse_alpha: options.ParseAlpha = None,
-    parse_beta: options.ParseBeta = None,
-    pattern: options.PatternName = None,
-    window: options.Window = None,
-    fusion: options.Fusion = "0B",
-    budget: options.Budget = "10s",
-    iterations: options.Iterations = 20,
-    seed: options.Seed = 0,
-    wide: options.Wide = False,
-    json: options.Json = False,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOutput(options.PrintOptions, _TuneFiles):
+    """Options for what ``hocket tune`` writes and prints."""
+
+    def plan_file(self, step: Path, inputs: list[Path]) -> Path:
+        """The file of the best plan; refused, as the page is, where it may not be written."""
+        written = _named_after(step) if self.output is None else self.output
+        options.check_beside_result(written, *inputs)
+        if self.report is not None:
+            options.check_beside_result(self.report, *inputs)
+            options.check_apart(self.report, written, "the page and the plan")
+        return written
+
+
+@grouped
+def tune(
+    context: typer.Context,
+    step: options.Step,
+    planning: PlanningOptions,
+    machines: options.WorkersOptions,
+    net: NetworkOptions,
+    simulation: options.SimulationOptions,
+    out: TuneOutput,
 ) -> None:
     """Try every policy, search for a better plan, and write the best: never slower than any of them."""
     from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
-    from hocket.network import parse_duration
     from hocket.origin import origin
     from hocket.report import Entry, render
     from hocket.report.verdicts import gains, on_workers, ranking_verdict
     from hocket.tuner import tune as run
 
-    options.check_printed(json, wide)
+    out.check()
     exchange = architecture_setting(context, None)
-    options.check_servers(servers, exchange.value)
-    network, of_network = described_network(context, workers, servers)
-    written = _named_after(step) if output is None else output
-    inputs = options.inputs(step, network_file)
-    options.check_beside_result(written, *inputs)
-    if report is not None:
-        options.check_beside_result(report, *inputs)
-        options.check_apart(report, written, "the page and the plan")
+    options.check_servers(machines.servers, exchange.value)
+    network, of_network = described_network(context, machines.workers, machines.servers)
+    written, report = out.plan_file(step, options.inputs(step, net.network_file)), out.report
     graph = load_step(step)
     with progress("tuning") as tell:
         found = run(
             graph,
             network,
             architecture=exchange.value,
-            barrier=barrier,
-            iterations=iterations,
-            seed=seed,
-            fusion_bytes=options.fusion_bytes_of(fusion),
-            budget_s=parse_duration(budget),
+            barrier=planning.barrier,
+            iterations=simulation.iterations,
+            seed=simulation.seed,
+            fusion_bytes=planning.fusion_bytes(),
+            budget_s=planning.budget_s(),
             timelines=report is not None,
             progress=lambda what, done, total: tell(done, total, what),
         )
@@ -103,7 +108,7 @@ def tune(
     best = found.best
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
     settings += other_options(context, settings)
-    if json:
+    if out.json:
         print_json(
             {
                 "ranked": [msgspec.to_builtins(row) for row in found.ranked],
@@ -123,8 +128,8 @@ def tune(
         show(
             [capitalized(ranking_verdict(found.ranked, where, found.alike_s))],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
-            sheets=[step_sheet(found.ranked, of=best.policy, wide=wide)],
-            remarks=remarks_on(graph, wide=wide),
+            sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
+            remarks=remarks_on(graph, wide=out.wide),
             following=train_command(context, graph, found.plan, network, str(written))
             if gains(found.ranked)
             else _more_workers(context, best.architecture),

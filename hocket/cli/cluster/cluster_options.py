@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hocket.cli import options
+from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.panels import MACHINES, NETWORK, SCHEDULING, option
 from hocket.errors import HocketError
 
@@ -71,8 +71,8 @@ def make_cluster(
     if network_file is not None:
         from hocket.network.fit_quality import OF_ALL_REDUCE
 
-        file = options.read_network(network_file)
-        options.check_fits(network_file, file, OF_ALL_REDUCE)
+        file = read_network(network_file)
+        check_fits(network_file, file, OF_ALL_REDUCE)
         reduction = file.allreduce
         if reduction is None:
             raise HocketError(

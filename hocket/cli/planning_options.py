@@ -1,0 +1,120 @@
+"""Options for how a step is planned: by which policy, for which exchange of gradients, for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from hocket.cli.name_options import complete_policy, lowercase
+from hocket.cli.panels import PLANNING, option
+from hocket.errors import HocketError
+from hocket.network import parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from hocket.graph import Plan
+
+_POLICY = {"panel": PLANNING, "metavar": "NAME", "callback": lowercase, "autocompletion": complete_policy}
+PlanFile = Annotated[
+    Path | None,
+    option("--plan", panel=PLANNING, metavar="FILE", help="A hocket.plan/1 file instead of a policy."),
+]
+Budget = Annotated[
+    str,
+    option(
+        "--budget",
+        panel=PLANNING,
+        rare=True,
+        metavar="TIME",
+        help="For how long search, or the exact planner, may go on.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeOptions:
+    """Options for how gradients are exchanged."""
+
+    architecture: Annotated[
+        Literal["ps", "allreduce"] | None,
+        option(
+            "--architecture",
+            panel=PLANNING,
+            help="How gradients are exchanged.",
+            show_default="the policy's; ps if an option is for servers; else allreduce",
+        ),
+    ] = None
+    barrier: Annotated[
+        Literal["step", "parameter"] | None,
+        option(
+            "--barrier",
+            panel=PLANNING,
+            rare=True,
+            help="Parameter servers: what a worker waits for.",
+            show_default="the policy's",
+        ),
+    ] = None
+
+    def check_beside(self, schedule: Plan, path: Path) -> None:
+        """Refuse what the plan of a file decides."""
+        asked = self.architecture
+        if asked not in (None, schedule.architecture):
+            raise HocketError(f"{path} is for '{schedule.architecture}', not '{asked}'; leave it out")
+        if self.barrier is not None:
+            raise HocketError(f"barrier '{self.barrier}': {path} has its own; change it there")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerOptions:
+    """Options for planners: what they may put together, and how long they may take."""
+
+    fusion: Annotated[
+        str,
+        option(
+            "--fusion",
+            panel=PLANNING,
+            rare=True,
+            metavar="SIZE",
+            help="Horovod's buffer: 64MB; 0B fuses nothing.",
+        ),
+    ] = "0B"
+    budget: Budget = "10s"
+
+    def fusion_bytes(self) -> int:
+        """The buffer that ``--fusion`` asks for, in whole bytes."""
+        return int(parse_bytes(self.fusion))
+
+    def budget_s(self) -> float:
+        """The time that ``--budget`` gives."""
+        return parse_duration(self.budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningOptions(PlannerOptions, ExchangeOptions):
+    """Options for plans by any policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnePolicy:
+    policy: Annotated[
+        str, option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyPlanningOptions(PlanningOptions, _OnePolicy):
+    """Options for a plan by one policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PolicyOrPlan:
+    policy: Annotated[
+        str | None,
+        option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY),
+    ] = None
+    plan: PlanFile = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOrPlanningOptions(PlanningOptions, _PolicyOrPlan):
+    """Options for a plan by one policy, or that of a file."""
