@@ -10,6 +10,7 @@ from hocket.text import counted, digits, listed, rate_text
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
+_FULL = 0.9  # of its time, or of what as many workers could do: below it there is room
 _SHOWN = 0.005  # of a speed-up, which is printed with two decimals
 _NAMED = 4  # of several numbers of workers in a row
 
@@ -102,6 +103,28 @@ def lockstep_note(rows: Iterable[Prediction]) -> str | None:
     )
 
 
+def together_note(rows: Iterable[Prediction]) -> str | None:
+    """A note on asynchronous rows that are slow though nothing is busy; None where there are none."""
+    slow = [row for row in rows if _waits_together(row)]
+    if not slow:
+        return None
+    least = min(slow, key=lambda row: row.bottleneck_utilization)
+    named = listed([row.machines for row in slow[:_NAMED]]) + (" and others" if len(slow) > _NAMED else "")
+    return (
+        f"{named}: workers wait though nothing is busy all the time ({least.bottleneck}"
+        f" {least.bottleneck_utilization:.0%} with {least.machines}): those that begin together meet on the"
+        " network again and again, real ones drift apart, so these figures may be pessimistic; compare with"
+        " --spread"
+    )
+
+
+def _waits_together(row: Prediction) -> bool:
+    """True if workers of an asynchronous row lose time that no resource's limit accounts for."""
+    if row.mode != "async" or row.lockstep or row.workers == 1 or row.efficiency is None:
+        return False
+    return row.bottleneck_utilization < _FULL and row.efficiency < _FULL
+
+
 def unsteady_note(rows: Iterable[Prediction]) -> str | None:
     """A note on rows whose runs had not settled when they ended; None where all had."""
     unsteady = [row for row in rows if row.steady is False]
@@ -141,7 +164,8 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:
     """Reasons why figures of ``rows`` are not what they seem."""
-    return [note for note in (lockstep_note(rows), unsteady_note(rows)) if note is not None]
+    notes = (lockstep_note(rows), together_note(rows), unsteady_note(rows))
+    return [note for note in notes if note is not None]
 
 
 def _growth(curve: Sequence[Prediction]) -> str:

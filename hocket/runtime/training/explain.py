@@ -150,12 +150,13 @@ def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:
             f"what limits a step: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits"
         )
     else:
-        lines.append(f"what limits a step: {_others_work(step_s, network_s, needed_s)}")
-    waits: dict[str, float] = {}
+        waits = f"this rank waits for {busy['wait'] / step_s:.0%} of a step"
+        lines.append(f"what limits a step: {_others_work(step_s, network_s, needed_s)}; {waits}")
+    waited: dict[str, float] = {}
     for kind, name, start, end in spans:
         if kind == "wait":
-            waits[name] = waits.get(name, 0.0) + (end - start) / count
-    longest = sorted(waits.items(), key=lambda item: -item[1])[:3]
+            waited[name] = waited.get(name, 0.0) + (end - start) / count
+    longest = sorted(waited.items(), key=lambda item: -item[1])[:3]
     if longest and busy["wait"] > 0.01 * step_s:
         told = ", ".join(f"{name.removeprefix('wait ')} {seconds * 1e3:.1f} ms" for name, seconds in longest)
         lines.append(f"longest waits, a step: {told}")

@@ -17,6 +17,7 @@ from hocket.predictor.answer import (
     curves,
     lockstep_note,
     saturation,
+    together_note,
     unsteady_note,
 )
 
@@ -211,6 +212,27 @@ def test_runs_that_had_not_settled_are_named() -> None:
     )
     assert answers(rows)[-1] == note
     assert unsteady_note(rows[::2]) is None
+
+
+def test_workers_that_wait_though_nothing_is_busy_are_named() -> None:
+    slow = row(16, 320, servers=4, bottleneck_utilization=0.59)
+    note = together_note([row(8, 370, servers=4), slow])
+    assert note is not None
+    assert note.startswith(
+        "16 workers and 4 servers: workers wait though nothing is busy all the time (downlink 59%"
+    )
+    assert "--spread" in note
+    assert note in answers([row(8, 370, servers=4), slow])
+    usual: list[dict[str, Any]] = [
+        {"bottleneck_utilization": 0.95},  # the downlink is the limit
+        {"efficiency": 0.95},  # nothing is lost
+        {"lockstep": True},  # is said in another way
+        {"mode": "sync"},
+        {"efficiency": None},
+    ]
+    for changes in usual:
+        assert together_note([row(16, 320, **{"bottleneck_utilization": 0.59, **changes})]) is None
+    assert together_note([row(1, 20, bottleneck_utilization=0.4)]) is None
 
 
 def test_lockstep_is_said_once_and_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import msgspec
@@ -89,7 +90,7 @@ EXPOSED = "neither computing nor the network alone, as gradients that are ready 
 
 def limit(lines: list[str]) -> str:
     (line,) = (line for line in lines if line.startswith("what limits a step: "))
-    return line.removeprefix("what limits a step: ")
+    return re.sub("; this rank waits for [0-9]+% of a step$", "", line.removeprefix("what limits a step: "))
 
 
 def test_computing_limits_a_step_that_does_nothing_else(worker: Worker) -> None:
@@ -126,6 +127,12 @@ def test_updates_after_the_backward_pass_are_computing(worker: Worker) -> None:
         recorder.spent("update", ["a", "b"], began)
     line = explanation(recorder, Choice(plan=WHOLE), Barriers()).splitlines()[1]
     assert "computing 90.0 ms (updates 30.0 ms), code between steps 10.0 ms" in line
+
+
+def test_how_much_is_waiting_is_told_beside_what_limits(worker: Worker) -> None:
+    lines = worker.told(own_s=0.084, wait_s=0.016, transfer_s=0.050)
+    assert lines[2].startswith("what limits a step: other ranks that are later")
+    assert lines[2].endswith("; this rank waits for 16% of a step")
 
 
 def test_the_network_limits_a_step_when_transfers_take_what_they_should(worker: Worker) -> None:
