@@ -82,6 +82,7 @@ def note_table(table: Any) -> None:
 
 def _printed(console: Console, table: Any) -> str:
     """The text that ``console`` makes of a table, without spaces at the ends of lines."""
+    console.file.flush()  # rich, which flushes it too, would end the process where its reader has left
     with console.capture() as captured:
         console.print(table)
     return _ENDS.sub(lambda end: end[0].replace(" ", ""), captured.get())

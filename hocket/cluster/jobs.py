@@ -15,6 +15,8 @@ _MOST_ITERATIONS = 10**12
 _LONGEST_S = 1e9
 _LARGEST_BYTES = 2.0**53  # sizes take part in float arithmetic: past this they would not be exact
 _MOST_BATCHES = 10_000
+NO_STARTUP_S = 0.0
+"""The default of jobs and of their rows: msgspec leaves a default out where it is the very same object."""
 _SAME = 1 + 1e-9  # what differs by less is the same but for rounding
 
 
@@ -50,7 +52,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: float
     memory_bytes: float
     batches: tuple[Batch, ...] = ()
-    startup_s: float = 0.0
+    startup_s: float = NO_STARTUP_S
 
 
 @dataclass(frozen=True, kw_only=True)

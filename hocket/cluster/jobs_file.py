@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hocket.cluster.jobs import Batch, Job, JobSet
+from hocket.cluster.jobs import NO_STARTUP_S, Batch, Job, JobSet
 from hocket.cluster.overlap import read_overlapped
 from hocket.document import decode, read_bytes, write_json
 from hocket.errors import FormatError
@@ -31,7 +31,7 @@ class _JobRow(msgspec.Struct, frozen=True, kw_only=True):
     backward_s: float | UnsetType = UNSET
     size_bytes: float | UnsetType = UNSET
     batches: tuple[Batch, ...] = ()
-    startup_s: float = 0.0
+    startup_s: float = NO_STARTUP_S
     step: str | dict[str, Any] | UnsetType = UNSET
     plan: str | dict[str, Any] | UnsetType = UNSET
 

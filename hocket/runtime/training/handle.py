@@ -71,7 +71,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
             measured = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, {network.num_workers} workers"
         where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
         return ObjectSummary(
-            f"{type(self).__name__} of {name}: {where}",
+            f"Handle of {name}: {where}",
             [
                 ("plan", transfers_text(self.plan)),
                 ("stays", "yes" if self.settled else "not yet: the first steps learn, profile and try plans"),

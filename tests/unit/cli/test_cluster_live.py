@@ -35,7 +35,19 @@ def jobs(in_tmp: Path) -> str:
 
 def test_run_prints_what_simulate_does(jobs: str) -> None:
     # In a process of its own: signals are for the main thread of one.
-    command = [sys.executable, "-m", "hocket", "cluster", "run", jobs, *SETTING, "--servers", "2", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "hocket",
+        "cluster",
+        "run",
+        jobs,
+        *SETTING,
+        "--servers",
+        "2",
+        "--json",
+        "-q",
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     row = json.loads(ran.stdout)

@@ -26,7 +26,7 @@ TABLE_1 = {
 }
 
 
-def size_mib(table: list[models.ParameterRow]) -> float:
+def size_mib(table: list[models.TrainableTensor]) -> float:
     return sum(row.numel for row in table) * 4 / 2**20
 
 
