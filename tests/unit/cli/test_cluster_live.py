@@ -35,21 +35,11 @@ def jobs(in_tmp: Path) -> str:
 
 def test_run_prints_what_simulate_does(jobs: str) -> None:
     # In a process of its own: signals are for the main thread of one.
-    command = [
-        sys.executable,
-        "-m",
-        "hocket",
-        "cluster",
-        "run",
-        jobs,
-        *SETTING,
-        "--servers",
-        "2",
-        "--json",
-        "-q",
-    ]
+    command = [sys.executable, "-m", "hocket", "cluster", "run", jobs, *SETTING, "--servers", "2", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    # Progress shows on a machine that takes over a second to load the engine, and nothing else does.
+    noted = [line for line in ran.stderr.splitlines() if not line.startswith("loading the engine: ")]
+    assert (ran.returncode, noted) == (0, [])
     row = json.loads(ran.stdout)
     assert set(row) >= KEYS
     assert (row["placement"], row["policy"], row["servers"], row["gpus_per_server"]) == ("ls", "srsf-1", 2, 1)
