@@ -9,12 +9,12 @@ import typer
 
 from hocket.cli.answer_settings import GIVEN, AnswerSetting, applying, is_given
 
-# What the step's name, settings of its own, or a file's name as their source say of an option.
+# Options that the step's name, settings of their own, or a file's name as their source tell of.
 _SAID_OTHERWISE = frozenset(
     {"architecture", "mode", "policy", "plan", "workers", "servers", "window", "pattern", "network_file"}
     | {"bandwidth", "latency", "parse_alpha", "parse_beta", "model", "batch_size"}
 )
-# What decides no answer, but where it is computed, written or shown, and what it is compared with.
+# Options that decide no answer, but where it is computed, written, shown, and compared with what.
 _BESIDE_ANSWERS = frozenset(
     {"step", "output", "report", "plot", "timeline", "measured", "engine", "json", "wide"}
 )

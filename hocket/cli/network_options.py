@@ -111,7 +111,7 @@ def check_fits(path: Path, file: NetworkFile, used: Collection[str]) -> None:
 
 
 def window_bytes(window: str | None) -> float | None:
-    """What ``--window`` asks for; 0.0: off, None: not given."""
+    """The bytes that ``--window`` asks for; 0.0: off, None: not given."""
     if window is None or window == "off":
         return None if window is None else 0.0
     try:

@@ -101,7 +101,7 @@ class _Steps:
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
 
     def lowered(self, step: str | dict[str, Any], plan: str | dict[str, Any], where: str) -> dict[str, Any]:
-        """What of a job a step and its plan say."""
+        """The part of a job that a step and its plan say."""
         if not isinstance(step, str) or not isinstance(plan, str):
             return read_overlapped(step, plan, self._folder, where)
         if (step, plan) not in self._found:

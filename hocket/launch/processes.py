@@ -28,7 +28,7 @@ _TERMINATE_S = 5.0
 
 SERVER = ("-m", "hocket.runtime.ps.server.server")
 SCRIPT = (str(Path(__file__).with_name("training_script.py")),)
-"""What comes before a script that trains: see :mod:`hocket.launch.training_script`."""
+"""The arguments before a script that trains: see :mod:`hocket.launch.training_script`."""
 
 
 @dataclass

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 _APART = 0.15
 """The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
 _MEAN_APART = 0.01
-"""How far the mean step may be from the median one untold."""
+"""The distance of the mean step from the median one that is not told."""
 _UNEVEN = 0.5
 """The share of the shortest step by which the longest one may be longer untold."""
 

@@ -164,13 +164,13 @@ def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:
 
 
 def mean_of(recorder: SpanRecorder, count: int) -> str:
-    """What steps times of the last ``count`` ones are of, in words."""
+    """The steps that times of the last ``count`` ones are of, in words."""
     first, last = recorder.last_numbers(count)
     return f"step {last} alone" if first == last else f"mean of steps {first} to {last}"
 
 
 def _on_network(choice: Choice, needed_s: float | None) -> str:
-    """What transfers need by themselves, on which network, or why that is not known."""
+    """The time that transfers need by themselves, on which network, or why that is not known."""
     if needed_s is not None:
         return f"{needed_s * 1e3:.1f} ms on the network as {'given' if choice.network_given else 'measured'}"
     if choice.network is not None:
