@@ -115,37 +115,53 @@ def failing(rank: int, world: int, fail_at: int, how: str) -> str:
     return "ended"
 
 
-def many_steps(rank: int, world: int, steps: int) -> list[dict[str, int]]:
-    """Memory, open files and threads of this process, at several moments of a long training."""
+def many_steps(rank: int, world: int, steps: int, leak_every: int = 0) -> list[dict[str, tuple[int, int]]]:
+    """Least and most memory, files, threads and tensors of this process in ten steps, five times a training.
+
+    Ten, as transfers and updates that are under way hold a few tensors at one moment and not at the next.
+    """
     model = Plain()
     optimizer = sgd(model)
     hocket.distribute(model, optimizer)
-    found = []
+    found: list[dict[str, tuple[int, int]]] = []
+    sizes: list[dict[str, int]] = []
+    leaked = []
     for step in range(steps):
         x, y = batch(rank, step)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-        if step % (steps // 5) == steps // 5 - 1:
-            gc.collect()
-            status = Path("/proc/self/status").read_text()
-            resident = int(status.split("VmRSS:")[1].split()[0])
-            found.append(
-                {
-                    "resident_kb": resident,
-                    "files": len(os.listdir("/proc/self/fd")),
-                    "threads": threading.active_count(),
-                    "tensors": sum(isinstance(o, torch.Tensor) for o in gc.get_objects()),
-                }
-            )
+        if leak_every and step % leak_every == 0:
+            leaked.append(x)
+        if steps // 5 - 10 <= step % (steps // 5):
+            sizes.append(_sizes())
+        if len(sizes) == 10:
+            found.append({what: _range([s[what] for s in sizes]) for what in sizes[0]})
+            sizes = []
     return found
 
 
-def grown(moments: list[dict[str, int]]) -> dict[str, tuple[int, int]]:
-    """What of :func:`many_steps` a training has more of in the end than once it had settled."""
+def _range(values: list[int]) -> tuple[int, int]:
+    return min(values), max(values)
+
+
+def _sizes() -> dict[str, int]:
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    return {
+        "resident_kb": int(status.split("VmRSS:")[1].split()[0]),
+        "files": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "tensors": sum(isinstance(o, torch.Tensor) for o in gc.get_objects()),
+    }
+
+
+def grown(moments: list[dict[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    """Sizes of :func:`many_steps` that grew: the most once the training had settled, the least in its end."""
     settled, *_, last = moments[1:]
-    most = settled | {"resident_kb": settled["resident_kb"] + 4096}
-    return {what: (settled[what], last[what]) for what in settled if last[what] > most[what]}
+    most = {what: high for what, (_, high) in settled.items()}
+    allowed = most | {"resident_kb": most["resident_kb"] + 4096}
+    return {what: (most[what], low) for what, (low, _) in last.items() if low > allowed[what]}
 
 
 def ending_apart(rank: int, world: int) -> None:

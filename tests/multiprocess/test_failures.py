@@ -77,3 +77,9 @@ def test_a_model_that_is_collected_on_one_rank_keeps_nobody_waiting() -> None:
 def test_a_long_training_keeps_its_size() -> None:
     for moments in run(f"{CASES}:many_steps", steps=1000):
         assert grown(moments) == {}
+
+
+@pytest.mark.slow
+def test_a_tensor_that_is_kept_in_every_tenth_step_is_growth() -> None:
+    for moments in run(f"{CASES}:many_steps", steps=250, leak_every=10):
+        assert "tensors" in grown(moments)
