@@ -61,7 +61,7 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
 
 
 def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
-    """The command that trains with the plan of a file, on machine K: the user's script is the last word.
+    """The command that trains with the plan of a file, on machine K, with a word on the script.
 
     Empty for a step of a device that nothing trains on.
     """
@@ -76,7 +76,8 @@ def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network:
         options |= {"nnodes": network.num_workers, "nproc-per-node": 1}
         if network.num_workers > 1:
             options |= {"node-rank": "K", "master-addr": "HOST"}
-    return command_line(context, "hocket", "train", like=(), **options) + " train.py"
+    script = " train.py  # your script, which calls hocket.distribute"
+    return command_line(context, "hocket", "train", like=(), **options) + script
 
 
 def remarks_on(graph: StepGraph, *, wide: bool) -> list[str]:

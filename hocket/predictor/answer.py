@@ -109,7 +109,7 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     if not slow:
         return None
     least = min(slow, key=lambda row: row.bottleneck_utilization)
-    named = listed([row.machines for row in slow[:_NAMED]]) + (" and others" if len(slow) > _NAMED else "")
+    named = _machines(slow)
     return (
         f"{named}: workers wait though nothing is busy all the time ({least.bottleneck}"
         f" {least.bottleneck_utilization:.0%} with {least.machines}): those that begin together meet on the"
@@ -130,12 +130,16 @@ def unsteady_note(rows: Iterable[Prediction]) -> str | None:
     unsteady = [row for row in rows if row.steady is False]
     if not unsteady:
         return None
-    named = ", ".join(str(count) for count in sorted({row.workers for row in unsteady}))
     return (
-        f"not steady: of {named} workers, the halves of a run differ by more than 5% after"
+        f"not steady: with {_machines(unsteady)}, the halves of a run differ by more than 5% after"
         f" {max(row.steps for row in unsteady)} steps; give more --max-steps, or --spread"
         " for asynchronous workers that begin apart"
     )
+
+
+def _machines(rows: Sequence[Prediction]) -> str:
+    """Workers and servers of the first few rows."""
+    return listed([row.machines for row in rows[:_NAMED]]) + (" and others" if len(rows) > _NAMED else "")
 
 
 def answers(rows: Sequence[Prediction], at: str = "") -> list[str]:

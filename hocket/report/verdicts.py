@@ -121,7 +121,7 @@ def _above(row: ResultRow) -> str:
     if above is None:
         return ""
     if above <= _LEVEL:
-        return "which no order of as many transfers beats"
+        return "the least that any order of as many transfers can take"
     said = f"at most {percent_text(above)} over what any order of as many transfers can reach"
     if row.straggler_fraction < WAITING:
         return said

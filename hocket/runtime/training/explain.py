@@ -99,8 +99,8 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     ]
     if any(r.window == "forward" for r in plan.reductions):
         lines.append(
-            "updates may follow optimizer.step(): whoever reads a weight or a gradient has its update first,"
-            " except by an address from before; call model.hocket.flush() then"
+            "updates may follow optimizer.step(): a read of a weight or a gradient has its update first,"
+            " except by an address taken earlier; call model.hocket.flush() then"
         )
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))

@@ -49,7 +49,7 @@ def test_tune_prints_a_table_and_what_was_written(in_tmp: Path) -> None:
     assert ran.out.startswith("Best of 7 policies: exact")
     assert ran.out.splitlines()[-1] == (
         "Next: hocket train --plan best.json --nnodes 2 --nproc-per-node 1 --node-rank K --master-addr HOST"
-        " train.py"
+        " train.py  # your script, which calls hocket.distribute"
     )
     assert ran.err.startswith("best.json: the plan of exact; the search tried ")
     assert (in_tmp / "best.json").exists()

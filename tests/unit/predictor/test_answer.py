@@ -208,7 +208,7 @@ def test_runs_that_had_not_settled_are_named() -> None:
     note = unsteady_note(rows)
     assert note is not None
     assert note.startswith(
-        "not steady: of 2 workers, the halves of a run differ by more than 5% after 8000 steps"
+        "not steady: with 2 workers and 1 server, the halves of a run differ by more than 5% after 8000 steps"
     )
     assert answers(rows)[-1] == note
     assert unsteady_note(rows[::2]) is None
