@@ -5,12 +5,14 @@ STAMP := $(VENV)/.installed
 FIRST := $(VENV)/.first
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
+
 LOWEST := $(VENV)-lowest
 # What the extras are for, and what every version of numpy, numba and the rest has to pass.
 OF_EXTRAS := tests/unit/runtime tests/unit/planner tests/unit/sim tests/unit/predictor tests/unit/cluster/live \
   tests/unit/interop tests/property/test_exact.py tests/multiprocess
 
-.PHONY: demo test test-slow test-lowest lint fuzz bench docs dist clean
+.PHONY: demo test test-slow test-long test-lowest lint fuzz bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(FIRST)
@@ -20,10 +22,16 @@ demo: $(FIRST)
 # tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
 test: $(STAMP)
 	$(BIN)/python -m tests.kernels
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m "not slow and not long" $(PARALLEL)
 
+# Labs alone: their nodes have both processors.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m tests.kernels
+	$(BIN)/python -m pytest -q -m slow $(PARALLEL) --ignore tests/lab
+	$(BIN)/python -m pytest -q -m slow tests/lab
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -q -m long
 
 # The lowest versions that pyproject.toml allows, in an environment of their own (gigabytes: torch with CUDA)
 test-lowest:
@@ -31,7 +39,7 @@ test-lowest:
 	$(LOWEST)/bin/python scripts/lowest_versions.py > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt \
 	  --editable '.[torch,dev,optimal,ray,grpc,chakra,lightning,accelerate]'
-	$(LOWEST)/bin/python -m pytest -q -m "not slow" $(OF_EXTRAS)
+	$(LOWEST)/bin/python -m pytest -q -m "not slow and not long" $(OF_EXTRAS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -74,7 +74,7 @@ def until(due: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_jobs_run_on_ray_nodes_of_a_lab_and_outlive_one(name: str, folder: Path) -> None:
     times = {"forward_s": 0.02, "backward_s": 0.04, "size_bytes": 4e5, "memory_bytes": 1e10, "model": "m"}

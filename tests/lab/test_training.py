@@ -12,7 +12,7 @@ from hocket.lab import Lab
 from tests.multiprocess.failure_cases import grown
 from tests.multiprocess.launch import ROOT, command
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_a_thousand_steps_leak_neither_memory_nor_handles(two: Lab, tmp_path: Path) -> None:

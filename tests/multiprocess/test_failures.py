@@ -73,7 +73,7 @@ def test_a_model_that_is_collected_on_one_rank_keeps_nobody_waiting() -> None:
     assert run(f"{CASES}:collected_on_one_rank", timeout_s=60) == ["met", "met"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_training_keeps_its_size() -> None:
     for moments in run(f"{CASES}:many_steps", steps=1000):
         assert grown(moments) == {}

@@ -64,7 +64,7 @@ def test_what_stops_us_stops_the_processes() -> None:
     assert set(multiprocessing.active_children()) <= others
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ray_says_what_processes_say() -> None:
     pytest.importorskip("ray")
     program = (

@@ -58,7 +58,7 @@ def test_unknown_papers_are_listed_and_nothing_is_written(papers: list[object], 
     assert list(in_tmp.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_papers_quickly(in_tmp: Path) -> None:
     papers = ["tictac", "prediction"]  # all of them take minutes

@@ -388,7 +388,7 @@ def test_a_trace_shows_every_lane_once_at_a_time(mode: Any, servers: int) -> Non
     assert {"worker 0", "worker 1", "worker 2"} <= names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ray_says_what_threads_say() -> None:
     pytest.importorskip("ray")
     import subprocess

@@ -21,7 +21,7 @@ pytest.importorskip("ray")
 PROGRAM = "import sys, time; print('begun', flush=True); time.sleep(float(sys.argv[1])); raise SystemExit(4)"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_run_and_actors_that_die_lose_none(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     with ray_cluster() as ray:
