@@ -15,14 +15,18 @@ from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
 from hocket.network import Network, collective_cost, patterns_of
 from hocket.sim.evaluator_kernels import expand, judge_reduced, judge_server
-from hocket.sim.lowering.allreduce import reduced_step
+from hocket.sim.loop.channels import alike_links
+from hocket.sim.loop.step_program import ChannelLinks
+from hocket.sim.lowering.allreduce import ReducedPlan, reduced_step
 from hocket.sim.lowering.lowered import Floats
 from hocket.sim.lowering.parameter_server import server_step
+from hocket.sim.lowering.server_plan import ServerCosts, ServerPlan
 from hocket.sim.lowering.slices import slice_graph
 
 # Overlapping steps to run, early on and settled: the first half settles, the rest is measured, and with a
 # parameter server one more follows. Few, as the search asks often: a plan can take longer to settle, and
 # what `hocket plan` says of the one that it ends with is simulated.
+_FREE = np.zeros(0, np.int64)  # no operations have to follow one another
 STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
 
 
@@ -48,10 +52,9 @@ class Judge:
     ) -> None:
         self.graph, self.architecture, self.barrier = graph, architecture, barrier
         self.chunks = np.ones(graph.num_parameters, np.int64) if chunks is None else chunks
-        self._network = network
         mean_s = graph.durations_s.mean(axis=1)
         if architecture == "allreduce":
-            self._reduced = reduced_step(graph, network)
+            self._reduced = reduced_step(graph, network).layout
             self._worker_ops = np.flatnonzero(~self._reduced.update)
             self._durations_s = mean_s[None, :]
             costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
@@ -64,11 +67,15 @@ class Judge:
             self._bytes = graph.parameter_bytes.astype(np.float64)
             return
         cut, _ = slice_graph(graph, self.chunks)
+        self._server_costs = ServerCosts.of(network)
+        route, capacity_bps = alike_links(network.bandwidth_bps, network.bandwidth_bps)
+        self._links = ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits)
         self._first_piece = np.concatenate([[0], np.cumsum(self.chunks)])
-        self._server = server_step(cut, network, overlapping=barrier == "parameter")
+        step = server_step(cut, network, overlapping=barrier == "parameter")
         mean_s = cut.durations_s.mean(axis=1)
-        self._durations_s = mean_s[self._server.worker_ops][None, :]
-        self._server_s = mean_s[self._server.server_ops][None, :]
+        self._durations_s = mean_s[step.worker_ops][None, :]
+        self._server_s = mean_s[step.server_ops][None, :]
+        self._server = step.layout
         # Slicing cuts updates only, so worker operations stand in the same order in both steps.
         uncut = server_step(graph, network, overlapping=False)
         self._worker_ops = uncut.worker_ops
@@ -86,49 +93,23 @@ class Judge:
         return plan_of(flat, self.graph, policy, _after_inputs(self.graph, order))
 
     def _run(self, flat: FlatPlan, settled: bool) -> tuple[float, Floats]:
-        network, rank = self._network, flat.rank[self._worker_ops]
         num_steps = STEPS[self.barrier if self.architecture == "ps" else "allreduce"][settled]
         if self.architecture == "allreduce":
-            step, reductions = self._reduced, flat.gradients
             return judge_reduced(  # type: ignore[no-any-return]
-                step.layout,
-                step.done,
-                step.sources,
-                step.targets,
-                step.update,
-                reductions.order,
-                reductions.first,
-                reductions.forward,
-                reductions.chunks,
-                flat.listed,
-                flat.rank,
+                self._reduced,
+                ReducedPlan.of(flat, flat.rank, _FREE),
                 self._costs,
                 self._bytes,
                 self._durations_s,
                 self._worker_ops,
                 num_steps,
             )
-        server = self._server
         pulls, pushes = self._sliced(flat.pulls), self._sliced(flat.gradients)
         return judge_server(  # type: ignore[no-any-return]
-            server.layout,
-            server.done,
-            server.sources,
-            server.targets,
-            server.home,
-            server.bits,
-            server.server_of_op,
-            *pulls,
-            *pushes,
-            flat.listed,
-            rank,
-            network.num_workers,
-            network.num_servers,
-            network.bandwidth_bps,
-            network.startup_s,
-            network.window_bits,
-            network.parse_s_per_byte,
-            network.parse_s,
+            self._server,
+            ServerPlan(*pulls, *pushes, flat.listed, flat.rank[self._worker_ops], _FREE),
+            self._server_costs,
+            self._links,
             self._durations_s,
             self._server_s,
             num_steps,

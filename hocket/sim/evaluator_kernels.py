@@ -11,6 +11,7 @@ from hocket.kernel import kernel
 from hocket.network import pipelined_s
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
+from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
 from hocket.sim.lowering.allreduce import assemble_reduced
 from hocket.sim.lowering.server_plan import assemble_server
 
@@ -38,143 +39,72 @@ def expand(order, starts, first_piece):
 
 
 @kernel
-def judge_server(
-    layout,
-    done,
-    sources,
-    targets,
-    home,
-    bits,
-    server_of_op,
-    pull_order,
-    pull_first,
-    push_order,
-    push_first,
-    listed,
-    rank,
-    num_workers,
-    num_servers,
-    bandwidth_bps,
-    startup_s,
-    window_bits,
-    parse_s_per_byte,
-    parse_s,
-    durations,
-    server_durations,
-    num_steps,
-):
-    """Seconds of a step, and when each worker operation starts in the step that is measured, (n,)."""
-    program, preference, _, _ = assemble_server(
-        layout,
-        sources,
-        targets,
-        home,
-        bits,
-        server_of_op,
-        pull_order,
-        pull_first,
-        push_order,
-        push_first,
-        listed,
-        np.zeros(0, np.int64),
-        rank,
-        1,
-        num_servers,
-        parse_s_per_byte,
-        parse_s,
-    )
+def judge_server(layout, plan, costs, links, local_s, global_s, num_steps):
+    """Seconds of a step, and when each worker operation starts in the step that is measured, (n,).
+
+    local_s (1, n), global_s (1, d): of worker and of server operations.
+    """
+    program, preference, _, _ = assemble_server(layout, plan, costs, 1)
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
-    num_turns = num_steps * size if window_bits > 0.0 else 0
+    num_turns = num_steps * size if links.window_bits > 0.0 else 0
     event_loop.run_event_loop(
         program,
         preference.reshape(1, -1),
-        durations,
-        np.zeros((num_steps, 1), np.int64),
-        server_durations,
-        np.zeros(num_steps, np.int64),
-        np.ones(1),
-        *alike_links(bandwidth_bps, bandwidth_bps),
-        startup_s,
-        window_bits,
-        num_workers,
-        np.inf,
-        start,
-        end,
-        np.empty(num_turns),
-        np.empty(num_turns),
+        _undrawn(local_s, global_s, num_steps),
+        links,
+        ItemTimes(start, end, np.empty(num_turns), np.empty(num_turns)),
     )
-    first_op = program.num_globals
+    first_op, num_ops, done = program.num_globals, len(plan.rank), layout.done
     if num_steps == 1:
-        return end.max(), start[first_op : first_op + len(rank)]
+        return end.max(), start[first_op : first_op + num_ops]
     shown, half = (num_steps - 2) * size, (num_steps - 2) // 2
     period = (end[shown + done] - end[shown - half * size + done]) / half
-    return period, start[shown + first_op : shown + first_op + len(rank)]
+    return period, start[shown + first_op : shown + first_op + num_ops]
 
 
 @kernel
-def judge_reduced(
-    layout,
-    done,
-    sources,
-    targets,
-    update,
-    order,
-    first,
-    forward,
-    chunks,
-    listed,
-    rank,
-    costs,
-    sizes,
-    durations,
-    worker_ops,
-    num_steps,
-):
+def judge_reduced(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
     """Seconds of a step, and when each worker operation starts in the last step, (n,).
 
-    costs (patterns, 4): latency, handling, wire and reduce seconds, as ``CollectiveCost`` has them.
+    costs (patterns, 4): latency, handling, wire and reduce seconds, as ``CollectiveCost`` has them; sizes
+    (p,): bytes of each parameter; local_s (1, n): of operations.
     """
+    order, first = plan.order, plan.first
     num_reductions = len(first) - 1
     seconds = np.empty((1, num_reductions))
-    in_forward = np.empty(num_reductions, np.bool_)
     for r in range(num_reductions):
         size = 0.0
         for k in range(first[r], first[r + 1]):
             size += sizes[order[k]]
         best = np.inf
-        cut = chunks[first[r]]
+        cut = plan.chunks[first[r]]
         for c in range(len(costs)):
             wire_s, reduce_s = costs[c, 2] * size, costs[c, 3] * size
             best = min(best, _pipelined_s(costs[c, 0], costs[c, 1], wire_s, reduce_s, cut))
         seconds[0, r] = best
-        in_forward[r] = forward[first[r]]
-    program, preference = assemble_reduced(
-        layout, sources, targets, update, order, first, in_forward, listed, np.zeros(0, np.int64), rank, 1
-    )
+    program, preference = assemble_reduced(layout, plan, 1)
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
+    route, capacity_bps = alike_links(1.0, 1.0)
     event_loop.run_event_loop(
         program,
         preference.reshape(1, -1),
-        durations,
-        np.zeros((num_steps, 1), np.int64),
-        seconds,
-        np.zeros(num_steps, np.int64),
-        np.ones(1),
-        *alike_links(1.0, 1.0),
-        0.0,
-        0.0,
-        1,
-        np.inf,
-        start,
-        end,
-        np.empty(0),
-        np.empty(0),
+        _undrawn(local_s, seconds, num_steps),
+        ChannelLinks(route, capacity_bps, 0.0, 0.0),
+        ItemTimes(start, end, np.empty(0), np.empty(0)),
     )
     last = (num_steps - 1) * size
-    at = program.num_globals + done
+    at = program.num_globals + layout.done
     half = num_steps // 2
     return (end[last + at] - end[last - half * size + at]) / half, start[
         last + program.num_globals + worker_ops
     ]
+
+
+@kernel
+def _undrawn(local_s, global_s, num_steps):
+    """Durations of steps that all take the same, as do all processors."""
+    return StepDurations(
+        local_s, np.zeros((num_steps, 1), np.int64), global_s, np.zeros(num_steps, np.int64), np.ones(1)
+    )

@@ -17,6 +17,7 @@ from hocket.signals import look
 from hocket.sim.busy import busy_s
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
+from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
 from hocket.sim.lowering.allreduce import lower_reduced_step, reduced_step
 from hocket.sim.lowering.lowered import Floats, Lowered
 from hocket.sim.lowering.parameter_server import server_step
@@ -94,7 +95,7 @@ class StepRuns:
             "simulate fewer workers, or a step of fewer operations",
         )
         self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
-        self._route, self._capacity_bps = _links(lowered, topology)
+        self._links = _links(lowered, topology)
         self.start, self.end = np.empty(0), np.empty(0)
         self._stopped, self._went_on = np.empty(0), np.empty(0)
 
@@ -173,21 +174,11 @@ class StepRuns:
         completed = event_loop.run_event_loop(
             lowered.program,
             self._keys(first, count),
-            lowered.durations_s,
-            samples,
-            lowered.global_durations_s,
-            global_samples,
-            self._speeds,
-            self._route,
-            self._capacity_bps,
-            lowered.network.startup_s,
-            lowered.network.window_bits,
-            1,
-            np.inf,
-            self.start,
-            self.end,
-            self._stopped,
-            self._went_on,
+            StepDurations(
+                lowered.durations_s, samples, lowered.global_durations_s, global_samples, self._speeds
+            ),
+            self._links,
+            ItemTimes(self.start, self.end, self._stopped, self._went_on),
         )
         assert completed == len(self.end), "a plan that passed its checks cannot deadlock"
         return samples
@@ -242,13 +233,15 @@ class StepRuns:
         return ends
 
 
-def _links(lowered: Lowered, topology: Topology | None) -> tuple[Indices, Floats]:
-    """Routes and capacities of the channels as the kernel takes them."""
+def _links(lowered: Lowered, topology: Topology | None) -> ChannelLinks:
+    """The channels' links as the kernel takes them."""
     flat = Topology.flat(lowered.network)
     if topology is None or lowered.program.num_servers == 0:
         topology = flat
     # A single worker on a flat network has no one to leave its share to.
     if topology.all_alike or (topology == flat and lowered.network.num_workers == 1):
-        alike: tuple[Indices, Floats] = alike_links(topology.server_bps[0], topology.worker_bps[0])
-        return alike
-    return topology.routes(), topology.capacity_bps()
+        route, capacity_bps = alike_links(topology.server_bps[0], topology.worker_bps[0])
+    else:
+        route, capacity_bps = topology.routes(), topology.capacity_bps()
+    network = lowered.network
+    return ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits)

@@ -17,10 +17,7 @@ nothing) after that, and the one upwards another W M.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from hocket.kernel import kernel, look_for_stop
 from hocket.sim.loop.channels import (
@@ -34,34 +31,12 @@ from hocket.sim.loop.channels import (
     share_alike,
 )
 from hocket.sim.loop.lanes import drop_first, first_lane, push, set_time
+from hocket.sim.loop.step_program import NEXT_STEP
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-NEXT_STEP = 1 << 40  # added to a target: the same node one step later
-NO_LANE = -1
 _LOOK_EVERY = 1 << 17  # items and edges, a millisecond or so
 # Events this close (relative to the time) are one instant: sums of the same times in another order must not
 # decide which operation an idle processor takes.
 _INSTANT = 1.0 + 1e-12
-
-
-class StepProgram(NamedTuple):
-    """One step's u global nodes and then L local ones (N in all), and what waits for what.
-
-    A local node waits for local nodes of its own worker; a global one for those of every worker; where a
-    global node ends, its local successors on every worker go on.
-    """
-
-    num_globals: int  # u
-    num_global_lanes: int  # G
-    num_receivers: int  # of all worker-server pairs, or 0
-    num_servers: int  # M, whose channels there are; 0: none
-    next_ptr: Ints  # (N + 1,) cuts next_idx: the nodes that wait for each node
-    next_idx: Ints
-    lane: Ints  # (N,) worker 0's lane; worker w's is lane + w * lane_step
-    lane_step: Ints  # (N,)
-    work: Floats  # (N,) bits of a transfer, seconds of parsing a message, 0 for everything else
 
 
 @kernel
@@ -107,42 +82,11 @@ def _cut_heaps(program, num_workers, num_steps):
 
 
 @kernel
-def run_event_loop(
-    program,
-    keys,
-    durations,
-    samples,
-    global_durations,
-    global_samples,
-    speeds,
-    route,
-    capacity_bps,
-    startup_s,
-    window_bits,
-    alike,
-    limit_s,
-    start,
-    end,
-    stopped,
-    went_on,
-):
-    """Simulate consecutive steps from time 0; return how many items were completed.
+def run_event_loop(program, keys, durations, links, times):
+    """Simulate consecutive steps from time 0, into ``times``; return how many items were completed.
 
     keys (rows, L): which ready local node a lane takes first, the least, all below 2 L; a row for each step
-    and worker (step-major) or fewer, which then repeat; durations (measured steps, n): seconds of the
-    operations, the first n local nodes; samples (steps, W): the measured step that each worker repeats;
-    global_durations (rows, d): seconds of the first d global nodes, those with a lane; global_samples
-    (steps,): the row of each step; speeds (W,): what divides the seconds of each worker's processor; route
-    (2 W M, hops), capacity_bps (links,): the links of each channel as ``Topology`` has them, or as
-    ``alike_links`` returns them; alike: how many workers each simulated one stands for, all in lockstep, 1
-    unless links are alike; limit_s: give up past this time; start, end (steps * S,): seconds, modified in
-    place, as are the last two.
-
-    window_bits: the HTTP/2 window. With it a channel takes first what came first, of what came at one instant
-    the least key; a transfer larger than the window sends that much, lines up again behind all that have
-    come, and then runs to its end without a second startup. 0: keys decide, and transfers run whole. stopped,
-    went_on (steps * S,): when a transfer stopped, -1 if never, and when it went on; without a window they are
-    not looked at and may be empty.
+    and worker (step-major) or fewer, which then repeat.
     """
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, lane_step = (
@@ -152,11 +96,16 @@ def run_event_loop(
         program.lane_step,
     )
     work = program.work
+    local_s, samples, speeds = durations.local_s, durations.samples, durations.speeds
+    global_s, global_samples = durations.global_s, durations.global_samples
+    route, capacity_bps = links.route, links.capacity_bps
+    startup_s, window_bits = links.startup_s, links.window_bits
+    start, end, stopped, went_on = times.start_s, times.end_s, times.stopped_s, times.went_on_s
     num_steps, num_workers = samples.shape
     u = program.num_globals
     num_locals = len(lane_of) - u
     size = u + num_workers * num_locals
-    num_timed = durations.shape[1]
+    num_timed = local_s.shape[1]
     first_receiver = num_workers + program.num_global_lanes
     first_channel = first_receiver + program.num_receivers
     key_span = 2 * num_locals  # no key of a step reaches the next one's
@@ -281,10 +230,10 @@ def run_event_loop(
             step, place = item // size, item % size
             if lane < num_workers:
                 local = (place - u) % num_locals
-                seconds = durations[samples[step, lane], local] if local < num_timed else work[u + local]
+                seconds = local_s[samples[step, lane], local] if local < num_timed else work[u + local]
                 set_time(tree, lane, now + seconds / speeds[lane])
             elif lane < first_receiver:
-                set_time(tree, lane, now + global_durations[global_samples[step], place])
+                set_time(tree, lane, now + global_s[global_samples[step], place])
             elif lane < first_channel:
                 set_time(tree, lane, now + work[u + (place - u) % num_locals])
             else:
@@ -299,7 +248,7 @@ def run_event_loop(
                 else:
                     channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    join(+1, channel, alike, channels)
+                    join(+1, channel, channels)
         num_touched = 0
 
         unseen += 1
@@ -317,7 +266,7 @@ def run_event_loop(
             look_for_stop()
 
         # 4. Whatever ends at the next instant ends, all of it before anything starts.
-        if tree[1] == np.inf or tree[1] > limit_s:
+        if tree[1] == np.inf:
             return completed
         instant = tree[1] * _INSTANT
         while tree[1] <= instant:
@@ -330,11 +279,11 @@ def run_event_loop(
                 if channels.stage[channel] == STARTING:
                     channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    join(+1, channel, alike, channels)
+                    join(+1, channel, channels)
                     continue
                 channels.stage[channel] = IDLE
                 channels.rate_bps[channel] = 0.0
-                join(-1, channel, alike, channels)
+                join(-1, channel, channels)
                 bits = work[u + (item % size - u) % num_locals]
                 goes_on_later = first_come and stopped[item] < 0.0 and bits > window_bits
             in_hand[lane] = -1

@@ -7,18 +7,19 @@ run on into the next step's forward pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
-from hocket.graph.flat_plan import flatten
+from hocket.graph.flat_plan import FlatPlan, flatten
 from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, reduction_s
-from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, StepProgram
+from hocket.sim.loop.step_program import NEXT_STEP, NO_LANE, StepProgram
 from hocket.sim.lowering.lowered import (
     Edges,
     Lowered,
@@ -28,6 +29,36 @@ from hocket.sim.lowering.lowered import (
     ends_of,
     rows_of,
 )
+
+
+class ReducedLayout(NamedTuple):
+    """The part of an AllReduce step that no plan changes, as kernels take it; nodes numbered from 0."""
+
+    gradient: int  # first nodes
+    reduced: int
+    done: int
+    begin: int
+    sources: Indices  # edges
+    targets: Indices
+    update: Mask  # (n,) of the operations
+
+
+class ReducedPlan(NamedTuple):
+    """A plan for an AllReduce, as kernels take it: R reductions of m parameters."""
+
+    order: Indices  # (m,) parameters
+    first: Indices  # (R + 1,) cuts order
+    forward: Mask  # (m,) whether only first readers wait for its reduction, counted where that begins
+    chunks: Indices  # (m,) of its reduction, as forward
+    listed: bool  # whether reductions go strictly in order
+    rank: Indices  # (n,) which ready operation goes first
+    sequence: Indices  # operations that run strictly one after the other, empty for none
+
+    @classmethod
+    def of(cls, flat: FlatPlan, rank: Indices, sequence: Indices) -> ReducedPlan:
+        """``flat`` with its operations in that order."""
+        it = flat.gradients
+        return cls(it.order, it.first, it.forward, it.chunks, flat.listed, rank, sequence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +81,11 @@ class ReducedStep:
     begin: int
 
     @property
-    def layout(self) -> tuple[int, int, int]:
-        """First nodes as the kernels take them: gradient, reduced, begin."""
-        return self.gradient, self.reduced, self.begin
+    def layout(self) -> ReducedLayout:
+        """The step as kernels take it."""
+        return ReducedLayout(
+            self.gradient, self.reduced, self.done, self.begin, self.sources, self.targets, self.update
+        )
 
 
 def reduced_step(graph: StepGraph, network: Network) -> ReducedStep:
@@ -95,23 +128,22 @@ def reduced_step(graph: StepGraph, network: Network) -> ReducedStep:
 
 
 @kernel
-def reduction_edges(order, first, forward, listed, gradient, reduced, begin):
-    """Edges of a plan's reductions (global nodes 0 .. R - 1) and of their barrier (node R).
-
-    order (m,): parameters, cut by first (R + 1,); forward (R,): whether only first readers wait; gradient,
-    reduced, begin: first nodes, R + 1 past those of the step.
-    """
+def reduction_edges(layout, plan):
+    """Edges of a plan's reductions (global nodes 0 .. R - 1) and of their barrier (node R)."""
+    order, first, forward, listed = plan.order, plan.first, plan.forward, plan.listed
     num_reductions = len(first) - 1
-    barrier = num_reductions
+    barrier, u = num_reductions, num_reductions + 1
+    gradient, reduced, begin = u + layout.gradient, u + layout.reduced, u + layout.begin
     capacity = 2 * len(order) + 2 * num_reductions + 1
     sources, targets = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     count = 0
     for r in range(num_reductions):
         for k in range(first[r], first[r + 1]):
             sources[count], targets[count] = gradient + order[k], r
-            sources[count + 1], targets[count + 1] = r if forward[r] else barrier, reduced + order[k]
+            waited = r if forward[first[r]] else barrier
+            sources[count + 1], targets[count + 1] = waited, reduced + order[k]
             count += 2
-        if not forward[r]:
+        if not forward[first[r]]:
             sources[count], targets[count] = r, barrier
             count += 1
         if listed and r > 0:
@@ -123,25 +155,16 @@ def reduction_edges(order, first, forward, listed, gradient, reduced, begin):
 
 
 @kernel
-def assemble_reduced(
-    step_layout, sources, targets, update, order, first, forward, listed, sequence, rank, num_workers
-):
-    """The program of a plan and each local node's preference (L,).
-
-    step_layout: gradient, reduced and begin of the step; sources, targets: edges that no plan changes; update
-    (n,); order, first, forward: as ``reduction_edges`` takes them; sequence: operations that run strictly one
-    after the other, empty for none; rank (n,): which ready one goes first.
-    """
-    gradient, reduced, begin = step_layout
-    num_reductions = len(first) - 1
+def assemble_reduced(layout, plan, num_workers):
+    """The program of a plan and each local node's preference (L,)."""
+    rank, sequence = plan.rank, plan.sequence
+    num_reductions = len(plan.first) - 1
     u = num_reductions + 1
-    more_sources, more_targets = reduction_edges(
-        order, first, forward, listed, u + gradient, u + reduced, u + begin
-    )
-    num_nodes = u + begin + 1
+    more_sources, more_targets = reduction_edges(layout, plan)
+    num_nodes = u + layout.begin + 1
     next_ptr, next_idx = rows_of(
-        np.concatenate((sources + u, more_sources, u + sequence[:-1])),
-        np.concatenate((targets + u, more_targets, u + sequence[1:])),
+        np.concatenate((layout.sources + u, more_sources, u + sequence[:-1])),
+        np.concatenate((layout.targets + u, more_targets, u + sequence[1:])),
         num_nodes,
     )
     lane, lane_step = np.full(num_nodes, NO_LANE), np.zeros(num_nodes, np.int64)
@@ -150,7 +173,7 @@ def assemble_reduced(
     lane[u : u + n], lane_step[u : u + n] = 0, 1
     preference = np.zeros(num_nodes - u, np.int64)
     # Of one step, updates come after everything that leads to a gradient.
-    preference[:n] = rank + np.where(update, n, 0)
+    preference[:n] = rank + np.where(layout.update, n, 0)
     program = StepProgram(u, 1, 0, 0, next_ptr, next_idx, lane, lane_step, np.zeros(num_nodes))
     return program, preference
 
@@ -170,24 +193,15 @@ def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lower
     ranks, sequence = computing_order(plan, graph, worker_ops)
     rank = np.arange(graph.num_operations)
     rank[worker_ops] = ranks
-    first = reductions.first
     program, preference = assemble_reduced(
-        step.layout,
-        step.sources,
-        step.targets,
-        step.update,
-        reductions.order,
-        first,
-        reductions.forward[first[:-1]],
-        flat.listed,
-        worker_ops[sequence],
-        rank,
-        num_workers,
+        step.layout, ReducedPlan.of(flat, rank, worker_ops[sequence]), num_workers
     )
     durations_s = np.array(
         [
             reduction_s(network, float(graph.parameter_bytes[batch].sum()), int(chunks))
-            for batch, chunks in zip(reductions.batches(), reductions.chunks[first[:-1]], strict=True)
+            for batch, chunks in zip(
+                reductions.batches(), reductions.chunks[reductions.first[:-1]], strict=True
+            )
         ],
         np.float64,
     )

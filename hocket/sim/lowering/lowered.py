@@ -14,7 +14,7 @@ from hocket.graph.csr import Indices
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
 from hocket.network import Network
-from hocket.sim.loop.event_loop import StepProgram
+from hocket.sim.loop.step_program import StepProgram
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -8,6 +8,7 @@ every gradient pushed; a batch whose parameters live on several servers travels 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,26 @@ from hocket.graph.csr import Indices
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, assign_servers
-from hocket.sim.loop.event_loop import NEXT_STEP
+from hocket.sim.loop.step_program import NEXT_STEP
 from hocket.sim.lowering.lowered import Edges, Floats, Mask, ends_of
+
+
+class ServerLayout(NamedTuple):
+    """The part of a step with servers that no plan changes, as kernels take it."""
+
+    arrived: int  # first nodes
+    updated: int
+    pulled: int
+    gradient: int
+    free: int
+    done: int
+    parts: int
+    overlapping: bool
+    sources: Indices  # edges
+    targets: Indices
+    home: Indices  # (p,) each parameter's server
+    bits: Floats  # (p,)
+    server_of_op: Indices  # of the server operations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +70,22 @@ class ServerStep:
     parts: int
 
     @property
-    def layout(self) -> tuple[int, int, int, int, int, int, bool]:
-        """As kernels take it: first of arrived, updated, pulled, gradient, free, parts; overlapping."""
-        return (
+    def layout(self) -> ServerLayout:
+        """The step as kernels take it."""
+        return ServerLayout(
             self.arrived,
             self.updated,
             self.pulled,
             self.gradient,
             self.free,
+            self.done,
             self.parts,
             self.overlapping,
+            self.sources,
+            self.targets,
+            self.home,
+            self.bits,
+            self.server_of_op,
         )
 
 

@@ -8,6 +8,8 @@ a receiver the first in the plan is parsed first.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
@@ -18,18 +20,46 @@ from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
-from hocket.sim.loop.event_loop import NEXT_STEP, NO_LANE, StepProgram
+from hocket.network import Network
+from hocket.sim.loop.step_program import NEXT_STEP, NO_LANE, StepProgram
 from hocket.sim.lowering.lowered import Floats, Lowered, Shown, computing_order, rows_of
 from hocket.sim.lowering.parameter_server import ServerStep, cut_batches
 
 
+class ServerPlan(NamedTuple):
+    """A plan for parameter servers, as kernels take it; orders and firsts as ``cut_batches`` takes them."""
+
+    pull_order: Indices
+    pull_first: Indices
+    push_order: Indices
+    push_first: Indices
+    listed: bool  # whether pushes leave strictly in order
+    rank: Indices  # (n,) which ready worker operation goes first
+    sequence: Indices  # worker operations that run strictly one after the other, empty for none
+
+
+class ServerCosts(NamedTuple):
+    """How many servers there are, and what receiving a part costs."""
+
+    num_servers: int
+    parse_s_per_byte: float
+    parse_s: float
+
+    @classmethod
+    def of(cls, network: Network) -> ServerCosts:
+        """Those of ``network``."""
+        return cls(network.num_servers, float(network.parse_s_per_byte), float(network.parse_s))
+
+
 @kernel
-def transfer_edges(pulls, pushes, push_order, push_first, listed, parses, layout):
+def transfer_edges(layout, plan, pulls, pushes, parses):
     """Edges of a plan's parts; pulls, pushes: as ``cut_batches`` returns them.
 
-    parses: whether each part is parsed by a node of its own; layout: as ``ServerStep.layout``.
+    parses: whether each part is parsed by a node of its own.
     """
-    arrived, updated, pulled, gradient, free, first_pull, overlapping = layout
+    arrived, updated, pulled = layout.arrived, layout.updated, layout.pulled
+    gradient, free, first_pull, overlapping = layout.gradient, layout.free, layout.parts, layout.overlapping
+    push_order, push_first, listed = plan.push_order, plan.push_first, plan.listed
     pull_of, pull_server, _, _, _ = pulls
     push_of, push_server, _, _, first_part = pushes
     first_push = first_pull + len(pull_server)
@@ -100,36 +130,16 @@ def rank_parsing(sources, targets, pulled, first_op, rank, pull_of, num_pulls):
 
 
 @kernel
-def assemble_server(
-    layout,
-    sources,
-    targets,
-    home,
-    bits,
-    server_of_op,
-    pull_order,
-    pull_first,
-    push_order,
-    push_first,
-    listed,
-    sequence,
-    rank,
-    num_workers,
-    num_servers,
-    parse_s_per_byte,
-    parse_s,
-):
-    """The program of a plan, each local node's preference (L,), and the parts of pulls and pushes.
-
-    layout: as ``ServerStep.layout``; sources, targets: edges that no plan changes; the orders and firsts as
-    ``cut_batches`` takes them; sequence: worker operations that run strictly one after the other, empty for
-    none; rank (n,): which ready one goes first; parse_s_per_byte, parse_s: what receiving a part costs.
-    """
-    arrived, updated, pulled, _, _, first_part, _ = layout
-    pulls = cut_batches(pull_order, pull_first, home, bits, num_servers)
-    pushes = cut_batches(push_order, push_first, home, bits, num_servers)
+def assemble_server(layout, plan, costs, num_workers):
+    """The program of a plan, each local node's preference (L,), and the parts of pulls and pushes."""
+    arrived, updated, pulled, first_part = layout.arrived, layout.updated, layout.pulled, layout.parts
+    sources, targets, home, bits = layout.sources, layout.targets, layout.home, layout.bits
+    rank, sequence = plan.rank, plan.sequence
+    num_servers, parse_s_per_byte, parse_s = costs.num_servers, costs.parse_s_per_byte, costs.parse_s
+    pulls = cut_batches(plan.pull_order, plan.pull_first, home, bits, num_servers)
+    pushes = cut_batches(plan.push_order, plan.push_first, home, bits, num_servers)
     parses = parse_s_per_byte > 0.0 or parse_s > 0.0
-    more_sources, more_targets = transfer_edges(pulls, pushes, push_order, push_first, listed, parses, layout)
+    more_sources, more_targets = transfer_edges(layout, plan, pulls, pushes, parses)
     first_op, n, u = pulled - len(rank), len(rank), updated + len(home)
     num_pulls, num_pushes = len(pulls[1]), len(pushes[1])
     middle, end = first_part + num_pulls, first_part + num_pulls + num_pushes
@@ -141,7 +151,7 @@ def assemble_server(
     )
     lane, lane_step = np.full(num_nodes, NO_LANE), np.zeros(num_nodes, np.int64)
     preference, work = np.zeros(num_nodes, np.int64), np.zeros(num_nodes)
-    lane[:arrived] = num_workers + server_of_op
+    lane[:arrived] = num_workers + layout.server_of_op
     lane[u : u + n], lane_step[u : u + n], preference[u : u + n] = 0, 1, rank
     first_receiver = num_workers + num_servers
     num_receivers = num_workers * num_servers if parses else 0
@@ -177,24 +187,12 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
     graph, network = step.graph, step.network
     flat = flatten(plan, graph)
     rank, sequence = computing_order(plan, graph, step.worker_ops)
+    pulled, pushed = flat.pulls, flat.gradients
     program, preference, pulls, pushes = assemble_server(
         step.layout,
-        step.sources,
-        step.targets,
-        step.home,
-        step.bits,
-        step.server_of_op,
-        flat.pulls.order,
-        flat.pulls.first,
-        flat.gradients.order,
-        flat.gradients.first,
-        flat.listed,
-        sequence,
-        rank,
+        ServerPlan(pulled.order, pulled.first, pushed.order, pushed.first, flat.listed, rank, sequence),
+        ServerCosts.of(network),
         num_workers,
-        network.num_servers,
-        network.parse_s_per_byte,
-        network.parse_s,
     )
     shared_s, own_s = zip(_occupied_s(step, pulls), _occupied_s(step, pushes), strict=True)
     ways_s = [max(way) for way in zip(shared_s, own_s, strict=True)]
