@@ -69,7 +69,9 @@ class Judge:
         cut, _ = slice_graph(graph, self.chunks)
         self._server_costs = ServerCosts.of(network)
         route, capacity_bps = alike_links(network.bandwidth_bps, network.bandwidth_bps)
-        self._links = ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits)
+        self._links = ChannelLinks(
+            route, capacity_bps, float(network.startup_s), network.window_bits, network.num_workers
+        )
         self._first_piece = np.concatenate([[0], np.cumsum(self.chunks)])
         step = server_step(cut, network, overlapping=barrier == "parameter")
         mean_s = cut.durations_s.mean(axis=1)

@@ -91,7 +91,7 @@ def judge_reduced(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
         program,
         preference.reshape(1, -1),
         _undrawn(local_s, seconds, num_steps),
-        ChannelLinks(route, capacity_bps, 0.0, 0.0),
+        ChannelLinks(route, capacity_bps, 0.0, 0.0, 1),
         ItemTimes(start, end, np.empty(0), np.empty(0)),
     )
     last = (num_steps - 1) * size

@@ -244,4 +244,4 @@ def _links(lowered: Lowered, topology: Topology | None) -> ChannelLinks:
     else:
         route, capacity_bps = topology.routes(), topology.capacity_bps()
     network = lowered.network
-    return ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits)
+    return ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits, 1)

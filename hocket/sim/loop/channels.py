@@ -86,12 +86,15 @@ def alike_links(server_bps, worker_bps):
 
 
 @kernel
-def join(change, channel, channels):
-    """Count a channel in (+1) or out (-1) at both of its ends, and note that shares there have changed."""
+def join(change, channel, alike, channels):
+    """Count a channel in (+1) or out (-1) at both of its ends, and note that shares there have changed.
+
+    alike: for how many workers the channel's stands.
+    """
     num_servers, num_workers = channels.at_server.shape[1], channels.at_worker.shape[1]
     up, pair = channel // (num_workers * num_servers), channel % (num_workers * num_servers)
     w, s = pair // num_servers, pair % num_servers
-    channels.at_server[up, s] += change
+    channels.at_server[up, s] += change * alike
     channels.at_worker[up, w] += change
     channels.way_changed[up] = channels.server_changed[up, s] = channels.worker_changed[up, w] = True
 

@@ -99,7 +99,7 @@ def run_event_loop(program, keys, durations, links, times):
     local_s, samples, speeds = durations.local_s, durations.samples, durations.speeds
     global_s, global_samples = durations.global_s, durations.global_samples
     route, capacity_bps = links.route, links.capacity_bps
-    startup_s, window_bits = links.startup_s, links.window_bits
+    startup_s, window_bits, alike = links.startup_s, links.window_bits, links.alike
     start, end, stopped, went_on = times.start_s, times.end_s, times.stopped_s, times.went_on_s
     num_steps, num_workers = samples.shape
     u = program.num_globals
@@ -248,7 +248,7 @@ def run_event_loop(program, keys, durations, links, times):
                 else:
                     channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    join(+1, channel, channels)
+                    join(+1, channel, alike, channels)
         num_touched = 0
 
         unseen += 1
@@ -279,11 +279,11 @@ def run_event_loop(program, keys, durations, links, times):
                 if channels.stage[channel] == STARTING:
                     channels.stage[channel] = MOVING
                     channels.since_s[channel] = now
-                    join(+1, channel, channels)
+                    join(+1, channel, alike, channels)
                     continue
                 channels.stage[channel] = IDLE
                 channels.rate_bps[channel] = 0.0
-                join(-1, channel, channels)
+                join(-1, channel, alike, channels)
                 bits = work[u + (item % size - u) % num_locals]
                 goes_on_later = first_come and stopped[item] < 0.0 and bits > window_bits
             in_hand[lane] = -1

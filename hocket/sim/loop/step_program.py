@@ -54,6 +54,7 @@ class ChannelLinks(NamedTuple):
     capacity_bps: Floats  # (links,)
     startup_s: float  # of each transfer
     window_bits: float  # the HTTP/2 window, 0 without
+    alike: int  # how many workers each simulated one stands for, all in lockstep; 1 unless links are alike
 
 
 class ItemTimes(NamedTuple):
