@@ -15,6 +15,8 @@ from hocket.graph.step import StepGraph
 
 Mask = npt.NDArray[np.bool_]
 
+_END = np.ones(1, np.bool_)  # as if one more transfer began there
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transfers:
@@ -33,7 +35,7 @@ class Transfers:
     @property
     def first(self) -> Indices:
         """Where each transfer begins in ``order``, and its length at the end, (transfers + 1,)."""
-        return np.append(np.flatnonzero(self.starts), len(self.order))
+        return np.concatenate((self.starts, _END)).nonzero()[0]
 
     def batches(self) -> list[Indices]:
         """The parameters of each transfer."""
