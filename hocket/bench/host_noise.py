@@ -26,7 +26,7 @@ def stolen_s() -> float:
 
 
 def least_stolen(timed: Callable[[], T], share: Callable[[T], float], most: float) -> T:
-    """What ``timed`` found, which is timed again, up to three times, while others have more than ``most``.
+    """The result of ``timed``, called up to three times while others use more than ``most`` of processors.
 
     ``share``: which part of processor time others had of a find. Of several the least disturbed is returned.
     """
@@ -37,7 +37,7 @@ def least_stolen(timed: Callable[[], T], share: Callable[[T], float], most: floa
 
 
 def slowed(cpu_s: Sequence[float], lasted_s: Sequence[float], most: float) -> list[int]:
-    """Which of several runs of the same work, by their place, used more processor time than the least did.
+    """Places of the runs of the same work that used more processor time than the least did.
 
     cpu_s: each one's processor time; lasted_s: how long it took; most: which part of that may be more.
     """

@@ -42,7 +42,7 @@ def run_rank(work: Callable[[], None], folder: Path) -> NoReturn:
 
 
 def environment_of_ranks(threads: int) -> dict[str, str]:
-    """What ranks need in their environment: they import what this process imports, from where it does."""
+    """The environment variables of ranks: they import what this process imports, from where it does."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of namespaces without a name server

@@ -40,7 +40,7 @@ def group_table(groups: Sequence[AccuracyGroup]) -> Table:
 
 
 def group_name(group: AccuracyGroup) -> str:
-    """What the rows of a group have in common."""
+    """The name of a group: the setting that its rows have in common."""
     if group.architecture is None:
         return "all"
     if group.architecture == "allreduce":

@@ -27,7 +27,7 @@ _ENDS = 2  # times as many steps are simulated as are replayed: some workers hav
 def drawn_begins_s(
     graph: StepGraph, *, workers: int, rounds: int, transfer_s: float, rho: float, seed: int
 ) -> list[list[float]]:
-    """When each worker begins, after all are ready, for each round; (rounds, workers).
+    """Seconds from when all are ready until each worker begins, for each round; (rounds, workers).
 
     Anywhere in the length of a step alone, and not before the last pushes of an earlier round, at
     ``transfer_s`` each, have come.

@@ -121,7 +121,7 @@ def measured_network(rate_bps: float, timeout_s: float, folder: Path, name: str)
 
 
 def network_of(file: NetworkFile, transport: Transport) -> Network:
-    """What transfers cost by ``transport``, of what was measured."""
+    """The measured network with the costs of transfers by ``transport``."""
     if transport == "grpc":
         return file.network()
     # Gloo receives into the parameters themselves: there is nothing to parse.
@@ -179,7 +179,7 @@ def predicted(
     window_bytes: float | None = None,
     begins_s: list[list[float]] | None = None,
 ) -> Prediction:
-    """What the predictor says of ``row``, whose workers begin together, or as ``begins_s`` says.
+    """The prediction for ``row``, whose workers begin together, or as ``begins_s`` says.
 
     As many steps as are replayed: asynchronous workers come closer to each other for hundreds of them. With
     gloo whole messages go in the plan's order; gRPC has HTTP/2's window, ``window_bytes`` (0: it is as large

@@ -227,7 +227,7 @@ def _running(engine: Engine, graph: StepGraph, made: Plan, network: Network, ste
 
 
 def _compiling_s(call: Callable[[], object]) -> float:
-    """What a first call takes beyond a second one."""
+    """Seconds that a first call takes beyond a second one."""
     first_s, second_s = _seconds(call), _seconds(call)
     return max(0.0, first_s - second_s)
 

@@ -100,7 +100,7 @@ class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cell_of(measured: TimedCell) -> TrainingCell:
-    """What the rounds of one model at one batch size say."""
+    """The cell of one model at one batch size: medians over its rounds, and the bound that they give."""
     typical_s = {name: median(rounds_s) for name, rounds_s in measured.steps_s.items()}
     best_ddp = min(map(ddp_name, BUCKETS_MB), key=typical_s.__getitem__)
     busy_s, network_s = typical_s[BUSY], typical_s[NETWORK]

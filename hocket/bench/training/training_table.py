@@ -34,7 +34,7 @@ def cell_table(cell: TrainingCell) -> Table:
 
 
 def cell_heading(cell: TrainingCell) -> str:
-    """What was trained, and what its variants are compared with, in two lines."""
+    """Two lines: the model that was trained, and the times that its variants are compared with."""
     asked = "" if cell.rho_target is None else f" (asked for {cell.rho_target:g})"
     return (
         f"{cell.model}, {cell.gradient_bytes / 1e6:.1f} MB, batch {cell.batch_size}:"

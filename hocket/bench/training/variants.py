@@ -79,7 +79,7 @@ class Copy:
 
 
 def gradient_bytes(model: nn.Module) -> int:
-    """What one all-reduce of all gradients moves."""
+    """Bytes that one all-reduce of all gradients moves."""
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
