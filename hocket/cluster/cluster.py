@@ -100,7 +100,7 @@ class Cluster:
         return np.arange(self.num_servers) * self.racks // self.num_servers
 
     def link_capacity(self) -> npt.NDArray[np.float64]:
-        """What each link carries, in links of a server, (links,)."""
+        """The capacity of each link, in links of a server, (links,)."""
         if self.racks == 1:
             return np.ones(self.num_servers)
         uplinks = np.bincount(self.rack_of(), minlength=self.racks) / self.oversubscription

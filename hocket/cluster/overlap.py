@@ -35,7 +35,7 @@ _SOON = 1e-9  # of an iteration
 def read_overlapped(
     step: str | dict[str, Any], plan: str | dict[str, Any], folder: Path, where: str
 ) -> dict[str, Any]:
-    """What of a job a step and its plan say, each a document or a path as seen from ``folder``.
+    """The fields of :func:`lower_step`, of a step and plan that are documents or paths seen from ``folder``.
 
     Raises
     ------

@@ -170,7 +170,7 @@ class Attempts:
         return f"rank {rank} on {node.name} ended with {ended}{said}"
 
     async def _kept(self, run: RunningAttempt) -> int:
-        """How many iterations a replayed job has run, also while it had nobody to tell."""
+        """Iterations that a replayed job has run, those run while it could not reach the manager included."""
         if not run.record.job.is_traffic:
             return 0
         path = str(kept_path(self._book.checkpoint(run.record).resolve()))

@@ -196,7 +196,7 @@ class Database:
             self._connection.execute("insert or replace into settings values ('devices', ?)", (value,))
 
     def port(self) -> int:
-        """Where a manager of this cluster listened last; 0 where none has."""
+        """The port that a manager of this cluster listened on last; 0 where none has."""
         row = self._connection.execute("select value from settings where name = 'port'").fetchone()
         return 0 if row is None else int(row[0])
 
@@ -248,7 +248,7 @@ class Database:
                 pass
 
     def events(self) -> list[tuple[float, str | None, str]]:
-        """What happened, in order; the newest, if it was much."""
+        """The events in order, each with its time in seconds and its job; of very many the newest."""
         self.write_notes()
         return list(self._connection.execute("select time_s, job, what from events order by rowid"))
 

@@ -147,7 +147,7 @@ class Driver(EngineRows):
         s.counts[0]["queued"] = len(left)
 
     def _give_up_claims(self, j: int) -> None:
-        """What job j claims is free: whoever waits for it is looked at again."""
+        """Free the links that job j claims, and have the jobs that wait for them looked at again."""
         s = self.state
         s.jobs[j]["claims"] = 0
         first, number = int(s.jobs[j]["first_port"]), int(s.jobs[j]["num_hops"])

@@ -161,7 +161,7 @@ def _park(roster: EngineRows, course: JobProgress) -> bool:
 
 
 def _answer(roster: EngineRows, actions: Actions) -> None:
-    """Whoever waits for what has begun in the engine, or is over there, may go."""
+    """Grant the requests of ranks whose task or transfer has begun in the engine, or is over there."""
     s = roster.state
     for course in roster.by_row:
         if course is None or not (course.computes or course.transfers is not None):

@@ -199,16 +199,16 @@ class EngineRows:
 
     @property
     def rules(self) -> Rules:
-        """What the engine decides by."""
+        """The rules that the engine decides by."""
         assert self._rules is not None, "no job is known"
         return self._rules
 
     def done(self, job: str) -> int:
-        """How many iterations of a job are over."""
+        """Iterations of a job that are over."""
         return self.courses[job].done
 
     def stage(self, job: str) -> str:
-        """What a job is doing, in a word."""
+        """The stage of a job, in a word."""
         course = self.courses[job]
         return "ending" if course in self.over else _STAGES[int(self.state.jobs[course.row]["stage"])]
 
@@ -229,7 +229,7 @@ class EngineRows:
         return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
 
     def parts(self, course: JobProgress) -> TimeParts:
-        """What its time went into until now."""
+        """Seconds of the job's time until now, by what they went into."""
         row = self.state.jobs[course.row]
         computing = (course.done - course.begun) * (row["forward"] + row["backward"])
         # Where a rank computed shorter than its job says, waiting would be negative.

@@ -19,7 +19,7 @@ class Gatekeeper:
         self._book, self._secret = book, secret
 
     def token_of(self, guest: Guest) -> str:
-        """What the guest has to know."""
+        """The token that the guest has to know."""
         if guest.role == "client":
             return self._secret
         number, _, attempt = guest.address.partition("-")

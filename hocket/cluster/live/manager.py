@@ -102,7 +102,7 @@ class Manager:
 
     @property
     def events(self) -> int:
-        """How often ranks, commands and clocks have told it something."""
+        """The number of times that ranks, commands and clocks have told it something."""
         return self._book.events
 
     def status(self) -> Status:
@@ -253,7 +253,9 @@ def _opened(
 
 
 def _socket_path(folder: Path) -> Path:
-    """Where this machine's ranks find the gate of the cluster in ``folder``, now and after a restart.
+    """The path of the socket where this machine's ranks find the gate of the cluster in ``folder``.
+
+    It is the same after a restart.
 
     A socket's path is short. Where the folder's is not, it is in one of its own beside others' files: whoever
     could write there could take its place. HocketError then.

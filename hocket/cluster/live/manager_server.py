@@ -85,7 +85,7 @@ class RankHandler(Protocol):
     """Calls of the server about ranks; never from two places at once."""
 
     def token_of(self, guest: Guest) -> str:
-        """What the guest has to know."""
+        """The token that the guest has to know."""
         ...
 
     def is_current(self, attempt: str, rank: int) -> bool:

@@ -60,7 +60,7 @@ class NodeWatch:
         return was != self.late
 
     def answer(self, since_s: float = 0.0) -> Conditions | None:
-        """What it said last; None if it was not asked after ``since_s``, in the loop's time."""
+        """The node's last answer; None if it was not asked after ``since_s``, in the loop's time."""
         return self._answer if self._answer_asked_s > since_s else None
 
     def end(self) -> None:

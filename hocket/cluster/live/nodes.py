@@ -104,7 +104,7 @@ class Node(Protocol):
         ...
 
     async def text(self, path: str) -> str:
-        """What is in a small file there, "" where there is none."""
+        """The content of a small file there, "" where there is none."""
         ...
 
 
@@ -171,7 +171,7 @@ class LocalNode:
         self._ranks.forget(key)
 
     async def text(self, path: str) -> str:
-        """What is in a small file there, "" where there is none."""
+        """The content of a small file there, "" where there is none."""
         return text_of(path)
 
 
@@ -186,7 +186,7 @@ def this_machine() -> str:
 
 
 def text_of(path: str) -> str:
-    """What is in a small file of this machine, "" where there is none."""
+    """The content of a small file of this machine, "" where there is none."""
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError):

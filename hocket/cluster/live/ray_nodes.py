@@ -55,7 +55,7 @@ class RankActor:
         self._ranks = Ranks(folder, WITHHELD)
 
     def machine(self, path: str) -> ActorMachine:
-        """What this machine is; ``path``: of the manager's token."""
+        """A description of this machine; ``path``: of the manager's token."""
         return machine_seeing(path)
 
     def free_port(self, host: str) -> int:
@@ -90,7 +90,7 @@ class RankActor:
         self._ranks.forget(key)
 
     def text(self, path: str) -> str:
-        """What is in a small file here, "" where there is none."""
+        """The content of a small file here, "" where there is none."""
         return text_of(path)
 
 
@@ -162,7 +162,7 @@ class RayNode:
         await self._asked("forget", key)
 
     async def text(self, path: str) -> str:
-        """What is in a small file there, "" where there is none."""
+        """The content of a small file there, "" where there is none."""
         return str(await self._asked("text", path))
 
     async def _asked(self, method: str, *arguments: Any) -> Any:
@@ -206,7 +206,7 @@ def alive(ray: Any) -> list[Any]:
 
 
 def names_of(node: Any) -> tuple[str, str]:
-    """What a machine of Ray's can be called by: its host's name, its address."""
+    """The names that a machine of Ray's can be called by: its host's name, its address."""
     return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
 
 

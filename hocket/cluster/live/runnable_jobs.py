@@ -117,11 +117,11 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """What ranks call it towards the gate."""
+        """The name by which ranks present this attempt at the gate."""
         return f"{self.number}-{self.attempt}"
 
     def key(self, rank: int) -> str:
-        """What a node calls one of its ranks."""
+        """The name that a node has for one of its ranks."""
         return f"{self.name}-{rank}"
 
     def servers(self, cluster: Cluster) -> list[int]:
@@ -129,12 +129,12 @@ class Attempt:
         return [gpu // cluster.gpus_per_server for gpu in self.gpus]
 
     def token(self, secret: str) -> str:
-        """What its ranks have to know; nobody learns the cluster's secret, or another job's, from it."""
+        """The token of its ranks; it gives away neither the cluster's secret nor another job's token."""
         return attempt_token(secret, self.name)
 
 
 def attempt_token(secret: str, name: str) -> str:
-    """What the ranks of the attempt of that name have to know, where the cluster's secret is ``secret``."""
+    """The token of the ranks of the attempt ``name``, made from the cluster's ``secret``."""
     return hmac.new(secret.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
@@ -160,7 +160,7 @@ def environments(
     chunk_bytes: int,
     begin: int,
 ) -> list[dict[str, str]]:
-    """What each rank finds beside its node's environment: torchrun's variables, the gate, its traffic.
+    """The variables that each rank gets beside its node's environment: torchrun's, the gate, its traffic.
 
     leaders: host:port of each of the job's servers, in order, where nothing listens yet; devices: the GPUs of
     each server of the cluster; begin: iterations of earlier attempts.
@@ -219,7 +219,7 @@ def environments(
 
 
 def command_of(job: LiveJob, python: str) -> list[str]:
-    """What each rank executes; ``python``: the interpreter of its machine."""
+    """The command that each rank executes; ``python``: the interpreter of its machine."""
     if job.command is not None:
         return list(job.command)
     if job.step is not None:

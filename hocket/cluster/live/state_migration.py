@@ -66,7 +66,7 @@ def _places(first: Ints, number: Ints) -> Ints:
 
 
 def _lookup(size: int, kept: Ints) -> Ints:
-    """Where each of ``size`` things is now, by where it was; NONE for those dropped, and for NONE itself."""
+    """The new place of each of ``size`` things by its old one; NONE for dropped ones and for NONE itself."""
     found = np.full(size + 1, NONE, np.int64)
     found[kept] = np.arange(len(kept))
     return found

@@ -121,12 +121,12 @@ class ClusterRow(Figures, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What tells it from others on the same job set."""
+        """The placement and policy, which tell it from others on the same job set."""
         return f"{self.placement} / {self.policy}"
 
 
 def setting_of(cluster: Cluster, chunk_bytes: float) -> SimulatedCluster:
-    """What a run on ``cluster`` is repeated with."""
+    """The setting with which a run on ``cluster`` is repeated."""
     return SimulatedCluster(
         gpu_memory_bytes=cluster.gpu_memory_bytes,
         chunk_bytes=chunk_bytes,

@@ -43,7 +43,7 @@ def timeline_of(jobs: JobSet, cluster: Cluster, rows: Ints, tick_s: float) -> Ti
 
 
 def _stack_transfers(rows: Ints) -> tuple[dict[int, int], dict[int, int]]:
-    """How many lanes each server's link needs, and which of them each transfer (by its row) is on."""
+    """The number of lanes that each server's link needs, and the lane of each transfer (by its row)."""
     busy: dict[int, list[tuple[int, int]]] = {}  # server: (end, lane)
     free: dict[int, list[int]] = {}
     needed: dict[int, int] = {}

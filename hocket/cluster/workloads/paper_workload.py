@@ -76,7 +76,7 @@ def paper_workload(
 
 
 def _counts(num_jobs: int) -> list[int]:
-    """How many of ``num_jobs`` want each number of GPUs: the mix in proportion, by largest remainder."""
+    """Jobs of ``num_jobs`` for each number of GPUs: the mix in proportion, by largest remainder."""
     whole = sum(count for _, count in _MIX)
     shares = [num_jobs * count / whole for _, count in _MIX]
     counts = [math.floor(share) for share in shares]

@@ -56,7 +56,7 @@ def published_sizes() -> dict[str, float]:
 
 
 def estimated_memory_bytes(size_bytes: float) -> float:
-    """What a job of a model of that size needs of a GPU, where nobody measured it.
+    """Bytes of a GPU's memory that a job of a model of that size needs, where it was not measured.
 
     Weights, gradients, momentum and a buffer to send from, and 2.5 GB of activations and libraries: within
     0.8 GB of each row of Table III.
