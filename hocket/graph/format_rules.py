@@ -254,7 +254,7 @@ def _covers(
 
 
 def _check_names_of_others(plan: Plan, known: dict[str, None], refuse: Refuse) -> None:
-    """What the other architecture would send is not used, but has to be of the step, too."""
+    """Check that the unused transfers of the other architecture name parameters of the step, too."""
     servers: dict[str, Sequence[Pull | Push | Reduction]] = {"pulls": plan.pulls, "pushes": plan.pushes}
     unused = {"reductions": plan.reductions} if plan.architecture == "ps" else servers
     for field, batches in unused.items():

@@ -50,7 +50,7 @@ class SteppedTimeline:
         return next(iter(self.edges_s.values()))
 
     def operations_of(self, worker: str) -> list[Span]:
-        """What a worker's processor runs: not what others do for it, nor what it waits for."""
+        """Spans of a worker's processor: not of what others do for it, nor of what it waits for."""
         spans = self.spans[worker]
         processor = {span.lane for span in spans if span.kind in ("forward", "backward")}
         return [span for span in spans if span.lane in processor and span.kind in _OPERATIONS]

@@ -21,7 +21,7 @@ def is_update(graph: StepGraph) -> Mask:
 
 
 def awaited_gradients(graph: StepGraph, update: Mask) -> tuple[Indices, Indices, Mask]:
-    """Which exchanged gradients each update waits for: parameters, operations, inputs they stand for.
+    """Exchanged gradients that each update waits for: parameters, operations, inputs they stand for.
 
     An update waits for the gradients of the parameters it reads. An input that completes gradients is known
     by them: by those that the update reads, if it reads any, else by all; the mask is over entries of
