@@ -89,7 +89,7 @@ class _Trace:
         return size
 
     def untimed(self) -> tuple[int, int]:
-        """How many compute nodes, the host's aside, have no duration, and how many there are."""
+        """The number of compute nodes without a duration, and of all of them, the host's aside."""
         computing = [
             node.duration_micros
             for node, on_host in zip(self.nodes, self.host, strict=True)

@@ -16,7 +16,7 @@ _HOST_BOUND = 0.5
 
 
 def step_notes(source: str, device: str, steps: Sequence[TracedStep]) -> list[str]:
-    """How long a rank's steps took, and on what."""
+    """Notes on a rank: the length of its steps, and the device and streams they ran on."""
     elapsed_s = [step.elapsed_s for step in steps]
     busy_s = median(sum(o.gpu.end_us - o.gpu.start_us for o in step.operations) * _MICRO for step in steps)
     notes = [

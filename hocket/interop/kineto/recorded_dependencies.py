@@ -72,7 +72,7 @@ def stream_inputs(trace: Trace, step: TracedStep) -> dict[int, set[int]]:
 
 
 def _add_host_waits(trace: Trace, step: TracedStep, launches: _Launches, add: Add) -> None:
-    """What the host launches after it waited for the GPU follows what had ended by then."""
+    """Make launches after the host waited for the GPU follow the operations that had ended by then."""
     for call in trace.waits:
         if not step.begin_us <= call.start_us < step.end_us:
             continue

@@ -55,7 +55,7 @@ def _recorded(trace: Trace) -> int:
 
 
 def _shapes(step: TracedStep, shape_of: ShapeOf) -> Iterator[tuple[HostSpan, list[int]]]:
-    """What operators of the forward pass got, in their order."""
+    """The operators of the forward pass and the shapes that they got, in their order."""
     for operation in step.operations:
         if operation.phase != Phase.FORWARD or operation.gpu.call.host is None:
             continue

@@ -81,7 +81,7 @@ class TracedStep:
         return any(operation.phase == Phase.UPDATE for operation in self.operations)
 
     def key(self) -> tuple[object, ...]:
-        """What steps that do the same have in common."""
+        """A key that steps which do the same share: their operations and all-reduces in launch order."""
         in_order = [self.operations[i] for i in self.launched()]
         return (
             tuple((operation.phase, operation.name) for operation in in_order),
