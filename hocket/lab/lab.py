@@ -142,7 +142,7 @@ class Lab:
     def command(
         self, node: LabNode, argv: Sequence[str], env: Mapping[str, str] | None = None
     ) -> tuple[list[str], dict[str, str]]:
-        """What to execute, in which environment, so that ``argv`` runs in ``node``.
+        """The command and the environment with which ``argv`` runs in ``node``.
 
         The environment is this process's, the node's interface for gloo and TensorPipe, and ``env``.
 

@@ -80,7 +80,7 @@ def check_machine() -> None:
 
 
 def tool_path(tool: str) -> str:
-    """Where ``ip`` or ``tc`` is; HocketError where it is not."""
+    """The path of ``ip`` or ``tc``; HocketError where there is none."""
     path = shutil.which(tool, path=os.pathsep.join((os.environ.get("PATH", ""), _SYSTEM_PATH)))
     if path is None:
         raise HocketError(f"a lab needs '{tool}', which is not on the PATH; install iproute2")
@@ -126,7 +126,7 @@ def claim(lab: str, holder: str | None) -> None:
 
 
 def holder_of(lab: str) -> str | None:
-    """What :func:`claim` was told; None where that was nothing, and where there is no such lab."""
+    """The holder that :func:`claim` was told; None where that was None, and where there is no such lab."""
     switch = switch_of(lab)
     if is_there(switch):
         with contextlib.suppress(HocketError):  # as in rate_of
@@ -236,7 +236,7 @@ def _mac(node: LabNode) -> str:
 
 
 def _call(tool: str, *arguments: str, script: Sequence[str] = ()) -> str:
-    """What ``ip`` or ``tc`` prints; ``script``: the lines that its ``-batch -`` reads."""
+    """The output of ``ip`` or ``tc``; ``script``: the lines that its ``-batch -`` reads."""
     with uninterrupted():
         return _finished((tool_path(tool), *arguments), script)
 

@@ -52,12 +52,12 @@ _WAIT_S = 10.0
 
 
 def segments_on_the_way(rate_bps: float) -> int:
-    """How many segments of a connection are on the way at most."""
+    """The most segments of a connection that are on the way at a time."""
     return max(_FEWEST_SEGMENTS, round(rate_bps / 8 * _LONGEST_S / SEGMENT_BYTES))
 
 
 def segments_together(rate_bps: float, tso_bytes: float | None = None) -> int:
-    """How many segments TCP hands over at once at most, as one packet to all queues on the way.
+    """The most segments that TCP hands over at once, as one packet to all queues on the way.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def segments_together(rate_bps: float, tso_bytes: float | None = None) -> int:
 
 
 def burst_bytes(rate_bps: float, together: int) -> int:
-    """What a link that was idle lets through at once; ``together``: segments that come as one packet."""
+    """Bytes that an idle link lets through at once; ``together``: segments that come as one packet."""
     return min(_MOST_BURST_BYTES, max(together * FRAME_BYTES, round(rate_bps / 8 * _BURST_S)))
 
 
