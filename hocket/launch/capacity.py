@@ -20,7 +20,7 @@ class Capacity:
 
     @property
     def full(self) -> str:
-        """Why somebody finds no place."""
+        """A message for those who find no place."""
         return f"there are {self._most} {self._whom}; others are sent away until some have gone"
 
     def take(self) -> bool:

@@ -181,7 +181,7 @@ def accept(connection: Connection, credentials: Credentials) -> Guest:
 
 
 def no_tls(error: OSError) -> str:
-    """Why a TLS handshake failed, in a line."""
+    """A line that says why a TLS handshake failed."""
     if isinstance(error, ssl.SSLError):
         return f"what came is no TLS 1.3 ({(error.reason or str(error)).replace('_', ' ').lower()})"
     return f"its connection ended ({error.strerror or error})"

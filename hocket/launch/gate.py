@@ -144,7 +144,7 @@ class Gate:
         self._ask(lambda number: ChunkRequest(number, iteration, bytes_left, of_bytes))
 
     def transferred(self, iteration: int) -> None:
-        """What the iteration had to transfer has arrived."""
+        """Tell that the transfers of the iteration have arrived."""
         self._iteration = max(self._iteration, iteration + 1)
         self._tell(Transferred(iteration))
 

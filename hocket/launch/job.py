@@ -61,7 +61,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed(self) -> int:
-        """How many workers' gradients make a synchronous update."""
+        """The number of workers whose gradients make a synchronous update."""
         return self.workers - self.backup
 
 
@@ -110,7 +110,7 @@ class ServedJob(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, token=self.credentials.without_key.text)
 
     def encoded(self) -> str:
-        """What :data:`JOB_VARIABLE` holds."""
+        """The job as :data:`JOB_VARIABLE` holds it."""
         return msgspec.json.encode(self).decode()
 
 

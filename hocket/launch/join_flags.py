@@ -33,7 +33,7 @@ class JoinFlags:
         return None if fd is None else cls(job, int(fd))
 
     def inheritance(self) -> tuple[dict[str, str], int]:
-        """What a server is given: variables, and a file."""
+        """The environment variables and the file that a server is given."""
         return {_FILE_VARIABLE: str(self._fd)}, self._fd
 
     def close(self) -> None:

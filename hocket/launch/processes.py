@@ -48,7 +48,7 @@ class _Process:
 
     @property
     def ended(self) -> str:
-        """How it ended, in words."""
+        """The way it ended, in words."""
         status = self.popen.returncode
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
         if self.silent_s:
@@ -57,7 +57,7 @@ class _Process:
 
 
 def worker_environment(job: ServedJob, store: str, worker: int, attempt: int = 0) -> dict[str, str]:
-    """What a worker's script finds beside this process's environment: torchrun's variables, and the job."""
+    """The variables of a worker's script beside this process's environment: torchrun's, and the job."""
     host, port = split_address(store)
     told = {
         JOB_VARIABLE: job.for_workers.encoded(),
@@ -80,7 +80,7 @@ def worker_environment(job: ServedJob, store: str, worker: int, attempt: int = 0
 
 
 def server_environment(job: ServedJob, store: str) -> dict[str, str]:
-    """What a server finds beside this process's environment."""
+    """The variables of a server beside this process's environment."""
     return {JOB_VARIABLE: job.encoded(), "HOCKET_STORE": store}
 
 

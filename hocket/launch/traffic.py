@@ -159,7 +159,7 @@ def replay(
 
 
 def kept_path(checkpoint: str | Path) -> Path:
-    """Where rank 0 keeps how many iterations are over, in the folder of the job's own."""
+    """The file in the job's own folder where rank 0 keeps the number of iterations that are over."""
     return Path(checkpoint, "iterations")
 
 
