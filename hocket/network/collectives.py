@@ -58,7 +58,7 @@ class CollectiveCost:
     reduce_s_per_byte: float
 
     def seconds(self, size_bytes: float, chunks: int = 1) -> float:
-        """How long ``size_bytes`` take in ``chunks`` equal chunks."""
+        """Seconds that ``size_bytes`` take in ``chunks`` equal chunks."""
         wire_s, reduce_s = self.wire_s_per_byte * size_bytes, self.reduce_s_per_byte * size_bytes
         return pipelined_s(self.latency_s, self.handling_s, wire_s, reduce_s, chunks)
 

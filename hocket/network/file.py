@@ -52,7 +52,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
     def seconds(self, size_bytes: float, concurrent: int = 1) -> float:
-        """What the fit says of ``concurrent`` transfers of ``size_bytes`` each."""
+        """Seconds that each of ``concurrent`` transfers of ``size_bytes`` takes, by the fit."""
         shared = concurrent * self.b_s_per_byte + (concurrent - 1) * self.eta_s_per_byte
         return self.a_s + shared * size_bytes
 

@@ -74,7 +74,7 @@ def _least_squares(columns: Floats, target: Floats, scale: Floats) -> tuple[list
 
 
 def _held(*coefficients: tuple[str, str, float]) -> str:
-    """What to say of free coefficients that came out negative."""
+    """A remark on free coefficients that came out negative; "" where none did."""
     return "; ".join(
         f"{name} = {free:.3g} {unit} fits best, held at 0" for name, unit, free in coefficients if free < 0
     )

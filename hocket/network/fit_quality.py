@@ -46,7 +46,7 @@ def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
 
 
 def measured_verdict(file: NetworkFile) -> str:
-    """What was measured, and whether plans can go by it."""
+    """A sentence on the measured network, and on whether plans can go by it."""
     found = f"{scaled_text(file.bandwidth_bps, 'bit/s')} and {duration_text(file.startup_s)} a transfer"
     if file.host is not None:
         found += f" between {counted(file.host.workers, 'worker')} on {file.host.where}"
