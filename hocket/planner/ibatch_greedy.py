@@ -73,9 +73,9 @@ def algorithm_2(transfer_s: npt.ArrayLike, compute_s: npt.ArrayLike, startup_s: 
     num_layers = len(transfer) - 1
 
     def before(split: int, last: int) -> int:
-        """Where the batch up to ``split`` begins if the transfer of split+1 to last is to cover it.
+        """The layer before the longest batch up to ``split`` that the transfer of split+1 to last covers.
 
-        That is the layer before its first one, at ``split`` when not even one layer is covered.
+        It is ``split`` itself when not even one layer is covered.
         """
         covered = startup + transfer[last] - transfer[split]
         first = bisect_left(compute, compute[split] - covered, hi=split)

@@ -60,7 +60,7 @@ def gradient_layers(graph: StepGraph) -> list[list[int]]:
 
 
 def forward_layers(graph: StepGraph, network: Network) -> Layers:
-    """What the forward pass waits for: ``compute_s`` is that of the layer's forward operations."""
+    """Layers that the forward pass waits for; ``compute_s`` is that of the layer's forward operations."""
     layers = read_layers(graph)
     first = graph.first_reader()
     bounds = [int(first[layer[0]]) for layer in layers] + [graph.num_operations]
@@ -68,7 +68,7 @@ def forward_layers(graph: StepGraph, network: Network) -> Layers:
 
 
 def backward_layers(graph: StepGraph, network: Network) -> Layers:
-    """What pushes wait for, in order of completion.
+    """Layers that pushes wait for, in order of completion.
 
     ``compute_s`` is that of the backward operations since the layer before was complete (of all of them for
     the first layer), until this one is.

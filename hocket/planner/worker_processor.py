@@ -47,7 +47,7 @@ def serial_times(graph: StepGraph, order: Indices, durations_s: Seconds | None =
 
 
 def _passed_on_by_updates(graph: StepGraph, order: Indices, used_s: Seconds) -> Seconds:
-    """When each gradient is needed, from when operations use each parameter, shape (p,) both.
+    """Seconds at which each gradient is needed, from those at which each parameter is used; shape (p,) both.
 
     An update waits for the gradients of what it reads, for gradients that its inputs complete (only for those
     that it reads, if it reads any of them) and for other updates; all of them are needed as early as what

@@ -118,7 +118,7 @@ def _by_use(groups: GradientGroups, chosen: _Mask) -> Indices:
 
 
 def _ends(ready_s: Seconds, travel_s: Seconds, free_s: float) -> Seconds:
-    """When each of a sequence of transfers ends; they go one by one from ``free_s`` on, none unready."""
+    """Seconds at which transfers end that go one by one from ``free_s`` on, none before it is ready."""
     done = np.cumsum(travel_s)
     ends: Seconds = done + np.maximum.accumulate(np.maximum(ready_s, free_s) - (done - travel_s))
     return ends

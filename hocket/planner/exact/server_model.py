@@ -133,7 +133,7 @@ def _in_order(solver: cp_model.CpSolver, channels: Mapping[int, SerialChannel]) 
 
 
 def _server_of_updates(work: ModelledStep, home: list[int]) -> dict[int, int]:
-    """Where updates run: with the first parameter they read, else their first input, else on server 0."""
+    """The server of each update: of the first parameter it reads, else of its first input, else server 0."""
     graph = work.graph
     place: dict[int, int] = {}
     for i in work.updates:
