@@ -92,7 +92,7 @@ def name_of(curve: Sequence[Prediction], rows: Sequence[Prediction]) -> str:
 
 
 def lockstep_note(rows: Iterable[Prediction]) -> str | None:
-    """Why the figures are pessimistic, where workers never drift apart; None where they do."""
+    """A note that the figures are pessimistic, where workers never drift apart; None where they do."""
     if not any(row.lockstep for row in rows):
         return None
     return (
@@ -212,7 +212,7 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
 
 
 def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str:
-    """Where throughput saturates, or that it grows up to the most workers; nothing of what was not tried."""
+    """A clause on where throughput saturates, or that it grows up to the most workers tried."""
     workers = counted(shown.workers, "worker")
     at = next(k for k, row in enumerate(curve) if row is shown)
     before = curve[at - 1]

@@ -200,7 +200,7 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
 
 
 def _steps(prepared: Prepared) -> int:
-    """How many steps a run reports as it goes."""
+    """The number of steps that a run reports as it goes."""
     return prepared.request.steps * prepared.ends_a_step
 
 

@@ -38,7 +38,7 @@ def run_steps(
     log: ChunkLog = NO_LOG,
     watch: Indices | None = None,
 ) -> tuple[Floats, Indices]:
-    """When steps end, in seconds and ascending, and which worker's each is, (num_ends,) both.
+    """Seconds at which steps end, ascending, and the worker of each, (num_ends,) both.
 
     A synchronous step is worker -1's.
 

@@ -59,7 +59,7 @@ def give_turn(lane, server, turns):
 
 @kernel
 def cut_queues(lane_of, num_workers, num_servers, num_globals):
-    """Where each lane's queue begins in an array with room for every node twice, (lanes + 1,)."""
+    """The beginning of each lane's queue in an array with room for every node twice, (lanes + 1,)."""
     lanes_each = 1 + 3 * num_servers
     first = np.zeros(num_workers * lanes_each + num_servers + 1, np.int64)
     for w in range(num_workers):

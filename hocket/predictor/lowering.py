@@ -64,7 +64,7 @@ class WorkerStep:
 
     @cached_property
     def demand(self) -> Demand:
-        """What the step asks of each resource."""
+        """The demand of the step on each resource."""
         program, servers = self.program, self.program.num_servers
         seconds, timed = self.durations_s.mean(axis=0), program.num_timed
         lane = program.lane[:timed]

@@ -118,7 +118,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def totals_of(prepared: Prepared) -> Totals | None:
-    """What coarse models of asynchronous training know of a prepared step; None where they say nothing.
+    """Totals of a prepared step for coarse models of asynchronous training; None where those say nothing.
 
     They know one kind of link, the servers'; slower workers' links or racks are none of theirs.
     """

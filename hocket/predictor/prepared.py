@@ -41,14 +41,14 @@ class Prepared:
 
     @property
     def step_on_servers(self) -> WorkerStep:
-        """What a worker's step asks of each resource, also where steps overlap."""
+        """A worker's step as it is on servers, also where steps overlap and ``step`` is None."""
         return self.step or _lowered(
             self.request.graph, self.plan, self.network, True, 0.0, self.drawn_anew, False
         )
 
     @property
     def needed(self) -> int:
-        """How many workers' gradients complete a synchronous step; 0: asynchronous."""
+        """The number of workers whose gradients complete a synchronous step; 0: asynchronous."""
         return self.network.num_workers - self.request.machines.backup if self.mode == "sync" else 0
 
     @property
@@ -84,7 +84,7 @@ class Prepared:
 
     @property
     def start_s(self) -> tuple[float, ...] | None:
-        """When each worker begins, on the machine profiled; None: all at once."""
+        """Seconds at which each worker begins, on the machine profiled; None: all at once."""
         if self.step is None or not self.request.machines.spread:
             return None
         num_workers, computing_s = self.network.num_workers, self.step.demand.worker_s

@@ -27,7 +27,7 @@ def advance(clock, clock_at, way, active, worker_bps, server_bps, now):
 
 @kernel
 def first_ends(clock, clock_at, active, end_on_clock, worker_bps, server_bps, end_s):
-    """When the first transfer of each direction ends, into ``end_s`` (2,); inf where none is on its way."""
+    """Set ``end_s`` (2,) to when the first transfer of each direction ends; inf where none is on its way."""
     for way in range(2):
         end_s[way] = np.inf
         if active[way] > 0:

@@ -100,7 +100,7 @@ class Nodes:
         return computing_order(self.plan, self.graph, np.flatnonzero(~self.on_server))
 
     def edges(self) -> tuple[Edges, Edges, Edges]:
-        """What waits for what on the worker, from the worker to global nodes, and between those."""
+        """Edges between the worker's nodes, from those to global nodes, and between global nodes."""
         local, to_server, between = self._worker_edges(), Edges(), Edges()
         user, source = self.graph.inputs.row_of_entry(), self.graph.inputs.indices
         to_server.add(self.arrived[self.pushes.of[self.gradients]], self.group[self.updates])
@@ -189,7 +189,7 @@ class Nodes:
         return lane, rank
 
     def servers(self) -> Indices:
-        """Whose part of the step each local node is, (L,): a server's, or the worker's own, -1."""
+        """The server whose part of the step each local node is in, (L,); -1 for the worker's own."""
         server = np.full(self.num_nodes, -1, np.int64)
         server[self.pull : self.push], server[self.push :] = self.pulls.server, self.pushes.server
         if self.parses:

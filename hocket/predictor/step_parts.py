@@ -13,7 +13,7 @@ from hocket.kernel import kernel
 
 @kernel
 def count_parts(server_of, num_servers):
-    """How many nodes each server's part of a step has, and the worker's own, last: (M + 1,)."""
+    """The number of nodes of each server's part of a step, and of the worker's own, last: (M + 1,)."""
     count = np.zeros(num_servers + 1, np.int64)
     for server in server_of:
         count[server] += 1

@@ -21,7 +21,7 @@ STEPS_SHOWN = 3
 
 
 def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **options: Any) -> Timeline:
-    """What workers and servers do in :data:`STEPS_SHOWN` steps after the skipped ones.
+    """The timeline of workers and servers in :data:`STEPS_SHOWN` steps after the skipped ones.
 
     ``options`` are those of :func:`hocket.predict` that say what is simulated.
 
