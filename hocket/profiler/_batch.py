@@ -75,7 +75,10 @@ def _first_samples(loader: DataLoader[Any]) -> Any:
 
 
 def arguments(batch: Any, *, with_targets: bool) -> Arguments:
-    """How ``batch``, no loader, goes to a model; ``with_targets``: the last of several is not the model's."""
+    """Arguments by which ``batch``, no loader, goes to a model.
+
+    ``with_targets``: the last of several is not the model's.
+    """
     if isinstance(batch, Mapping):
         return Arguments((), dict(batch), batch)
     parts = list(batch) if isinstance(batch, tuple | list) else [batch]

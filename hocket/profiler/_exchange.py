@@ -173,7 +173,7 @@ class _Exchange:
         )
 
     def _enough_row_bytes(self) -> int:
-        """How many bytes take long enough, as rank 0 is told."""
+        """Bytes of a row that takes long enough, as rank 0 is told."""
         size = min(ROW_BYTES, max(self._task.transfer_bytes))
         # Of several: one that was seen late at an end says too much or too little.
         message_s = float(np.median([self._message_s(size) for _ in range(_PROBES)]))
@@ -214,7 +214,7 @@ class _Exchange:
         dist.all_reduce(self._meeting)
 
     def _message_s(self, size: int) -> float:
-        """What a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
+        """Seconds that a message from rank 0 takes behind others, on rank 1's clock, which tells rank 0.
 
         A long message goes first, then a row of this size at once: from the end of the long one to that of
         the row. All receives are posted before anything is sent.
@@ -274,12 +274,12 @@ class _Exchange:
 
 
 def messages_in_a_row(size: int, total_bytes: int) -> int:
-    """How many messages of ``size`` bytes are timed in a row of ``total_bytes``."""
+    """The number of messages of ``size`` bytes that are timed in a row of ``total_bytes``."""
     return min(_MOST_IN_A_ROW, max(1, total_bytes // size))
 
 
 def row_bytes(size: int, message_s: float) -> int:
-    """How many bytes to send in a row where a message of ``size`` bytes took ``message_s`` seconds."""
+    """Bytes to send in a row where a message of ``size`` bytes took ``message_s`` seconds."""
     if message_s <= 0:
         return _MOST_ROW_BYTES
     return min(_MOST_ROW_BYTES, max(ROW_BYTES, int(size * _ROW_S / message_s)))

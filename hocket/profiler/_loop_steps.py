@@ -166,7 +166,7 @@ class LoopSteps:
 
 
 def _num_compiled() -> int:
-    """How many graphs torch.compile has made in this process."""
+    """The number of graphs that torch.compile has made in this process."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 

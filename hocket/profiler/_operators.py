@@ -30,7 +30,7 @@ def _written_arguments(func: OpOverload) -> frozenset[str]:
 def accesses(
     func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[Extent], list[Extent]]:
-    """What the call reads, and what it writes; an argument changed in place counts as written only."""
+    """Memory that the call reads, and that it writes; an argument changed in place counts as written only."""
     named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
     written_names = _written_arguments(func)
     if base_name(func) in _WRITES_RUNNING_STATISTICS and named["training"]:

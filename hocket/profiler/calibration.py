@@ -133,7 +133,7 @@ _RATIOS = (
 
 
 def stored_residuals(device: str) -> list[Residual]:
-    """What :func:`residuals` gives, at once and to three decimals; empty for an uncalibrated device."""
+    """Residuals as of :func:`residuals`, at once and to three decimals; none for an uncalibrated device."""
     return [
         Residual(
             device=figure.device,

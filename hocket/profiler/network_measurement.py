@@ -43,7 +43,7 @@ class Launched(NamedTuple):
 
 
 def launched() -> Launched | None:
-    """What torchrun says in the environment; None where nothing was launched.
+    """The rank and world size that torchrun set in the environment; None where nothing was launched.
 
     Raises
     ------

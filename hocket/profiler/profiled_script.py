@@ -99,7 +99,7 @@ class _FirstOptimizer:
 
     @property
     def so_far(self) -> str:
-        """How many steps were seen, and are needed."""
+        """A clause on the number of steps that were seen, and that are needed."""
         needed = needed_steps(self._steps) + 1
         if self._optimizer is None:
             return (
@@ -210,7 +210,7 @@ def _as_rank() -> Iterator[None]:
 
 @contextmanager
 def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[Callable[[], None]]:
-    """What runs ``path`` as the main module, as Python would."""
+    """Yield a call that runs ``path`` as the main module, as Python would."""
     if not path.is_file():
         raise HocketError(f"{path} is not a file; give the path of a Python file")
     absolute = os.path.abspath(path)

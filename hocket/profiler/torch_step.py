@@ -312,7 +312,7 @@ def device_type(parameters: Iterable[Tensor]) -> str:
 
 
 def difference(recorded: Sequence[OpOverload], timed: Sequence[OpOverload]) -> str:
-    """How a step differs from the recorded one, and what to do; "" where it does not."""
+    """A line on the first call that differs from the recorded step's, and the fix; "" where none does."""
     if recorded == timed:
         return ""
     pairs = enumerate(zip_longest(recorded, timed, fillvalue="nothing"))
