@@ -79,7 +79,7 @@ def cluster_texts(names: Sequence[str], rows: Sequence[ClusterRow], unit: TimeUn
 
 
 def residence_text(figure: dict[str, Any], unit: TimeUnit) -> str:
-    """How many jobs and GPUs the drawn panels have, and until when."""
+    """A sentence on the number of jobs and GPUs that the drawn panels have, and their end."""
     sentences = []
     for panel in figure["panels"]:
         gpus = sum(lane["name"].startswith("GPU") for lane in panel["lanes"])
@@ -108,7 +108,7 @@ def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
 
 
 def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
-    """How long each drawn run is, and how long its first processor computes."""
+    """A sentence on the length of each drawn run and the part of it that its first processor is busy."""
     sentences = []
     for panel in panels:
         rows = busy_rows(panel, most=1)

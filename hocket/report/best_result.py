@@ -42,10 +42,10 @@ def usual_like(row: ResultRow, ranking: Sequence[Entry]) -> ResultRow | None:
 
 
 def num_level_with(best: ResultRow, ranking: Sequence[Entry]) -> int:
-    """How many other results are as fast as ``best``, to four digits."""
+    """The number of other results that are as fast as ``best``, to four digits."""
     return sum(math.isclose(entry.row.throughput, best.throughput, rel_tol=1e-4) for entry in ranking) - 1
 
 
 def over_bound(row: ResultRow) -> float | None:
-    """How far the step time is above its proven lower limit, as a fraction of the limit."""
+    """The step time above its proven lower limit, as a fraction of the limit; None without a limit."""
     return row.iteration_s / row.bound_s - 1.0 if row.bound_s > 0 else None

@@ -70,12 +70,12 @@ class _Drawn(NamedTuple):
 
 
 def _job_set(row: ClusterRow) -> tuple[tuple[str, float], ...]:
-    """What tells job sets apart: which jobs, and when they come."""
+    """Ids and arrivals in seconds of a run's jobs, which tell job sets apart."""
     return tuple((job.id, job.arrival_s) for job in row.jobs)
 
 
 def _names(rows: Sequence[ClusterRow]) -> list[str]:
-    """What each row is called in pictures: its setting, and its job set where there are several."""
+    """The name of each row in pictures: its setting, and its job set where there are several."""
     sources, chunks = {row.source for row in rows}, {chunk_text(row) for row in rows}
     names = [row.name if len(chunks) == 1 else f"{row.name}, {chunk_text(row)}" for row in rows]
     return [
@@ -142,7 +142,7 @@ def _tiles(rows: Sequence[ClusterRow], unit: TimeUnit) -> list[Tile]:
 
 
 def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> _Drawn:
-    """What the highest and the lowest did that were recorded; else which GPUs jobs had in those two.
+    """Timelines of the highest and the lowest that were recorded; else the GPUs that jobs had in those two.
 
     Both have the jobs of the lowest.
     """

@@ -61,7 +61,7 @@ class Residence(NamedTuple):
 
 
 def residence_figure(panels: Iterable[Residence], unit: TimeUnit) -> dict[str, Any]:
-    """Which job is on which GPU and when, as what draws timelines takes it; jobs that share one lie in lanes.
+    """The GPUs that jobs were on, as timelines are drawn from it; jobs that share one lie in lanes.
 
     Times begin at 0 with the first arrival. Of very many jobs the first ones are drawn, as the
     caption says.

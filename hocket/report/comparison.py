@@ -167,7 +167,7 @@ class _SpanPlace(NamedTuple):
 
 
 def _placed(side: SteppedTimeline) -> dict[_Key, _SpanPlace]:
-    """Where in a step each name starts first, and for how long it runs in one; in order of start."""
+    """The first start of each name in a step, and the seconds that it runs in one; in order of start."""
     found: dict[_Key, list[_SpanPlace]] = {}
     for process, spans in side.spans.items():
         if (edges_s := side.edges_of(process)) is not None:

@@ -55,13 +55,13 @@ def spans_columns(spans: Sequence[SpanDifference], *, wide: bool = False) -> lis
 
 
 def matched_line(comparison: Comparison) -> str:
-    """How many of each side's names both have."""
+    """A line with the number of each side's names that both have."""
     ours, theirs = comparison.only_predicted.names, comparison.only_measured.names
     return f"matched: {len(comparison.spans)} of {ours} predicted and of {theirs} measured names"
 
 
 def one_sided_lines(side: str, names: OneSided) -> list[str]:
-    """How many names only the ``side`` timeline has, some of them, and why; a line for each reason."""
+    """A line for each reason that names are in the ``side`` timeline alone: their number and some of them."""
     lines = []
     for each in names.reasons:
         examples = ", ".join(f"{name} ({kind})" for kind, name in each.examples)

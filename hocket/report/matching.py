@@ -37,7 +37,7 @@ def with_common_names(predicted: Timeline, measured: Timeline) -> tuple[Timeline
 
 
 def reason_alone(kind: Kind, name: str) -> str:
-    """Why only one of two timelines has this name."""
+    """The reason that only one of two timelines has this name."""
     if kind == "wait":
         return "training alone records what it waits for; a simulation leaves the processor idle"
     if name in (f"forward {_START}", _BETWEEN_STEPS):

@@ -75,7 +75,7 @@ _FIGURES = (
 
 
 def decimals_for(values: Iterable[float]) -> int:
-    """How many decimals give the largest of ``values`` four significant digits, at most three."""
+    """The number of decimals that give the largest of ``values`` four significant digits, at most three."""
     largest = max((abs(value) for value in values), default=0.0)
     return 3 - sum(largest >= limit for limit in (10.0, 100.0, 1000.0))
 

@@ -115,7 +115,7 @@ class _Ranked(msgspec.Struct, frozen=True):
 
 
 def _recorded(entry: ClusterEntry) -> tuple[bool, bool]:
-    """How much of a run was written down; the more the greater."""
+    """A key that is greater the more of a run was written down."""
     return entry.timeline is not None, entry.row.contention is not None
 
 

@@ -57,7 +57,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
 
 
 def _setup_line(rows: Sequence[ResultRow]) -> str:
-    """What all of ``rows`` share, and of the rest how many there are or which."""
+    """A line on the setups of ``rows``: what they share, or the number or names of those that differ."""
     models = list(dict.fromkeys(row.model for row in rows))
     architectures = dict.fromkeys(_ARCHITECTURES.get(row.architecture, row.architecture) for row in rows)
     workers, servers = {row.workers for row in rows}, {row.servers for row in rows} - {0}
