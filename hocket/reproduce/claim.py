@@ -95,7 +95,7 @@ class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paper_text(self) -> str:
-        """What the paper says, as it is shown."""
+        """The paper's value, as it is shown."""
         if self.paper is None:
             return "in words"
         prefix = {"at least": "≥ ", "at most": "≤ "}.get(self.rule, "")
@@ -104,7 +104,7 @@ class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ours_text(self) -> str:
-        """What we found, as it is shown."""
+        """Our value, as it is shown."""
         if self.held is not None:
             return f"in {self.held} of {self.cases}"
         return "–" if self.ours is None else _text(self.ours, self.unit)

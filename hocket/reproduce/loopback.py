@@ -30,7 +30,7 @@ def _measured(repeats: int) -> NetworkFile:
 
 
 def fit_panel(fit: Fit, *, title: str, line: str) -> PlotAxes:
-    """What was timed by size, and the ``line`` that was fitted to it, both axes logarithmic."""
+    """Axes with the times by size, and the ``line`` that was fitted to them, both logarithmic."""
     sizes_mb = tuple(point.size_bytes / 1e6 for point in fit.points)
     measured_ms = tuple(1e3 * point.seconds for point in fit.points)
     fitted_ms = tuple(1e3 * fit.seconds(point.size_bytes) for point in fit.points)

@@ -66,7 +66,7 @@ def stages(graph: StepGraph, network: Network) -> dict[str, Plan]:
 
 
 def systems(graph: StepGraph, workers: int, seed: int) -> dict[str, tuple[Plan, Network]]:
-    """What Figs. 8 to 10 compare: a plan and its network each; what a framework does without Caramel too."""
+    """A plan and its network for each system of Figs. 8 to 10, frameworks without Caramel included."""
     mpi = reducing("ring", "alpha waits", workers)
     waits, occupies = (reducing("cheapest", split, workers) for split in ("alpha waits", "alpha occupies"))
     found = {

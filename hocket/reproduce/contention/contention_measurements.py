@@ -76,7 +76,7 @@ class ContentionMeasurements:
         return [each for each in self.runs if (each.placement, each.policy) == (placement, policy)]
 
     def against(self, ours: tuple[str, str], than: tuple[str, str]) -> PairedRow:
-        """How much ``ours``, a placement and policy, differs from ``than`` on the same job sets."""
+        """The difference of ``ours``, a placement and policy, from ``than`` on the same job sets."""
         (row,) = paired_rows((self.rows[than], self.rows[ours]))
         return row
 

@@ -58,7 +58,7 @@ class Chain:
     batches: dict[str, list[int]]
 
     def end_s(self, approach: str) -> float:
-        """When the forward pass ends, pulls included."""
+        """Seconds at which the forward pass ends, pulls included."""
         return batches_end(
             self.batches[approach], self.layers.transfer_s, self.layers.compute_s, self.startup_s
         )

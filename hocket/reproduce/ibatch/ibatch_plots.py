@@ -85,7 +85,7 @@ def _figure_4(chain: Chain) -> PaperFigure:
 
 
 def _spans(chain: Chain) -> tuple[dict[str, list[tuple[float, float]]], dict[str, list[tuple[float, float]]]]:
-    """When each approach pulls and computes its batches."""
+    """Begins and ends, in seconds, of each approach's pulls and of its batches' computing."""
     transfers: dict[str, list[tuple[float, float]]] = {}
     computes: dict[str, list[tuple[float, float]]] = {}
     for approach, ends in chain.batches.items():

@@ -33,7 +33,7 @@ cost nothing (Fig. 6)."""
 
 
 def one_of(nodes: int, startup_s: float = STARTUP_S, bandwidth_bps: float | None = None) -> Network:
-    """What one of ``nodes`` nodes sees of the network."""
+    """The network as one of ``nodes`` nodes sees it."""
     return Network(bandwidth_bps=bandwidth_bps or 10e9 * min(1.0, BLADES / nodes), startup_s=startup_s)
 
 

@@ -110,7 +110,7 @@ def _cut_once(found: PredictionMeasurements) -> Share:
 
 
 def second_server(found: PredictionMeasurements, model: str) -> list[float]:
-    """What a second server adds to the throughput of each of several workers, as a fraction."""
+    """Throughput that a second server adds for each number of workers above 1, as a fraction."""
     one = {row.workers: row.throughput for row in found.of(model, PAIRED_BATCH_SIZE).rows}
     return [
         row.throughput / one[row.workers] - 1

@@ -33,7 +33,7 @@ class Chunk:
 
     @property
     def units(self) -> float:
-        """How much it is."""
+        """The size of the piece, in units."""
         return self.end - self.begin
 
 
@@ -105,7 +105,7 @@ def _section_5(active: np.ndarray) -> np.ndarray | None:
 
 
 def _max_min(state: tuple[bool, ...]) -> np.ndarray:
-    """What progressive filling gives each link: a transfer crosses a server's and a worker's interface."""
+    """The rate of each link by progressive filling; transfers cross a server's and a worker's interface."""
     active = np.array(state).reshape(-1, 2)
     rate = np.zeros(active.shape)
     workers, servers = np.nonzero(active)
