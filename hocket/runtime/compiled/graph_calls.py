@@ -266,7 +266,7 @@ class BackwardGraph:
             self.bound = {}
 
     def _edges(self) -> list[tuple[int, Any]]:
-        """Where autograd takes the gradients of the slots."""
+        """The slots and the autograd nodes that take their gradients."""
         node = torch._C._current_autograd_node()
         if node is None or len(node.next_functions) != self.forward.num_edges:
             return []

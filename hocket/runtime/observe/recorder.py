@@ -63,7 +63,7 @@ class SpanRecorder:
         self._open = ("forward", _START)
 
     def resume(self) -> None:
-        """What happened since the last call was nobody's work."""
+        """Count the time since the last call as no piece's."""
         self._since = time.perf_counter()
 
     def forget(self) -> None:
@@ -159,7 +159,7 @@ class SpanRecorder:
         return rows
 
     def last_steps(self, num_steps: int) -> tuple[int, float, list[Record]]:
-        """How many of the last ``num_steps`` there are, when they began, and their spans by start."""
+        """The number of last steps, at most ``num_steps``, their begin in seconds, their spans by start."""
         begins = list(self.begins)[-num_steps - 1 :]
         if len(begins) < 2:
             return 0, 0.0, []
@@ -181,7 +181,7 @@ class SpanRecorder:
 
 
 def piece_name(piece: Key) -> str:
-    """What a piece of a step is called in graphs and timelines."""
+    """The name of a piece of a step in graphs and timelines."""
     return " ".join(piece)
 
 

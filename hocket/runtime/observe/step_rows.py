@@ -18,7 +18,7 @@ def parameter_rows(parameters: Mapping[str, torch.Tensor]) -> list[ParameterRow]
 
 
 def unused_row(last: str, names: Iterable[str]) -> OperationRow:
-    """What completes the gradients of ``names``, which no recorded step used, at once after ``last``.
+    """An operation that completes gradients of ``names``, unused in recorded steps, at once after ``last``.
 
     Such a parameter has a place in every plan all the same: the next step may use it.
     """

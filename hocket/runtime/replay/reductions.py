@@ -58,7 +58,7 @@ class Reductions:
 
     @property
     def num_messages(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return len(self._number)
 
     def __enter__(self) -> Reductions:
@@ -86,7 +86,7 @@ class Reductions:
             came = self._mailbox.take(wait=True)
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
-        """What arrived, what :meth:`begin` saw included."""
+        """The buckets that arrived, with their moments; those that :meth:`begin` saw included."""
         held = list(self._held)
         self._held.clear()
         return held + self._mailbox.take(wait=wait and not held)

@@ -47,7 +47,7 @@ class Arrivals(Protocol):
     """Messages that came, each once, with the moment of its arrival."""
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
-        """What came since the last call; with ``wait``, at least one."""
+        """The messages that came since the last call, with their moments; with ``wait``, at least one."""
 
 
 class Mailbox:
@@ -71,7 +71,7 @@ class Mailbox:
         return not self._came
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
-        """What came since the last call; with ``wait``, at least one.
+        """The messages that came since the last call, with their moments; with ``wait``, at least one.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Processor:
         return free_s
 
     def _first_of(self, ready: dict[int, float], free_s: float) -> int:
-        """What a processor took that is free since ``free_s``: the least rank then, or what came first."""
+        """The operation that a processor free at ``free_s`` took: of least rank then, or the first ready."""
         in_time = [op for op, since_s in ready.items() if since_s <= free_s]
         if in_time:
             return min(in_time, key=self._rank.__getitem__)

@@ -93,7 +93,7 @@ class WorkersSide:
         self._client.want()
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
-        """What arrived since the last call; with ``wait``, at least one parameter."""
+        """The parameters that arrived since the last call, and when; with ``wait``, at least one."""
         timeout_s = self._job.timeout_s
         if wait and not self._client.wait_until(lambda: not self._mailbox.empty, timeout_s):
             raise HocketError(f"no pull arrived within {timeout_s:g} s; a server may be stuck")
@@ -104,7 +104,7 @@ class WorkersSide:
         self._client.push(parameter, self._gradients[parameter])
 
     def end(self) -> None:
-        """What was pushed counts; the next step's pulls come once it has been applied."""
+        """Commit the step's pushes; the next step's pulls come once they have been applied."""
         self._client.commit(self._settings)
 
     @property

@@ -23,7 +23,7 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
         return timeline_of(self._training.watch.ask(), title)
 
     def explain(self) -> str:
-        """Which plan is in force and why, what limits this rank's steps, and what forces a barrier."""
+        """A report: the plan in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
         return explanation(training.recorder, self._decided, training.rounds.barriers)
 

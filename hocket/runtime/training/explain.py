@@ -40,7 +40,7 @@ class RankRecord(msgspec.Struct, frozen=True):
 
 
 def clock_offset_s(control: GlooGroup) -> float:
-    """What this rank's clock is ahead of rank 0's, to within the time that a message takes."""
+    """Seconds that this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
         sent = from_first(time.perf_counter(), control, float)
@@ -181,7 +181,7 @@ def _on_network(choice: Choice, needed_s: float | None) -> str:
 
 
 def _own_work(step_s: float, compute_s: float, between_s: float) -> str:
-    """What a processor does that does not wait, the longer part first."""
+    """The work of a processor that does not wait, in words, the longer part first."""
     parts = [
         (compute_s, "computing"),
         (between_s, "code between steps (data loading, validation and the like)"),
@@ -206,7 +206,7 @@ def _others_work(step_s: float, network_s: float, needed_s: float | None) -> str
 
 
 def _needed_s(plan: Plan, recorder: SpanRecorder, network: Network | None) -> float | None:
-    """What a step's transfers take on ``network``, one after the other; None where that was not measured."""
+    """Seconds of a step's transfers on ``network``, one after the other; None where that was not measured."""
     if network is None or network.reduction is None:
         return None
     total_s = 0.0

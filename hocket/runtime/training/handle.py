@@ -49,7 +49,7 @@ class Decided(Protocol):
 
     @property
     def network(self) -> Network | None:
-        """What it was made for."""
+        """The network that the plan was made for; None where there is none."""
 
 
 T = TypeVar("T", bound=Attached)
@@ -102,7 +102,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def first_step(self) -> int:
-        """How many steps of this process count already, where the job goes on: its data begin behind them."""
+        """The number of steps that count already, where a job goes on; this process's data begin after them."""
         return 0
 
     def flush(self) -> None:

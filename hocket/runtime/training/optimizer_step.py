@@ -189,7 +189,7 @@ def _put_over(optimizer: torch.optim.Optimizer, step: Any) -> Callable[[], None]
 
 
 def _barrier_of(optimizer: torch.optim.Optimizer, step: Any) -> str:
-    """Why no step of this optimizer can be taken apart; empty: it can."""
+    """The reason that no step of this optimizer can be taken apart; empty: it can."""
     around = inspect.unwrap(getattr(step, "__func__", step))
     if hasattr(around, _OURS) and not hasattr(around, _BEFORE):
         return f"another model that trains is updated by the same {type(optimizer).__name__}"

@@ -297,7 +297,7 @@ class AllReduceTraining(ModelHooks):
             self._module_reads(self._names[trained[0]].rpartition(".")[0], trained)
 
     def _root_reads(self) -> None:
-        """What no module's hook has announced, such as within what a user compiled, may be read anywhere."""
+        """Make ready the parameters that no module announces, which user-compiled code may read anywhere."""
         if self._anywhere:
             self._module_reads("", self._anywhere)
 

@@ -26,7 +26,7 @@ class Unnoticed:
         self.compiles = False
 
     def of_everything(self) -> str:
-        """Why every parameter may be read unnoticed; empty: there is no reason."""
+        """The reason that every parameter may be read unnoticed; empty: there is none."""
         if names := torch_extensions():
             return (
                 f"extensions built on torch may read parameters that they are handed: {', '.join(names)} is"
@@ -37,7 +37,7 @@ class Unnoticed:
         return ""
 
     def of_bucket(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> tuple[str, list[str]]:
-        """Why parameters of ``bucket`` or their state may be read unnoticed, and which; empty: no reason."""
+        """The reason that parameters of ``bucket`` or their state may be read unnoticed, and their names."""
         blind = [name for name, p in _named(bucket) if p in self.blind]
         if blind:
             return "parameters that a user compiled, or of classes of their own", blind

@@ -50,7 +50,7 @@ def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
 
 
 def _rows_s(group: GlooGroup, size_bytes: int) -> list[float]:
-    """What an AllReduce of so many bytes took in each row of them, the network never being idle."""
+    """Seconds of an AllReduce of so many bytes in each row of them, the network never being idle."""
     count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
     under_way: deque[StartedCollective] = deque()

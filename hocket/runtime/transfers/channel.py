@@ -66,7 +66,7 @@ class Channel:
 
     @property
     def error(self) -> BaseException | None:
-        """What a thread failed with; nothing is sent any more."""
+        """The exception that a thread failed with, after which nothing is sent; None while all run."""
         return self._queue.error
 
     def start(self, layout: Layout) -> None:

@@ -63,7 +63,7 @@ class Queue:
         return [self.usual] if self.listed else [self.usual, self.urgent]
 
     def places(self, bucket: Bucket) -> list[int]:
-        """Where the transfers of ``bucket`` are; the first place stands for all of it among ranks."""
+        """The places of the transfers of ``bucket``; the first place stands for all of it among ranks."""
         return self._places.get(id(bucket), [])
 
     def run(self, work: Callable[[], None]) -> None:

@@ -97,7 +97,7 @@ class Checkpoint:
         self._lock.close()
 
     def steps_of(self, worker: int) -> int:
-        """How many of ``worker``'s steps are whole in what was found: the next one is where it goes on."""
+        """The number of ``worker``'s steps that are whole in what was found: it goes on with the next one."""
         assert self.found is not None
         steps = min(self.found.versions if self._synchronous else self.found.steps[worker], default=0)
         if self._with_buffers and (self._synchronous or worker == 0):
@@ -197,7 +197,7 @@ class Checkpoint:
         return sorted(int(path.stem.removeprefix(f"{self._name}-")) for path in found)
 
     def _summed_up(self, number: int) -> Applied:
-        """What generation ``number`` has applied."""
+        """The updates that generation ``number`` has applied."""
         records = packed_records(self._path(number))
         whole, _ = self._first(number, records)
         for data in records:

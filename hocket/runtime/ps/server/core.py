@@ -67,7 +67,7 @@ class ServerCore:
 
     @property
     def addresses(self) -> list[str]:
-        """Where every server is; on others than server 0 only what they know."""
+        """The address of every server, "" where it is not known here; server 0 knows all in the end."""
         return [self.told.get(k, "") for k in range(self.job.servers)]
 
     # Workers come.
@@ -141,7 +141,7 @@ class ServerCore:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """What goes wrong with the checkpoint within ends the training for all."""
+        """End the training for all when the checkpoint fails within."""
         try:
             yield
         except HocketError as error:

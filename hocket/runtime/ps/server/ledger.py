@@ -106,7 +106,7 @@ class Ledger:
         return self._lives[worker]
 
     def counted(self, worker: int) -> int:
-        """How many steps of ``worker`` count here as a whole; of a synchronous job how many rounds."""
+        """The number of ``worker``'s steps that count here as a whole; of a synchronous job of rounds."""
         return min(self.versions, default=0) if self._rule.mode == "sync" else self._whole_steps(worker)
 
     def go_on(self, worker: int, steps: int) -> None:
@@ -287,7 +287,10 @@ class Ledger:
 
     @property
     def _needed(self) -> int:
-        """How many make a round: once some have finished, backup workers go on without them."""
+        """The number of contributions that make a round.
+
+        Once some workers have finished, backup workers go on without them.
+        """
         if self._rule.backup and self._some_finished:
             return max(1, min(self._rule.needed, len(self._members)))
         return self._rule.needed

@@ -152,7 +152,7 @@ class Updates:
         return True
 
     def _next_run(self) -> _DueUpdate:
-        """What is due next of the same workers."""
+        """The updates due next that are of the same workers, taken off the queue."""
         first = self._due[0].contributions
         brought = {}
         while self._due and self._due[0].contributions == first:

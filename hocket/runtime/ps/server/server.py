@@ -92,7 +92,7 @@ class ParameterServer:
             return peer.run
 
     def _no_place(self, guest: Guest) -> str:
-        """Why the guest cannot take part; "" where it can."""
+        """The reason that the guest cannot take part; "" where it can."""
         who = f"{guest.role} {guest.index}"
         if guest.role not in ("worker", "server"):
             return f"{who} has nothing to do with parameter servers"

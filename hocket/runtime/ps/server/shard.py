@@ -102,14 +102,14 @@ class Shard:
             self.parameters[i].grad = None
 
     def optimizer_state(self) -> PackedValues:
-        """What the optimizer keeps of each parameter."""
+        """The state that the optimizer keeps of each parameter."""
         return state_of(
             self._optimizer, {t.name: p for t, p in zip(self.tensors, self.parameters, strict=True)}
         )
 
 
 def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> PackedValues:
-    """What ``optimizer`` keeps of each parameter, as ``name/key``: tensors, and other values."""
+    """The state that ``optimizer`` keeps of each parameter, as ``name/key``: tensors, and other values."""
     tensors: dict[str, torch.Tensor] = {}
     others: dict[str, Any] = {}
     for name, p in parameters.items():

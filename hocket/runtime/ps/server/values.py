@@ -39,16 +39,16 @@ class Values:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What is kept on the disk; None: nothing is."""
+        """The checkpoint on the disk; None: nothing is kept."""
         return self._checkpoint
 
     @property
     def found(self) -> Applied | None:
-        """What the checkpoint held; None where there was none."""
+        """The updates that the checkpoint held when it was opened; None where there was none."""
         return None if self._checkpoint is None else self._checkpoint.found
 
     def steps_of(self, worker: int) -> int:
-        """How many of ``worker``'s steps are whole in what was found."""
+        """The number of ``worker``'s steps that are whole in what was found."""
         assert self._checkpoint is not None
         return self._checkpoint.steps_of(worker)
 
@@ -89,7 +89,7 @@ class Values:
             return packed(self.shard.values())
 
     def packed_optimizer(self) -> torch.Tensor:
-        """What the optimizer keeps."""
+        """The state that the optimizer keeps, packed."""
         with self._lock:
             return packed(*self.shard.optimizer_state())
 
@@ -108,7 +108,7 @@ class Values:
             self.shard.update(gradients, settings, scale)
 
     def settle(self) -> None:
-        """What was updated is not lost any more: it may be told."""
+        """Bring all updates to the disk, so that workers may be told of them."""
         if self._checkpoint is None:
             return
         self._checkpoint.sync()

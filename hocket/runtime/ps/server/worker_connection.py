@@ -147,7 +147,7 @@ class WorkerConnection:
 
     @property
     def transport(self) -> Transport:
-        """What its tensors travel by."""
+        """The transport that its tensors travel by."""
         assert self._transport is not None
         return self._transport
 

@@ -140,7 +140,7 @@ class GlooTransport:
 
 
 def _slot(tag: int, buffer: torch.Tensor) -> int:
-    """Where gloo looks for a tag's message: a buffer of another length is another place.
+    """The tag by which gloo looks for a message: a buffer of another length has another.
 
     Gloo ends the process whose buffer is too short; so it never finds it, and the header says why.
     """

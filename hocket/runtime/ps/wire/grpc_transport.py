@@ -119,7 +119,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._methods = methods
 
     def service(self, handler_call_details: Any) -> Any:
-        """What handles a call."""
+        """The handler of a call; None where there is none."""
         return self._methods.get(handler_call_details.method)
 
 

@@ -82,7 +82,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             raise HocketError(f"{self.buffers} buffers of {len(self.state)} tensors of state; give as many")
 
     def difference(self, other: Spec) -> str:
-        """What ``other`` has otherwise, in one line; empty where both are of the same model."""
+        """A line on the first difference of ``other``; empty where both are of the same model."""
         pairs = (
             ("parameter", self.parameters, other.parameters),
             ("buffer or frozen parameter", self.state, other.state),
@@ -137,7 +137,7 @@ def described(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorSpec, ...]:
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """What each group holds now beside its parameters, as plain numbers and texts.
+    """The present settings of each group beside its parameters, as plain numbers and texts.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class Outbox:
             self._changed.notify()
 
     def set_strict(self, strict: bool) -> None:
-        """How later steps' ranks are kept."""
+        """Have ranks kept strictly from now on, or as a preference among what is ready."""
         with self._changed:
             self._strict = strict
 

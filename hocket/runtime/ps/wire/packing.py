@@ -44,7 +44,7 @@ def table_of(data: torch.Tensor) -> PackedTable:
 
 
 def unpacked(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """What was packed; raises TransportError where the bytes do not add up."""
+    """The tensors and other values that were packed; TransportError where the bytes do not add up."""
     table, end = _table(data)
     tensors = {}
     for row in table.tensors:

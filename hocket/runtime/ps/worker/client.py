@@ -148,7 +148,7 @@ class Client:
                 )
 
     def value(self, i: int) -> torch.Tensor:
-        """What has arrived of parameter ``i``, flat; good until the next :meth:`want`."""
+        """The value of parameter ``i`` that has arrived, flat; good until the next :meth:`want`."""
         pieces = [frame.views[k] for frame, k in self._pull_of[i]]
         if len(pieces) == 1:
             return pieces[0]
@@ -189,7 +189,7 @@ class Client:
         return [by_server[s][place] for s, place in zip(self.homes.server, self.homes.place, strict=True)]
 
     def commit(self, settings: Settings, scale: float = 1.0) -> None:
-        """What is pushed in this step counts, with these settings, gradients times ``scale``."""
+        """Have this step's pushes count, with these settings, gradients times ``scale``."""
         self.until(lambda: all(pair.label >= 0 for pair in self.pairs), "servers did not begin the step")
         with self.changed:
             self._check()

@@ -69,7 +69,7 @@ class FetchedState:
 
     @property
     def _held(self) -> dict[Any, dict[str, Any]]:
-        """What is here, without a look."""
+        """The state that is here, without a look."""
         held: dict[Any, dict[str, Any]] = vars(self._optimizer)["state"]
         return held
 

@@ -60,7 +60,7 @@ def join(client: Client, values: Callable[[], PackedValues]) -> tuple[dict[str, 
 
 
 def _first_step(client: Client) -> int:
-    """How many steps of this worker every server has."""
+    """The number of this worker's steps that every server has."""
     started = [pair.started for pair in client.pairs if pair.started is not None]
     for pair, each in zip(client.pairs, started, strict=True):
         if each.wants_values and any(other.steps for other in started):
@@ -72,7 +72,7 @@ def _first_step(client: Client) -> int:
 
 
 def _part(client: Client, values: PackedValues, pair: ServerConnection) -> PackedValues:
-    """What of ``values`` lives on the server of ``pair``."""
+    """The part of ``values`` that lives on the server of ``pair``."""
     names = {tensor.name for tensor in pair.tensors}
     state = {tensor.name for tensor in client.spec.state} if pair.index == 0 else set()
 

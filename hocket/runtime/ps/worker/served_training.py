@@ -177,7 +177,7 @@ class ServedTraining(ModelHooks):
                 overwrite(buffer, value)
 
     def _present_buffers(self) -> list[torch.Tensor | None]:
-        """What modules hold as their buffers by now: some put a new tensor in the old one's place.
+        """The tensors that modules hold as their buffers by now: some put a new one in the old one's place.
 
         None for one that has no longer the shape and type in which it travels; it is each worker's own.
         """
@@ -327,7 +327,7 @@ class ServedTraining(ModelHooks):
         self._weights.refuse_changes(here, self._sent, self.steps, thoroughly=self._learning)
 
     def _sent(self, p: Parameter) -> torch.Tensor:
-        """What came for ``p`` in this step."""
+        """The value that came for ``p`` in this step."""
         i = self._index[p]
         return self.client.value(i).view(self.client.spec.parameters[i].shape)
 

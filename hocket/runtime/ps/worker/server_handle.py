@@ -27,12 +27,12 @@ class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
 
     @property
     def first_step(self) -> int:
-        """How many steps of this worker the servers' values hold already: its data begin behind them."""
+        """The number of this worker's steps that servers' values hold already; its data begin after them."""
         return self._training.client.first_step
 
     @property
     def order(self) -> Order:
-        """How many transfers there were, and how many of them were overtaken."""
+        """The number of transfers, and of those that were overtaken."""
         return self._training.client.order
 
     @property
@@ -43,7 +43,7 @@ class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
         return timeline_of([record], title)
 
     def explain(self) -> str:
-        """Which plan is in force, whether transfers keep its order, and where a step's time goes."""
+        """A report: the plan in force, whether transfers keep its order, and the parts of a step's time."""
         training, order = self._training, self.order
         rule = training.client.job.rule
         when = f"when the optimizer steps: {training.late}" if training.late else "as they are completed"
