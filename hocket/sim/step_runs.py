@@ -145,12 +145,15 @@ class StepRuns:
         return *self._turns(), float(done[here - 1]), float(done[here])
 
     def draw(self, k: int) -> tuple[Indices, int]:
-        """Which measured step each worker repeats in step k, shape (W,), and which one the servers do."""
+        """The measured step that each worker repeats in step k, shape (W,), and the servers' one."""
         samples = self._generator(k).integers(len(self._lowered.durations_s), size=self._workers + 1)
         return samples[:-1], int(samples[-1])
 
     def done(self) -> Floats:
-        """Where steps overlap: when each worker was done with each step of the last run, shape (steps, W)."""
+        """Seconds at which each worker was done with each step of the last run, shape (steps, W).
+
+        Only where steps overlap.
+        """
         per_worker = self._lowered.num_locals
         steps = self.end.reshape(-1, self._items)
         return steps[:, self._lowered.done + per_worker * np.arange(self._workers)]
@@ -227,7 +230,7 @@ class StepRuns:
         return np.random.default_rng((self._seed, k))
 
     def _worker_ends(self) -> Floats:
-        """When each worker's last operation or transfer of a single step, with its parsing, ended, (W,)."""
+        """Seconds at which each worker's last operation or transfer of a single step, parsed, ended, (W,)."""
         own = self.end[self._lowered.program.num_globals :].reshape(self._workers, -1)
         ends: npt.NDArray[np.float64] = own.max(axis=1)
         return ends

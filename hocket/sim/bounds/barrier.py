@@ -173,7 +173,7 @@ def _ways(step: ServerStep) -> tuple[tuple[int, Indices], tuple[int, Indices]]:
 
 
 def _bytes_s(step: ServerStep) -> Floats:
-    """What parsing takes for each parameter's bytes, (p,)."""
+    """Seconds that parsing takes for each parameter's bytes, (p,)."""
     seconds: Floats = step.network.parse_s_per_byte / 8.0 * step.bits
     return seconds
 

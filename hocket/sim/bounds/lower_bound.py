@@ -36,7 +36,7 @@ def lower_bound(
     barrier: Literal["step", "parameter"],
     lockstep: bool,
 ) -> Bound:
-    """What no order, batching, chunking or window of ``graph`` on ``network`` beats.
+    """The bound that no order, batching, chunking or window of ``graph`` on ``network`` beats.
 
     Parameters stay on their servers and travel whole; slices are bounded as parameters of their own.
     ``lockstep``: all workers do the same at the same time, as they do under one plan when they all repeat one

@@ -126,7 +126,7 @@ def _schrage(head: Floats, work: Floats, tail: Floats) -> Indices:
 
 @kernel
 def _ends(head: Floats, work: Floats, tail: Floats, sequence: Indices) -> tuple[Floats, float]:
-    """When each place of the sequence (k,) ends, and the whole length with the tails."""
+    """Seconds at which each place of the sequence (k,) ends, and the whole length with the tails."""
     ends = np.empty(len(sequence))
     now = 0.0
     length = 0.0

@@ -41,7 +41,7 @@ _INSTANT = 1.0 + 1e-12
 
 @kernel
 def _initial_waits(program, num_workers, num_steps):
-    """How many items every item waits for, (num_steps * S,)."""
+    """The number of items that every item waits for, (num_steps * S,)."""
     u, num_nodes = program.num_globals, len(program.lane)
     same, all_steps = np.zeros(num_nodes, np.int32), np.zeros(num_nodes, np.int32)
     for node in range(num_nodes):
@@ -68,7 +68,7 @@ def _initial_waits(program, num_workers, num_steps):
 
 @kernel
 def _cut_heaps(program, num_workers, num_steps):
-    """Where each lane's heap starts in an array with room for all items, (lanes + 1,)."""
+    """The beginning of each lane's heap in an array with room for all items, (lanes + 1,)."""
     num_lanes = num_workers + program.num_global_lanes + program.num_receivers
     num_lanes += 2 * num_workers * program.num_servers
     first = np.zeros(num_lanes + 1, np.int64)

@@ -103,7 +103,7 @@ def transfer_edges(layout, plan, pulls, pushes, parses):
 
 @kernel
 def rank_parsing(sources, targets, pulled, first_op, rank, pull_of, num_pulls):
-    """What a worker's processor takes first when it also parses pulls: of operations (n,), and of pulls.
+    """Ranks on a worker's processor where it also parses pulls: of operations (n,), and of pulls.
 
     A pull comes directly before the first operation that reads any of it, in the order of ``rank`` (n,), or
     after them all; before one operation, pulls come in the order of the plan. sources, targets: edges, among
