@@ -72,7 +72,7 @@ def _content(path: str | Path) -> bytes:
 
 
 def _unzstd(data: bytes, source: str) -> Iterator[bytes]:
-    """What a zstd file holds, in pieces of at most 32 KiB for each of its bytes."""
+    """The content of a zstd file, in pieces of at most 32 KiB for each of its bytes."""
     ended, at = False, 0
     while at < len(data):  # frame by frame, as parallel compressors write them
         frame, ended = zstandard.ZstdDecompressor().decompressobj(), False

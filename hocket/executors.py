@@ -67,7 +67,7 @@ def _ignore_interrupts() -> None:
 
 
 def _outcome(function: Callable[..., T], task: tuple[Any, ...]) -> tuple[T | None, str | None]:
-    """What ``function`` returns, or the message of the HocketError it raises: not all of them can be sent."""
+    """The result of ``function``, or the message of its HocketError, as not all of these can be sent."""
     try:
         return function(*task), None
     except HocketError as error:
