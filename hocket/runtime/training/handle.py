@@ -102,7 +102,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def first_step(self) -> int:
-        """The number of steps that count already, where a job goes on; this process's data begin after them."""
+        """The number of steps that count already, where a job goes on; a process's data begin after them."""
         return 0
 
     def flush(self) -> None:
