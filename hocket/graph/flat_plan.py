@@ -34,7 +34,7 @@ class Transfers:
 
     @property
     def first(self) -> Indices:
-        """Where each transfer begins in ``order``, and its length at the end, (transfers + 1,)."""
+        """The place in ``order`` where each transfer begins, and its length at the end, (transfers + 1,)."""
         return np.concatenate((self.starts, _END)).nonzero()[0]
 
     def batches(self) -> list[Indices]:
