@@ -58,7 +58,7 @@ class ChannelLinks(NamedTuple):
 
 
 class ItemTimes(NamedTuple):
-    """When items started and ended, in seconds; arrays filled in place."""
+    """Seconds at which items started and ended; arrays filled in place."""
 
     start_s: Floats  # (steps * S,)
     end_s: Floats  # (steps * S,)

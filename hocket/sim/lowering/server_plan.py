@@ -39,7 +39,7 @@ class ServerPlan(NamedTuple):
 
 
 class ServerCosts(NamedTuple):
-    """How many servers there are, and what receiving a part costs."""
+    """The number of servers, and the cost of receiving a part."""
 
     num_servers: int
     parse_s_per_byte: float
