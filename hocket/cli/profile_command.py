@@ -168,7 +168,7 @@ def measured_step(measured: Profile) -> str:
 
     plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
     return (
-        f"operations took {own_s:.4f} s of {plain_s:.4f} s that the step takes without the profiler"
+        f"operations took {own_s:.4f} s, the step without the profiler {plain_s:.4f} s"
         f" ({measured.own_to_plain:.1%}); with the time between them shared out they sum to"
         f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%}){measured.doubt}"
     )

@@ -247,8 +247,8 @@ def _busiest(row: Prediction, where: str = "") -> str:
     said = f"busiest{f' {where}' if where else ''}: {row.bottleneck}, {share}"
     if (row.uneven_fraction or 0.0) >= _UNEVEN:
         said += (
-            f"; {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as the profile's steps"
-            " differ in length"
+            f"; up to {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as the profile's"
+            " steps differ in length"
         )
     return said
 

@@ -44,7 +44,8 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The resource that is busy longest, and for which fraction of the time it is.
     uneven_fraction
         The part of a synchronous step for which its slowest worker computes longer than on average, as the
-        profile's measured steps differ in length; None where nothing awaits the slowest one.
+        profile's measured steps differ in length, at most the part in which a worker does not compute; None
+        where nothing awaits the slowest one.
     alone_throughput
         Examples a second of one worker like the profiled one by itself, without a network, and where servers
         run the updates without those: nothing a worker does is faster. None for a step whose workers compute
@@ -150,7 +151,8 @@ def summed_up(
     low, high = interval_95(throughputs)
     network, totals = prepared.network, totals_of(prepared)
     servers = network.num_servers if prepared.plan.architecture == "ps" else 0
-    resource, busy = Usage.mean([outcome.usage for outcome in outcomes]).bottleneck
+    usage = Usage.mean([outcome.usage for outcome in outcomes])
+    resource, busy = usage.bottleneck
     cost = None
     if price_per_worker_hour is not None or price_per_server_hour is not None:
         hourly = (price_per_worker_hour or 0) * network.num_workers + (price_per_server_hour or 0) * servers
@@ -173,7 +175,8 @@ def summed_up(
         throughput_high=high,
         bottleneck=resource,
         bottleneck_utilization=busy,
-        uneven_fraction=None if uneven is None else min(1.0, uneven / step_s),
+        # Steps that overlap absorb a part: no worker waits while it computes.
+        uneven_fraction=None if uneven is None else min(usage.idle_of_workers, uneven / step_s),
         lin=lin(totals, network.num_workers) if totals else None,
         cynthia=cynthia(totals, network.num_workers) if totals else None,
         lockstep=prepared.lockstep,

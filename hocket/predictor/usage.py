@@ -27,6 +27,11 @@ class Usage:
         name = max(self.busy, key=lambda resource: self.busy[resource])
         return name, min(1.0, self.busy[name])
 
+    @property
+    def idle_of_workers(self) -> float:
+        """The fraction of the time in which workers do not compute."""
+        return max(0.0, 1.0 - self.busy["worker processors"])
+
     @staticmethod
     def mean(usages: Sequence[Usage]) -> Usage:
         """The mean of several runs of one configuration."""

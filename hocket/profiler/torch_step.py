@@ -29,6 +29,7 @@ from hocket.graph.step import Seconds
 from hocket.profiler._build import build_graph, record
 from hocket.profiler._step import make_step, unchanged
 from hocket.profiler._timer import Timer, make_timer, now_s
+from hocket.profiler.machine_use import MachineUse, UseMeter
 
 Loss = Callable[[Any, Any], Tensor]
 Progress = Callable[[int, int], None]
@@ -52,6 +53,8 @@ class Profile:
     """Plain steps, each run right before or after the sampled step of its index."""
     own_sum_s: Seconds
     """The sum of the operations' own times, without what lies between them."""
+    use: MachineUse | None = None
+    """The processors that this program and others used meanwhile, where the kernel counts them."""
 
     @property
     def operations_sum_s(self) -> Seconds:
@@ -88,6 +91,11 @@ class Profile:
             said += (
                 f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, measure"
                 " again while nothing else runs, as workers are predicted to wait for each other's slow ones"
+            )
+        if self.use is not None and self.use.crowded:
+            said += (
+                f"; other programs used {self.use.others:.1f} of {self.use.processors} processors meanwhile,"
+                " which makes steps longer: measure again while nothing else runs"
             )
         return said
 
@@ -276,11 +284,15 @@ def profile_step(
 
 @dataclass
 class Samples:
-    """Plain steps, and of sampled ones each operation's own time and the time before it, in seconds."""
+    """Plain steps, and of sampled ones each operation's own time and the time before it, in seconds.
+
+    ``meter``: the machine's use since this object was made.
+    """
 
     plain_s: list[float] = field(default_factory=list)
     own_s: list[Seconds] = field(default_factory=list)
     between_s: list[Seconds] = field(default_factory=list)
+    meter: UseMeter = field(default_factory=UseMeter)
 
     def add(self, times: tuple[Seconds, Seconds]) -> None:
         """Add a sampled step: its operations' own times and those before them."""
@@ -296,7 +308,9 @@ class Samples:
     def profile(self, graph: StepGraph) -> Profile:
         """``graph``, whose durations are these, beside the plain steps."""
         own_sum_s = np.stack(self.own_s, axis=1).sum(axis=0)
-        return Profile(graph=graph, plain_step_s=np.array(self.plain_s), own_sum_s=own_sum_s)
+        return Profile(
+            graph=graph, plain_step_s=np.array(self.plain_s), own_sum_s=own_sum_s, use=self.meter.use()
+        )
 
 
 def _share(plain_s: Seconds, own_s: Seconds, between_s: Seconds) -> float:

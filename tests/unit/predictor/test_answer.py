@@ -278,7 +278,7 @@ def test_waiting_for_slow_steps_is_no_work_of_a_resource() -> None:
     busy = {"bottleneck": "worker processors", "bottleneck_utilization": 0.71, "mode": "sync", "servers": 0}
     (line,) = answers([row(16, 400, **busy, uneven_fraction=0.287)])
     assert line.endswith(
-        "worker processors, 71% of the time; 29% is waiting for each step's slowest worker, as the profile's"
-        " steps differ in length"
+        "worker processors, 71% of the time; up to 29% is waiting for each step's slowest worker, as the"
+        " profile's steps differ in length"
     )
     assert "waiting" not in answers([row(16, 400, **busy, uneven_fraction=0.04)])[0]

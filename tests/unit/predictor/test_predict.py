@@ -196,6 +196,22 @@ def test_what_no_resource_does_is_waiting_for_the_slowest_of_unlike_steps(option
     assert (backed.uneven_fraction, one(graph, free, workers=[3]).uneven_fraction) == (None, None)
 
 
+def test_a_worker_does_not_wait_while_it_computes() -> None:
+    # Loading reads no parameter, so that it goes on beside the transfers and takes up a part of the waiting.
+    graph = strategies.step(
+        [strategies.parameter("a", SECOND)],
+        [
+            strategies.operation("load", [1.0, 2.0, 3.0, 6.0]),
+            strategies.operation("f", [1.0] * 4, inputs=["load"], reads=["a"]),
+            strategies.operation("b", [1.0] * 4, inputs=["f"], produces=["a"], phase="backward"),
+            strategies.operation("u", [0.0] * 4, inputs=["b"], reads=["a"], phase="update"),
+        ],
+    )
+    row = one(graph, workers=[3], architecture="allreduce", policy="caramel", steps=500)
+    assert row.bottleneck == "worker processors"
+    assert row.uneven_fraction == pytest.approx(1.0 - row.bottleneck_utilization)
+
+
 def test_startups_are_a_resource_too() -> None:
     row = one(layers(), Network(bandwidth_bps=1e9, startup_s=100.0))
     assert row.bottleneck == "transfer startups"

@@ -1,0 +1,94 @@
+"""The processors that this program and others use while a step is measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+_IDLE, _IOWAIT, _GUEST = 3, 4, 8
+"""Places in the first line of ``/proc/stat``, after its name: a guest's time is the user's too."""
+_PARENT, _TIMES = 1, slice(11, 15)
+"""Places in ``/proc/PID/stat`` after the command: the parent, and ticks of it and its ended children."""
+_MUCH = 0.1  # of all processors: with less of them others disturb a step hardly
+_FULL = 0.85  # of all processors: with less of them in use there was room for the step
+
+
+class MachineUse(NamedTuple):
+    """Means over a measurement."""
+
+    own: float
+    """Processors that this program and what it started used."""
+    others: float
+    """Processors that all other programs used, and those that the machine's host kept for itself."""
+    processors: int
+    """Processors of the machine."""
+
+    @property
+    def crowded(self) -> bool:
+        """True if others used so much that the step may have been slower than by itself."""
+        return self.others > _MUCH * self.processors and self.own + self.others > _FULL * self.processors
+
+
+class UseMeter:
+    """A meter of the machine's use, from when it is made on. ``proc`` is the kernel's file system."""
+
+    def __init__(self, proc: Path = _PROC) -> None:
+        self._proc = proc
+        self._begin = self._read()
+
+    def use(self) -> MachineUse | None:
+        """The use so far; None where the kernel does not count it, and within a clock tick."""
+        begin, end = self._begin, self._read()
+        if begin is None or end is None or end.at_s - begin.at_s < 1 / _TICKS:
+            return None
+        lasted_s = end.at_s - begin.at_s
+        own = max(0.0, end.own_s - begin.own_s) / lasted_s
+        all_of_them = max(0.0, end.all_s - begin.all_s) / lasted_s
+        return MachineUse(own, max(0.0, all_of_them - own), end.processors)
+
+    def _read(self) -> _Reading | None:
+        try:
+            lines = (self._proc / "stat").read_text().splitlines()
+            own = sum(_ticks_of_tree(self._proc, os.getpid()))
+        except (OSError, ValueError, IndexError):
+            return None
+        ticks = [int(field) for field in lines[0].split()[1:]]
+        busy = sum(ticks[:_GUEST]) - ticks[_IDLE] - ticks[_IOWAIT]
+        count = sum(line.startswith("cpu") for line in lines) - 1
+        return _Reading(time.perf_counter(), busy / _TICKS, own / _TICKS, count)
+
+
+class _Reading(NamedTuple):
+    """Seconds for which all processors were in use until now, and for this program; and their number."""
+
+    at_s: float
+    all_s: float
+    own_s: float
+    processors: int
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _ticks_of_tree(proc: Path, root: int) -> Iterable[int]:
+    """Ticks of ``root`` and of each process below it."""
+    found: dict[int, tuple[int, int]] = {}
+    for path in proc.glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        found[int(path.parent.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES]))
+    for process, (_, ticks) in found.items():
+        if _is_below(found, process, root):
+            yield ticks
+
+
+def _is_below(found: dict[int, tuple[int, int]], process: int, root: int) -> bool:
+    while process in found and process != root:
+        process = found[process][0]
+    return process == root

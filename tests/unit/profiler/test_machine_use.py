@@ -1,0 +1,74 @@
+"""Use of the machine, read from a kernel's files."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hocket.profiler.machine_use import MachineUse, UseMeter
+from hocket.profiler.torch_step import Profile
+from tests import strategies
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def write(proc: Path, busy: int, processes: dict[int, tuple[int, int]]) -> None:
+    """Files of two processors that worked ``busy`` ticks, and of processes: parent and ticks of each."""
+    line = f"{busy} 0 0 500 70 0 0 0 33 0"
+    (proc / "stat").write_text(f"cpu  {line}\ncpu0 {line}\ncpu1 {line}\nintr 5 1\n")
+    for process, (parent, ticks) in processes.items():
+        (proc / str(process)).mkdir(exist_ok=True)
+        text = f"{process} (a (b) c) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0"
+        (proc / str(process) / "stat").write_text(text)
+
+
+def test_children_are_ours_and_the_rest_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    me = os.getpid()
+    write(tmp_path, 1000, {1: (0, 5), me: (1, 100), me + 1: (me, 10), me + 2: (me + 1, 10)})
+    meter = UseMeter(tmp_path)
+    assert meter.use() is None
+    now[0] += 2.0
+    # Of 300 ticks in two seconds ours are 60 + 20 + 20.
+    write(tmp_path, 1300, {1: (0, 205), me: (1, 160), me + 1: (me, 30), me + 2: (me + 1, 30)})
+    use = meter.use()
+    assert use is not None
+    assert use.own == pytest.approx(100 / TICKS / 2.0)
+    assert use.others == pytest.approx(200 / TICKS / 2.0)
+    assert use.processors == 2
+
+
+def test_nothing_is_said_where_nobody_counts(tmp_path: Path) -> None:
+    assert UseMeter(tmp_path).use() is None
+
+
+def test_this_machine_counts_the_work_of_this_process() -> None:
+    meter = UseMeter()
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    use = meter.use()
+    assert use is not None
+    assert 0.0 < use.own <= use.processors * 1.1
+
+
+@pytest.mark.parametrize(
+    ("use", "crowded"),
+    [
+        (MachineUse(own=1.0, others=0.9, processors=2), True),
+        (MachineUse(own=2.0, others=0.1, processors=2), False),
+        (MachineUse(own=0.5, others=0.5, processors=2), False),
+        (MachineUse(own=8.0, others=40.0, processors=128), False),
+    ],
+)
+def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) -> None:
+    assert use.crowded == crowded
+    graph = strategies.step([strategies.parameter("a", 8)], [strategies.operation("f", [1.0], reads=["a"])])
+    measured = Profile(graph=graph, plain_step_s=np.ones(1), own_sum_s=np.ones(1), use=use)
+    said = f"; other programs used {use.others:.1f} of {use.processors} processors meanwhile"
+    assert (said in measured.doubt) == crowded
