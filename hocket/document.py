@@ -24,7 +24,7 @@ from hocket.signals import uninterrupted
 
 T = TypeVar("T")
 
-# What a compressed file may hold: more than any trace of some steps, less than would fill a machine.
+# Bytes that a compressed file may hold: more than any trace of some steps, less than would fill a machine.
 _LARGEST_BYTES = 4 << 30
 _PIECE_BYTES = 1 << 20
 _ZSTD_BYTES = 1 << 12  # a block of 4 bytes can hold 128 KiB
@@ -38,7 +38,7 @@ USES = {
     "hocket.timeline/1": "hocket compare, report and export perfetto take it",
     "hocket.jobs/1": "hocket cluster simulate and run take it",
 }
-"""Our formats, and what their files are for: to whoever has given one of them in another one's place."""
+"""Our formats and the use of their files, for a message where one was given in another one's place."""
 _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 

@@ -6,7 +6,7 @@ _LONGEST = 1000
 def one_line(message: str) -> str:
     """A message as a terminal or a log takes it: what can be printed, in a line that can be read."""
     line = " ".join(message.split())
-    # What a file, a factory or a stranger says may hold anything.
+    # Text of a file, a factory or a stranger may hold anything.
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} ... {line[-95:]}"
 

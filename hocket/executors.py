@@ -86,7 +86,7 @@ def on_ray(
 ) -> list[T]:
     """``function(*task)`` of each task, in order, on a Ray cluster: RAY_ADDRESS's, or one on this machine.
 
-    What several tasks share (the same object) is sent once; arrays arrive as read-only views.
+    An object that several tasks share is sent once; arrays arrive as read-only views.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def ray_cluster(address: str | None = None) -> Iterator[Any]:
     """
     address = address or os.environ.get("RAY_ADDRESS")
     if not address and "ray" not in sys.modules:
-        # Whoever reaches a cluster's port runs code on it: ours asks for a token that nobody else knows. Ray
+        # A process that reaches a cluster's port runs code on it: ours asks for a secret token. Ray
         # reads these when it is imported.
         os.environ.update(
             RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32)

@@ -27,7 +27,7 @@ def lean_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Callable[..., Any]:
     # The option that numba sets for such functions of its own. It is said either way: a function for which it
-    # is not takes it over from whoever calls it first.
+    # is not takes it over from its first caller.
     options: dict[str, Any] = {"_nrt": counts_references}
     try:
         compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, **options)(function)

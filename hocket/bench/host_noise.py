@@ -1,7 +1,8 @@
 """Noise of others on the same host: time that the kernel counts, and speed that it does not.
 
-Who shares physical cores or their memory with this machine slows its processors down. Then the same work
-takes more processor time than before, with nothing stolen: up to half as much again, for seconds to minutes.
+Others that share physical cores or their memory with this machine slow its processors down. Then the same
+work takes more processor time than before, with nothing stolen: up to half as much again, for seconds to
+minutes.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ def run_rank(work: Callable[[], None], folder: Path) -> NoReturn:
     :data:`LOST` where it failed because another was gone.
     """
     threading.Thread(target=_leave_with, args=[os.getppid()], daemon=True).start()
-    # An interrupt is for whoever started us to speak of.
+    # An interrupt is for the process that started us to speak of.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What a user's file prints is no part of the answer that whoever started us prints.
+    # A user's file prints to stderr: stdout is for the answer of the process that started us.
     os.dup2(2, 1)
     try:
         work()

@@ -120,7 +120,7 @@ def _durations_s(graph: StepGraph, order: Indices) -> Seconds:
     lengthened_s = durations_s.copy()
     for update in np.flatnonzero(is_update(graph)).tolist():
         before = int(first[graph.reads.row(update)].min(initial=len(order)))
-        # What nobody reads is updated at the beginning, with all that a fused update does.
+        # A parameter that nothing reads is updated at the beginning, with all that a fused update does.
         lengthened_s[order[before if before < len(order) else 0]] += durations_s[update]
     return lengthened_s
 

@@ -112,7 +112,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
 def load_plan(path: str | Path) -> Plan:
     """Read a ``hocket.plan/1`` file, as ``hocket plan`` and ``hocket tune`` write it.
 
-    Whether it fits a step shows when the two are used together.
+    It is not checked against a step here: that is done when the two are used together.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         With "step" a parameter server's next step starts when this one has ended everywhere; with "parameter"
         each parameter is pulled again as soon as it is updated.
     predicted
-        What the simulator expects of it, in seconds; None: not simulated.
+        The simulator's prediction for it, in seconds; None: not simulated.
     workers
         The number of workers that it was planned for; None: not known.
 

@@ -114,7 +114,7 @@ def _shifted(span: Span, by_s: float) -> Span:
 def _repeated(spans: Iterable[Span], period_s: float) -> list[Span]:
     """A period's spans, those of the one before and of the one after it, in order of start.
 
-    What the period's edge cut in two is put together again.
+    Spans that the period's edge cut in two are put together again.
     """
     tails = {_what(span): span for span in spans if span.start_s == 0.0}
     whole: list[Span] = []

@@ -21,7 +21,7 @@ from hocket.graph.timeline import Kind, Lane, Span, Timeline
 TIMELINE_FORMAT = "hocket.timeline/1"
 
 _MICRO = 1e6
-# How far ts and dur may be from args: both are rounded once from the same seconds.
+# The relative difference allowed between ts, dur and args: all are rounded once from the same seconds.
 _RELATIVE_ROUNDING = 1e-9
 
 

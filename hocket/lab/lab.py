@@ -66,7 +66,7 @@ class Lab:
 
     @classmethod
     def find(cls, name: str = "hocket") -> Lab:
-        """The lab of this name that is up, whoever made it.
+        """The lab of this name that is up, whichever process made it.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """One process a node: started together, watched together, and ended together whatever happens.
 
-What a rank starts belongs to the run too, wherever it goes: launchers put their workers into sessions of
+Processes that a rank starts belong to the run too, wherever they go: launchers put workers into sessions of
 their own. All of them inherit an environment variable that no other process has, and are found by it.
 """
 
@@ -30,7 +30,7 @@ _CHUNK_BYTES = 2**20  # no pipe holds more unless root made it larger
 Steps = Sequence[tuple[signal.Signals, float]]
 Start = Callable[[LabNode, Mapping[str, str]], subprocess.Popen[bytes]]
 
-#: How processes are made to end: a signal, and for how long it may take to work.
+#: Steps by which processes are made to end: a signal, and the seconds that it may take to work.
 TERMINATE: Steps = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
 
 
@@ -56,7 +56,7 @@ def run_ranks(
 
     ``start(node, environment)`` starts one: in a session of its own, its output going to pipes, with these
     additions to its environment. Once a rank fails, the others have ``grace_s`` to end with an error of their
-    own, then get SIGTERM, and SIGKILL 5 s later. What interrupts this process (Ctrl-C, SIGTERM as SystemExit)
+    own, then get SIGTERM, and SIGKILL 5 s later. An interrupt of this process (Ctrl-C, SIGTERM as SystemExit)
     is forwarded to the ranks and raised again once they have ended; a second interrupt kills them (under
     ``hocket``, one that comes at least a second later: see :mod:`hocket.signals`).
 
@@ -104,7 +104,7 @@ def end_processes(find: Callable[[], list[int]], steps: Steps, wait: Callable[[]
         while left := find():
             if time.monotonic() > deadline_s:
                 break
-            # What starts while others clean up may be part of that, but nothing may outrun SIGKILL.
+            # A process that starts while others clean up may be part of that, but none may outrun SIGKILL.
             if not sent or number == signal.SIGKILL:
                 for pid in left:
                     with contextlib.suppress(ProcessLookupError):

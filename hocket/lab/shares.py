@@ -1,7 +1,8 @@
 """Links that connections share evenly, whatever travels the other way.
 
-What simulations and predictions take for granted, TCP does not give. In the queue of a link each connection
-has what its congestion window let into it, and that depends on what it did before, for as long as it lives:
+Simulations and predictions take equal shares for granted, which TCP does not give. In the queue of a link
+each connection has what its congestion window let into it, and that depends on what it did before, for as
+long as it lives:
 of two workers that push to one server the second got 26% to 44% of the link in one lab, and 62% to 83% in
 another one. So each peer has a queue of its own (:func:`shaper`), and queues have their turns by bytes
 (deficit round robin, which is what htb does between classes of one priority). And routes bound the window,
@@ -15,11 +16,11 @@ With a bounded window a connection is as fast as its acknowledgements come back.
 they wait behind what others send the other way: one worker that pulls while three push would have a third of
 a link that nobody else uses. So short packets go first.
 
-And a link that was idle gives a burst to whoever comes first. With 256 KiB at 250 Mbit/s, 8 ms of the link,
+And a link that was idle gives a burst to the first connection. With 256 KiB at 250 Mbit/s, 8 ms of the link,
 asynchronous workers drifted apart by 10 ms a step, and shared less and less. So bursts are half a
 millisecond, where that is no more than 256 KiB, and TCP hands over half of that at once, not 64 KiB.
 
-Many small packets take processors, from whoever computes too: at 250 Mbit/s an all-reduce keeps two of them
+Many small packets take processors, also from computing: at 250 Mbit/s an all-reduce keeps two of them
 busy for 14% of its time, and for 4% in packets of 64 KiB. In a ring each link serves one connection, which
 shares it with nobody; so training by AllReduce has the larger ones (``tso_bytes``).
 """

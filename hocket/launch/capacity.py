@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Capacity:
     """``most`` places for ``whom``, as messages call them; any thread may ask.
 
-    ``note`` is told when somebody finds none, and not again before half of them have been free.
+    ``note`` is told when one finds none, and not again before half of them have been free.
     """
 
     def __init__(self, most: int, whom: str, note: Callable[[str], None]) -> None:

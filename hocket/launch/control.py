@@ -35,7 +35,7 @@ _RETRY_S = 0.1
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 UNIX = "unix:"
-"""What the address of a socket in the file system begins with; others are host:port."""
+"""The prefix of the address of a socket in the file system; others are host:port."""
 
 Role = Literal["worker", "server", "rank", "client", "leader"]
 
@@ -188,7 +188,7 @@ def no_tls(error: OSError) -> str:
 
 
 def check_token(hello: Hello, secret: str) -> None:
-    """Refuse whoever does not know the secret; TransportError."""
+    """Refuse a guest that does not know the secret; TransportError."""
     if not hmac.compare_digest(hello.token.encode(errors="replace"), secret.encode(errors="replace")):
         raise TransportError("it does not know the token")
 
@@ -259,7 +259,7 @@ def _answer(connection: Connection) -> str:
 
 
 def _met(address: str, fingerprint: str, timeout_s: float) -> Connection:
-    """A connection with whoever has the certificate of ``fingerprint``; OSError where nobody listens."""
+    """A connection to a process with the certificate of ``fingerprint``; OSError where none listens."""
     connection = Connection(_reached(address, timeout_s))
     try:
         if address.startswith(UNIX):
@@ -270,7 +270,8 @@ def _met(address: str, fingerprint: str, timeout_s: float) -> Connection:
         if not hmac.compare_digest(theirs, fingerprint):
             raise TransportError(
                 f"it has another certificate than the token's (sha256 {theirs[:16]}..., not "
-                f"{fingerprint[:16]}...): give the token it was started with, unless somebody is in between"
+                f"{fingerprint[:16]}...): give the token it was started with, unless another host is in"
+                " between"
             )
     except ssl.SSLError as error:
         connection.close()

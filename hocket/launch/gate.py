@@ -32,12 +32,12 @@ FINGERPRINT_VARIABLE = "HOCKET_GATE_FINGERPRINT"
 CHECKPOINT_VARIABLE = "HOCKET_CHECKPOINT"
 """A folder of the job's own, which its next attempt finds again."""
 BEGIN_VARIABLE = "HOCKET_BEGIN"
-"""How many iterations earlier attempts have run and kept."""
+"""The variable with the number of iterations that earlier attempts have run and kept."""
 
 MOST_BYTES = 4096
-"""What a message between a rank and the gate takes at most."""
+"""The most bytes of a message between a rank and the gate."""
 HELD_EVERY_S = 1.0
-"""How often whoever waits hears that it has to."""
+"""Seconds between messages to a rank that it still has to wait."""
 GIVEN_UP = "this attempt was given up"
 
 _SILENCE_S = 5.0

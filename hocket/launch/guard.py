@@ -1,16 +1,16 @@
-"""The parent of a rank: what becomes of the rank can be read afterwards, whoever is alive by then.
+"""The parent of a rank, by which the rank's end can be read from files even if its starter is gone.
 
     python -m hocket.launch.guard PLACE LOCK FILES -- COMMAND...
 
-PLACE.lock, open as LOCK, is locked by whoever started this, before; the command inherits the lock, so it is
-free when everything has ended, and not before. PLACE.pid holds the process group, PLACE.status how it ended.
-FILES is how many files the command may open at first, whatever the one who started this may.
+PLACE.lock, open as LOCK, is locked before, by the process that starts this; the command inherits the lock, so
+it is free when everything has ended, and not before. PLACE.pid holds the process group, PLACE.status how it
+ended. FILES is how many files the command may open at first, however many its starter may.
 
 PLACE.out is what it prints. The rank writes to that file itself and waits for nobody, not even for this
 process, which now and then looks how long the file is: once it is too long its last part moves to
 PLACE.earlier, and the rank goes on at the beginning.
 
-A disk that is full, whoever filled it, changes nothing of that: who starts this makes room for both numbers
+A full disk changes nothing of that: the process that starts this makes room for both numbers
 before (:func:`make_room`), and what is printed is cut all the same.
 """
 
@@ -24,7 +24,7 @@ import subprocess
 import sys
 
 MOST_BYTES = 4 << 20
-"""How long PLACE.out may become; PLACE.earlier, too, and what is printed while it is copied."""
+"""The most bytes of PLACE.out; of PLACE.earlier, too, and of what is printed while it is copied."""
 
 _LOOK_EVERY_S = 1.0
 _HURRY_S = 0.05  # where much is printed, until the next look
@@ -39,7 +39,7 @@ def main() -> int:
     command = sys.argv[5:]
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, most), most))
-    # What ends the rank is meant for the command, which is in this process group too.
+    # A signal that ends the rank is meant for the command, which is in this process group too.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     write(f"{place}.pid", os.getpgid(0))
@@ -73,7 +73,7 @@ def _look_again(place: str) -> None:
 def cut(place: str, most_bytes: int = MOST_BYTES) -> bool:
     """Empty PLACE.out if it is longer than ``most_bytes``; so much of it, the last, is in PLACE.earlier then.
 
-    Returns whether it was longer. What is printed between the read and the emptying is lost. The
+    Returns whether it was longer. Output between the read and the emptying is lost. The
     file is emptied first: on a full disk there is no other room for what is kept.
     """
     with contextlib.suppress(OSError), open(f"{place}.out", "r+b", buffering=0) as out:

@@ -1,6 +1,6 @@
 """A listening socket with a thread for each caller whom nobody knows yet, and a bound on how many those are.
 
-Whoever finds no place is sent away, and comes again. What strangers do is said once a minute.
+A guest that finds no place is sent away, and comes again. Strangers' doings are logged once a minute.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class GuardedListener:
                 try:
                     connected, address = self._listener.accept()
                 except (ConnectionError, TimeoutError):
-                    continue  # whoever called has gone already, or nobody did
+                    continue  # the caller has gone already, or there was none
                 except OSError as error:
                     if error.errno in _CLOSED:
                         return

@@ -19,7 +19,7 @@ NEW_TOKEN = "hocket train --new-token"
 _MOST = 10_000
 
 LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES = 1 << 16, (1 << 31) - 1
-"""What HTTP/2 begins a connection with, and the largest window that it has."""
+"""Bytes of the window that HTTP/2 begins a connection with, and of the largest that it has."""
 
 Mode = Literal["sync", "async", "inference"]
 

@@ -1,7 +1,7 @@
 """Limits on open files: managers and servers have a connection with every rank or worker.
 
-Ranks get the limit that this process began with. What waits by select(2) knows no file beyond the 1024th, so
-it is better off where it cannot open that many.
+Ranks get the limit that this process began with. A program that waits by select(2) knows no file beyond the
+1024th, so it is better off where it cannot open that many.
 """
 
 from __future__ import annotations

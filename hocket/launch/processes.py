@@ -132,7 +132,7 @@ class _JobRun:
 
     def watch(self) -> int:
         """Wait for the workers; 0 where all that had to finish did, else how the one that failed ended."""
-        # What has ended is known by polling alone, so that no failure is passed over.
+        # An end is known by polling alone, so that no failure is passed over.
         while any(worker.popen.returncode is None for worker in self._workers):
             time.sleep(_POLL_S)
             self._end_silent()
@@ -194,7 +194,7 @@ class _JobRun:
             return True
         if process.attempt < 0:
             return True  # given up already
-        # What it has started would go on without it.
+        # Processes that it has started would go on without it.
         _signal_group(process, signal.SIGKILL)
         rule = self._job.rule
         if rule.mode != "sync" and process.attempt < self._restarts:

@@ -1,4 +1,4 @@
-"""Ranks on this machine, kept track of in a folder: whoever opens it next finds which run, how others ended.
+"""Records of ranks on this machine in a folder, which tell a later process which run and how others ended.
 
 A rank is KEY there: KEY.lock is locked while anything of it lives (see :mod:`hocket.launch.guard`), KEY.pid,
 KEY.status and KEY.out are its process group, its status and what it printed last; KEY.earlier is what it
@@ -76,7 +76,7 @@ class Ranks:
     def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while anything of it runs.
 
-        What a rank has left behind in other sessions is made to end.
+        Processes that a rank has left behind in other sessions are made to end.
         """
         self._to_reap = [started for started in self._to_reap if started.poll() is None]
         found = {path.stem: self._condition(path) for path in self._folder.glob("*.lock")}
@@ -147,7 +147,7 @@ class Ranks:
         for entry in os.listdir("/proc"):
             if not entry.isdecimal():
                 continue
-            with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
                 for variable in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
                     if variable.startswith(mark):
                         found.setdefault(variable.removeprefix(mark).decode(), []).append(int(entry))

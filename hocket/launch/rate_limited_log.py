@@ -25,7 +25,7 @@ class RateLimitedLog:
     """Calls ``note`` with the lines that it is called with; any thread may.
 
     One that comes again within a minute is counted, and :meth:`tell` says how often it has come when the
-    minute is over. 16 different lines are told apart, others are one line: however many connections somebody
+    minute is over. 16 different lines are told apart, others are one line: however many connections a host
     makes, what happened to jobs stays in the log.
     """
 

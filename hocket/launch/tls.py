@@ -96,7 +96,7 @@ def fingerprint_of(certificate: bytes) -> str:
 
 @functools.lru_cache(maxsize=64)
 def server_context(identity: Identity) -> ssl.SSLContext:
-    """The context of whoever is known by ``identity``."""
+    """The context of the side that is known by ``identity``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # nobody resumes: each connection begins with the certificate
@@ -112,7 +112,7 @@ def server_context(identity: Identity) -> ssl.SSLContext:
 
 @functools.cache
 def client_context() -> ssl.SSLContext:
-    """The context of whoever connects, and looks at the certificate's fingerprint by itself."""
+    """The context of the side that connects, and looks at the certificate's fingerprint by itself."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -134,7 +134,7 @@ class Wire:
     def receive(self, most: int) -> bytes:
         """The bytes that have come, at most so many; b"" at the end."""
         if self.deadline_s is not None:
-            # Whoever sends a byte now and then must not hold us up for ever.
+            # A peer that sends a byte now and then must not hold us up for ever.
             left_s = self.deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError("it took too long")
@@ -149,7 +149,7 @@ class Tls:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        # OpenSSL's state is for one thread at a time; whoever waits for the network must not hold it.
+        # OpenSSL's state is for one thread at a time; a thread that waits for the network must not hold it.
         self._state, self._sending = threading.Lock(), threading.Lock()
 
     def handshake(self) -> None:

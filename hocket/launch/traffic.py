@@ -3,7 +3,7 @@
 One process a GPU, started by a cluster's manager. On several servers one of each server's processes, its
 leader, takes part in a ring (Patarasu and Yuan 2009): 2 (n - 1) rounds of an n-th of the bytes, so each
 sends 2 (n - 1) / n of them. Nothing is summed up: zeros travel, as they are, between leaders that have met
-within TLS. What the servers' other processes would add travels inside of them, which is free here as it is
+within TLS. Gradients of the servers' other processes travel inside of servers, which is free here as it is
 in the contention paper.
 """
 
@@ -84,7 +84,7 @@ class Ring:
                 raise TransportError(f"the leader before has not come within {_MEET_S:g} s") from None
             finally:
                 with contextlib.suppress(OSError):
-                    listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+                    listener.shutdown(socket.SHUT_RDWR)  # a thread that accepts there sees its end
         following = made.get()
         if isinstance(following, TransportError):
             raise following
@@ -129,7 +129,7 @@ class Ring:
                     count -= self._next.send(self._zeros[: min(count, _PART_BYTES)])
                 self._to_send.task_done()
         except OSError:
-            self._previous.close()  # whoever waits there sees it
+            self._previous.close()  # a thread that waits there sees it
 
 
 def replay(

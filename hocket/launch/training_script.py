@@ -1,4 +1,4 @@
-"""A script that trains, run as ``python SCRIPT`` runs it, by somebody who sees how it ends.
+"""A script that trains, run as ``python SCRIPT`` runs it, whose end its launcher can read.
 
     python training_script.py SCRIPT [ARGUMENT]...
 

@@ -23,7 +23,7 @@ class ModelSpec:
     """One model of the zoo, as plain data."""
 
     name: str
-    """What `build` and `make` take."""
+    """The name that `build` and `make` take."""
     description: str
     """The paper or definition that it follows."""
     factory: str

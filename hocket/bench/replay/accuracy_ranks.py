@@ -29,7 +29,7 @@ from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, largest
 
-_MOST_STOLEN = 0.02  # replays sleep: what delays them is that somebody wakes late, however rarely
+_MOST_STOLEN = 0.02  # replays sleep: a process that wakes late delays them, however rarely
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody
         worker=worker,
         steps=orders.num_steps,
         drawn_anew=row.drawn_anew,
-        # Who joins late, or gets the initial values last, would begin late: predictions know nothing of that.
+        # A worker that joins or gets its initial values late would begin late, which predictions do not know.
         together=lambda: largest([time.perf_counter()], meeting)[0],
         delays_s=[begins_s[worker] for begins_s in row.begins_s],
         seed=row.seed,

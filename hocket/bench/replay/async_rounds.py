@@ -1,6 +1,6 @@
 """Rounds of an asynchronous row: workers begin at drawn moments, and predictions know these.
 
-How asynchronous workers come to share a link hangs on when each began, for hundreds of steps: runs of one
+The way that asynchronous workers share a link hangs on when each began, for hundreds of steps: runs of one
 configuration differ by 10% and more however exactly everything is known. A row is therefore the mean over
 rounds, each with moments of its own, and so is what is predicted of it.
 """

@@ -25,7 +25,7 @@ from hocket.tuner.distribute import resolved_plan
 
 _NODES = 2
 _RATE_BPS = 250e6
-# What a step frees is kept for the next, as training's usual allocators do. Given back, it comes as new
+# Memory that a step frees is kept for the next, as usual allocators do. Given back, it comes as new
 # pages, and zeroing those takes up to a third of a step, now more, now less.
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 _ENDING_S = 60.0  # what starting and ending takes beyond the timing
@@ -145,7 +145,7 @@ def check_ended(ended: Sequence[Ended], folder: Path, doing: str = "training") -
     failed = [one for one in ended if one.status]
     if not failed:
         return
-    # Whoever lost another is not at fault, and the first to end was not ended for the others' sake.
+    # A rank that lost another is not at fault, and the first to end was not ended for the others' sake.
     rank, status, _ = min(failed, key=lambda one: (one.status == LOST, one.duration_s))
     if status < 0:
         raise HocketError(f"rank {rank} was ended by signal {-status} while {doing}")

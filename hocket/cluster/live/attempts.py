@@ -149,7 +149,7 @@ class Attempts:
                     why = await self._why(rank, watch.node, key, status)
                     run.ending = run.ending or ("failed", why)  # it may have been cancelled meanwhile
         if lost and (run.ending is None or run.ending[0] == "failed"):
-            # What failed before may have done so because its peers were gone.
+            # An attempt that failed before may have done so because its peers were gone.
             names = ", ".join(sorted(lost))
             run.ending, run.lost = ("failed", f"{names} has not answered for {self._lost_after_s:g} s"), True
         if left:

@@ -106,7 +106,7 @@ class Commands:
         runs = record.state == "running"
         state: JobState = "running" if runs else "cancelled"
         finish_s = None if runs else book.now_s()
-        # What was answered is not forgotten, whoever ends this process.
+        # An answer that was given is not forgotten when this process is ended.
         try:
             book.database.put([replace(record, cancelled=True, state=state, finish_s=finish_s)])
         except sqlite3.Error as error:

@@ -33,9 +33,9 @@ class RunningAttempt:
 class ManagerContext:
     """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
 
-    ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
+    ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
     ``decide`` is called soon after anything has come up; ``events`` counts what has. ``changed`` is set when
-    somebody should look, at ``failure``, say: what went wrong where nobody could be told.
+    there is something to look at, ``failure``, say: an error that no client could be told of.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ManagerContext:
         self.database.note(self.now_s(), job, what)
 
     def set_drained(self, name: str, *, drained: bool) -> None:
-        """Place nobody on a node any more, or again, since somebody wants that; kept before it is done."""
+        """Place nothing on a node any more, or again, as a command wants; kept before it is done."""
         self.database.drain(name, on=drained)
         (self.drained.add if drained else self.drained.discard)(name)
         self._place_there(name)

@@ -94,11 +94,11 @@ class Database:
             ) from None
         path = folder / "cluster.sqlite"
         try:
-            # Whoever may not read the token need not read what jobs run either.
+            # Users who may not read the token need not read what jobs run either.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             # Used by one thread at a time, which need not be the one that opened it.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # What was answered is on disk.
+            # Everything that was answered is on disk.
             self._connection.executescript("pragma journal_mode = wal; pragma synchronous = full;" + _TABLES)
             (found,) = self._connection.execute("pragma quick_check(1)").fetchone()
             if found != "ok":
@@ -129,7 +129,7 @@ class Database:
         with self._connection:
             self._connection.execute("begin")
             yield
-            # What happened is worth less than what is: on a full disk there is room for that alone.
+            # Events are worth less than jobs: on a full disk there is room for jobs alone.
             notes = [] if self._scarce else list(self._notes)
             self._connection.executemany("insert into events values (?, ?, ?)", notes)
             newest = "select max(rowid) from events"

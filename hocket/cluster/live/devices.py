@@ -59,7 +59,7 @@ def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev"))
 
 
 def shared_out(nodes: Sequence[GpuMachine], gpus_per_server: int) -> list[tuple[str, ...]]:
-    """The GPUs of each node, one a slot, none of them twice; empty where a mask leaves none to anybody.
+    """The GPUs of each node, one a slot, none of them twice; empty where a mask leaves none.
 
     Nodes on one machine have its GPUs one after the other. Where none is seen, numbers stand for slots.
 

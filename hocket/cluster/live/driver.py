@@ -4,9 +4,9 @@ It does no I/O and knows no clock. Ranks count: a worker has ended so many tasks
 transferred so many iterations. What the engine believes follows these counts, so a message that was lost, or
 a rank that went ahead while nobody answered, is made up for by the next one.
 
-What a rank that runs a program of its own may do at once, and what in the engine's tasks it corresponds to:
-computing ends with the first gradients, from then on it transfers. Its next step may begin while the last
-one's transfers are under way, unless it shares a GPU.
+A rank that runs a program of its own corresponds to the engine's tasks as follows: computing ends with the
+first gradients, from then on it transfers. Its next step may begin while the last one's transfers are under
+way, unless it shares a GPU.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Driver(EngineRows):
         row, now = s.jobs[course.row], _tick(now_s)
         if row["stage"] != TRANSFERRING or course.chunks == 0 or iteration != course.done:
             return
-        # What has arrived is known now, and was estimated before.
+        # Bytes that have arrived are known now, and were estimated before.
         settle(s.jobs, rules, course.row, now)
         left = row["size"] * min(1.0, bytes_left / max(1, of_bytes))
         row["sent"] += row["chunk_left"] + row["later"] - left
@@ -104,7 +104,7 @@ class Driver(EngineRows):
         course.transferred = max(course.transferred, iteration + 1)
 
     def withdraw(self, job: str, now_s: float) -> TimeParts:
-        """A job ends, wherever it is: its processes are gone. What its time went into."""
+        """End a job, wherever it is, as its processes are gone; returns what its time went into."""
         course, s, now = self.courses.pop(job), self.state, _tick(now_s)
         row, j = s.jobs[course.row], course.row
         self.by_row[j] = None

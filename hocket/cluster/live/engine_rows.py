@@ -75,8 +75,8 @@ class EngineRows:
     """The jobs of a cluster, each a row of the engine's state, which is made anew when some are added.
 
     ``courses``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived``: who is
-    to queue at the next decision; ``over``: who has no iteration left, but processes that have yet to end;
-    ``freed``: whether somebody may fit now who did not before.
+    to queue at the next decision; ``over``: those with no iteration left, but processes that have yet to end;
+    ``freed``: whether a job may fit now that did not before.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class EngineRows:
         return state, rules
 
     def drain(self, server: int, *, on: bool) -> None:
-        """Place nobody on a server any more, or again; whoever is there stays."""
+        """Place nothing on a server any more, or again; jobs that are there stay."""
         (self._drained.add if on else self._drained.discard)(server)
         if self._state is not None:
             self._take_drained()
@@ -184,7 +184,7 @@ class EngineRows:
         count_room(s)
         self.freed = True
 
-    # What is known.
+    # State of jobs.
 
     @property
     def empty(self) -> bool:
@@ -223,7 +223,7 @@ class EngineRows:
         return list(range(first, first + course.job.gpus))
 
     def shares(self, course: JobProgress, rank: int) -> bool:
-        """True if somebody else is on the rank's GPU."""
+        """True if another job is on the rank's GPU."""
         s = self.state
         w = self.workers(course)[rank]
         return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE

@@ -1,4 +1,4 @@
-"""The gate: what ranks say goes to the engine, and whoever may go on is told so."""
+"""The gate: it brings what ranks say to the engine, and tells ranks that they may go on."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Gatekeeper:
                 run.links[0].send(Go(number))
 
     def hold(self) -> None:
-        """Tell whoever waits that we are alive."""
+        """Tell ranks that wait that we are alive."""
         for run in self._book.runs.values():
             for rank, link in run.links.items():
                 if rank in run.computes or (rank == 0 and run.transfer is not None):

@@ -43,7 +43,7 @@ def _unix_socket(path: Path) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.bind(str(path))
-        path.chmod(0o600)  # before anybody can connect
+        path.chmod(0o600)  # before a connection can be made
         listening.listen(_BACKLOG)
     except BaseException:
         listening.close()

@@ -167,10 +167,10 @@ class Manager:
             self._socket.unlink(missing_ok=True)
 
     async def _listen(self, host: str, port: int) -> str:
-        """Listen where ranks know another manager of this cluster from, unless somebody says where."""
+        """Listen at the address of this cluster's last manager, which ranks know, unless another is given."""
         address, before = "", self._database.port()
         if port == 0 and before:
-            with contextlib.suppress(HocketError):  # somebody else listens there now
+            with contextlib.suppress(HocketError):  # another process listens there now
                 address = await self._server.open(host, before, str(self._socket))
         address = address or await self._server.open(host, port, str(self._socket))
         self._database.keep_port(split_address(address)[1])
@@ -224,7 +224,7 @@ class Manager:
         return ", ".join(self._book.nodes[server].name for server in servers)
 
     async def _beat(self) -> None:
-        """Tell whoever waits that we are alive, and keep how far jobs are."""
+        """Tell ranks that wait that we are alive, and keep how far jobs are."""
         while True:
             await asyncio.sleep(HELD_EVERY_S)
             self._gatekeeper.hold()
@@ -255,10 +255,8 @@ def _opened(
 def _socket_path(folder: Path) -> Path:
     """The path of the socket where this machine's ranks find the gate of the cluster in ``folder``.
 
-    It is the same after a restart.
-
-    A socket's path is short. Where the folder's is not, it is in one of its own beside others' files: whoever
-    could write there could take its place. HocketError then.
+    It is the same after a restart. A socket's path is short: where the folder's is not, it is in a folder of
+    its own beside other users' files, and HocketError is raised if they could write there.
     """
     path = folder.resolve() / "gate"
     if len(bytes(path)) <= _LONGEST_SOCKET:

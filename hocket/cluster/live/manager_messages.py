@@ -7,7 +7,7 @@ import msgspec
 from hocket.cluster.live.runnable_jobs import LiveJob
 
 MOST_BYTES = 64 << 20
-"""What a message of a command takes at most."""
+"""The most bytes of a command's message."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -67,7 +67,7 @@ class TransferSpan(msgspec.Struct, frozen=True, array_like=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as it is; ``average_jct_s``: of finished jobs, None where there is none.
 
-    ``drained``, ``silent``: nodes that get no job, since somebody said so and since they do not answer.
+    ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
     """
 
     now_s: float

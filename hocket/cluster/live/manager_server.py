@@ -1,9 +1,9 @@
 """The manager's server for ranks and commands: one loop, messages of bounded size, nobody makes others wait.
 
-Whoever connects has some seconds to agree on TLS, by the cluster's certificate, and to prove that it knows a
-token: the cluster's for commands, its attempt's for a rank. This machine's ranks come by a socket that only
-this user can open. After that a message that has begun has to end as soon, and whoever does not take our
-answers is let go.
+A client that connects has some seconds to agree on TLS, by the cluster's certificate, and to prove that it
+knows a token: the cluster's for commands, its attempt's for a rank. This machine's ranks come by a socket
+that only this user can open. After that a message that has begun has to end as soon, and a client that does
+not take our answers is let go.
 """
 
 from __future__ import annotations
@@ -152,14 +152,14 @@ class ManagerServer:
             each.close()
 
     async def _accept(self, listener: socket.socket, strangers: Capacity) -> None:
-        """Give whoever connects a place, and a task; without a place it is sent away at once."""
+        """Give each client a place and a task; without a free place it is sent away at once."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(0)  # to accept one that waits already would let nobody else run
             try:
                 connected, address = await loop.sock_accept(listener)
             except ConnectionError:
-                continue  # whoever called has gone already
+                continue  # the caller has gone already
             except OSError:  # a firewall, or too few files: the next one may come
                 await asyncio.sleep(_SHORT_S)
                 continue
@@ -196,7 +196,7 @@ class ManagerServer:
             stream.abort()
 
     async def _admitted(self, strangers: Capacity, connected: socket.socket) -> _Admitted:
-        """Meet whoever has connected; nothing of it is left where that raises."""
+        """Meet the client that has connected; nothing of it is left where that raises."""
         stream: Stream | None = None
         try:
             async with asyncio.timeout(HANDSHAKE_S):
@@ -272,7 +272,7 @@ async def _send_away(stream: Stream, why: str) -> None:
 
 
 async def _message(stream: Stream, type_: Any, longest: int, begins_within_s: float | None = None) -> Any:
-    """The next message; whoever has begun one has to end it soon. RefusedError for what is none."""
+    """The next message, which has to end soon once it has begun; RefusedError for what is none."""
     try:
         async with asyncio.timeout(begins_within_s):
             head = await stream.exactly(1)

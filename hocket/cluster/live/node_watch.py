@@ -16,8 +16,8 @@ class NodeWatch:
     """The latest news of a node's ranks.
 
     ``quiet_s``: for how long it has owed us an answer, 0 while it gives them. Only time in which we ran
-    counts: whoever was stopped, or suspended with its machine, has not waited. ``why``: it does not answer.
-    ``strays``: whether it has ranks that are to end. ``late``, set by :meth:`turned`: nobody is to be placed
+    counts, not time in which we were stopped or suspended with the machine. ``why``: it does not answer.
+    ``strays``: whether it has ranks that are to end. ``late``, set by :meth:`turned`: no job is to be placed
     there, as it does not answer, or has only just come back with strays.
     """
 
@@ -39,7 +39,7 @@ class NodeWatch:
         return self._question
 
     def take(self, round_s: float) -> bool:
-        """Take in the answer if there is one; ``round_s``: since the last call. Whether there was one."""
+        """Take in the answer if there is one; ``round_s``: since the last call. True if there was one."""
         question = self._question
         if question is not None and question.done():
             self._question = None

@@ -34,7 +34,7 @@ WITHHELD = frozenset(
         "RAY_RUNTIME_ENV_BEARER_TOKEN",
     )
 )
-"""What ranks do not inherit: who knows these commands the cluster, or runs code on all of its Ray nodes.
+"""Variables that ranks do not inherit: they let it command the cluster, or run code on its Ray nodes.
 
 The mode goes with the token: a Ray that a job starts for itself would ask for one that it cannot find.
 """

@@ -83,7 +83,7 @@ class _BoundedHttpServer(http.server.ThreadingHTTPServer):
     ) -> None:
         self._places = Capacity(_MOST_REQUESTS, "requests for the page at once", note)
         self._begun_s: dict[Any, float] = {}  # of each connection that is served
-        self._lock = threading.Lock()  # whoever has it may end a connection
+        self._lock = threading.Lock()  # its holder may end a connection
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -117,6 +117,6 @@ class _BoundedHttpServer(http.server.ThreadingHTTPServer):
                         request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong, unless it is that somebody has gone, or was let go."""
+        """Say what went wrong, unless a client has gone, or was let go."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)

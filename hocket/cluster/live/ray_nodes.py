@@ -1,7 +1,7 @@
 """The nodes of a Ray cluster: an actor on each starts ranks as processes of that machine and watches them.
 
 An actor that dies is started again, by Ray or by us, and finds its ranks in its folder: they go on meanwhile.
-Which machine is which node is kept in the cluster's folder, so a node is the same one whatever address and
+The machine of each node is kept in the cluster's folder, so a node is the same one whatever address and
 number Ray gives its machine the next time; one that is not there counts as one that does not answer.
 """
 

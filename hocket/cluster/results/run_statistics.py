@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-# What a job's time is spent on, in the order in which it is shown.
+# Parts of a job's time, in the order in which they are shown.
 PARTS = ("queueing", "computing", "gpu_wait", "transferring", "network_wait")
 
 _BINS = 240

@@ -45,7 +45,7 @@ def sweep(
         When there is nothing to run, and as :func:`hocket.cluster.simulator.simulate.simulate` raises it.
     """
     for placement in placements:
-        placement_of(placement)  # whoever is no name is refused before any process starts
+        placement_of(placement)  # an unknown name is refused before any process starts
     for policy in policies:
         policy_of(policy)
     settings = [(placement, policy) for placement in placements for policy in policies]

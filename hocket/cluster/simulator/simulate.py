@@ -163,7 +163,7 @@ def _outcome(
     ]
     return ClusterRun(
         arrival_s=arrival_s,
-        # Who starts at once starts when it arrives, which its tick may be just before.
+        # A job that starts at once starts when it arrives; its tick may be just before that.
         start_s=np.where(rows["started"] == rows["arrival"], arrival_s, rows["started"] * tick_s),
         finish_s=rows["finished"] * tick_s,
         gpus=tuple(places),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hocket.cluster.engine.records import NONE, Ints
 from hocket.kernel import lean_kernel
 
-# What a span shows.
+# Kinds of spans.
 SHOWN_FORWARD, SHOWN_BACKWARD, SHOWN_REDUCE = range(3)
 
 

@@ -6,7 +6,7 @@ CANCELLED, FAILED, TIMEOUT, NODE_FAIL); ``submit_time``, ``start_time``, ``end_t
 id, the GPUs, the submission and the duration.
 
 Assumed: jobs of every state count, since they held their GPUs; those without a GPU, that ended at once or
-that are not over (an empty duration, or None) are left out. What was trained is not known: a model of the
+that are not over (an empty duration, or None) are left out. The models are not known: a model of the
 contention paper's Table III is drawn.
 """
 

@@ -7,7 +7,7 @@ A list of jobs: ``jobid``; ``submitted_time``; ``attempts``, each with ``start_t
 
 Assumed: a job wants as many GPUs as its largest attempt had, and for as long as all attempts together that
 have a beginning and an end, whatever its status: failed and killed jobs held their GPUs, too. Jobs without a
-submission, such an attempt or a GPU are left out. What was trained is not known: a model of the contention
+submission, such an attempt or a GPU are left out. The models are not known: a model of the contention
 paper's Table III is drawn.
 """
 

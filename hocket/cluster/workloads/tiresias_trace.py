@@ -5,8 +5,8 @@ TensorFlow's benchmarks; ``duration``, seconds that the job ran; ``interval``, s
 (not read).
 
 Assumed: an iteration of a model computes for the median of duration / iterations over the trace's jobs with
-one GPU, where nothing was sent; of a model without such a job, for the least over its jobs. What jobs with
-more GPUs took beyond that was their cluster's communication, which is simulated here instead. 40% of it is
+one GPU, where nothing was sent; of a model without such a job, for the least over its jobs. Jobs with more
+GPUs took longer for their cluster's communication, which is simulated here instead. 40% of it is
 the forward pass, as in the contention paper's Table III. Sizes are published parameter counts in single
 precision, and memory is estimated from them.
 """

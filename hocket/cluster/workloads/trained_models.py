@@ -4,7 +4,7 @@ Table III gives sizes in MB, and nowhere does the paper say of how many bytes. T
 size is for is the time b * size, the paper's b is 8.53e-10 seconds a byte, and its authors' program takes
 0.856 ms for an MB, which is that times 10^6 (0.853 ms), not times 2^20 (0.894 ms). As sizes they look like
 MiB of the models' parameters: 526.4, 103.0 and 251.8 are within 0.6% of those of VGG-16, Inception v3 and the
-PTB LSTM; whoever wants them so multiplies by 1.0486.
+PTB LSTM; multiply by 1.0486 to get them so.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def foreign_step(
     of_gradient = {i: f"bucket{k}" for k, i in enumerate(gradients)}
     operations = []
     for i, name in of_node.items():
-        # What depends on an all-reduce also follows what completes its gradients.
+        # Nodes that depend on an all-reduce also follow those that complete its gradients.
         before = [
             j
             for k in trace.depends[i]
@@ -166,7 +166,7 @@ def foreign_step(
         for j in trace.depends[i]:
             if j in row_of:
                 row_of[j].produces.append(name)
-    # What reads a parameter is not in the file: the first operation, so that no plan is promised too much.
+    # The file does not say who reads a parameter: the first operation, so that no plan is promised too much.
     first = next((row_of[i] for i in trace.order if i in row_of and phases[i] == "forward"), None)
     if first is not None:
         first.reads.extend(of_gradient.values())
@@ -174,7 +174,7 @@ def foreign_step(
         model=path.name.split(".")[0],
         batch_size=1,
         device="cuda" if trace.launches else "unknown",
-        # What is complete last is read first.
+        # The parameter that is complete last is read first.
         parameters=[
             ParameterRow(of_gradient[i], [size], "uint8", size) for i, size in reversed(gradients.items())
         ],

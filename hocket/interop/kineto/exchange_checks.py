@@ -22,7 +22,7 @@ from hocket.interop.kineto.traced_collectives import (
 from hocket.interop.kineto.traced_operations import UNMARKED, TracedStep, updates_after
 from hocket.text import counted
 
-# What may stay unexplained: flags, norms, metrics.
+# All-reduces up to this size may stay unexplained: flags, norms, metrics.
 _SMALL_BYTES = 64 * 1024
 _SMALL_SHARE = 0.1  # of the time that gradients take, for messages of unknown size
 _UNDER_DDP = "trace the job under DistributedDataParallel, or on one GPU, with record_shapes=True"

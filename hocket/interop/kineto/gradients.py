@@ -123,7 +123,7 @@ def find_gradients(step: TracedStep, shape_of: ShapeOf = first_tensor) -> Traced
         if len(copies) == len(parameters):
             for parameter, (places, _) in zip(parameters, copies, strict=True):
                 parameter.copies = places
-    # What is complete last is read first, where nothing else tells them apart.
+    # The parameter that is complete last is read first, where nothing else tells them apart.
     parameters.reverse()
     parameters.sort(key=lambda parameter: min(parameter.readers, default=len(step.operations)))
     return TracedGradients(
@@ -243,7 +243,7 @@ def _accumulations(step: TracedStep, shape_of: ShapeOf) -> list[_Accumulation]:
             )
             bucket = bisect_right(launches, event.start_us)
             if bucket < len(launches):
-                # What the hook launches after the all-reduce is no part of the gradient.
+                # An operation that the hook launches after the all-reduce is no part of the gradient.
                 end_us = min(end_us, launches[bucket])
             node = last_node.get(event.thread)
             nodes = [] if node is None else [node]

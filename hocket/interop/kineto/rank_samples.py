@@ -49,7 +49,7 @@ def steps_alike(traces: Sequence[Trace]) -> tuple[list[list[TracedStep]], list[s
 def _most_alike(trace: Trace, steps: Sequence[TracedStep]) -> tuple[list[TracedStep], list[str]]:
     if not steps:
         trace.refuse("no GPU operation was launched within a step")
-    # What only evaluates, or was cut before its backward pass, is no training step where there are others.
+    # A step that only evaluates, or was cut before its backward pass, does not train if others do.
     training = [step for step in steps if StepReader(step).trains] or steps
     counts = Counter(step.key() for step in training)
     # Of as many the last: the first step sets up what others find ready.

@@ -90,7 +90,7 @@ def _add_host_waits(trace: Trace, step: TracedStep, launches: _Launches, add: Ad
 def _add_collectives(step: TracedStep, launches: _Launches, add: Add) -> None:
     """Process groups make a collective wait for what was launched before it on the current stream.
 
-    What is launched after it is taken to wait for it, as it does in synchronous calls.
+    Launches after it are taken to wait for it, as they do in synchronous calls.
     """
     streams = Counter(operation.gpu.stream for operation in step.operations)
     computing = streams.most_common(1)[0][0]

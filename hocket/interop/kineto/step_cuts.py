@@ -76,7 +76,7 @@ def _intervals(trace: Trace) -> list[TracedStep]:
     if marked:
         events = sorted(marked.values(), key=lambda event: event.start_us)
         steps = [TracedStep(event.name, event.start_us, event.end_us) for event in events]
-        # What is launched between two annotations, such as by a logger, belongs to the one before.
+        # An operation launched between two annotations, as by a logger, belongs to the one before.
         for step, following in pairwise(steps):
             step.end_us = following.begin_us
         return _accumulated(trace, steps)

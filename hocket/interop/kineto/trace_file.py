@@ -44,7 +44,7 @@ _NEEDED = (NODE_PREFIX, ACCUMULATE, STEP_PREFIX, OPTIMIZER_PREFIX, "c10d::", "nc
 _NAMES_SHOWN = 3
 _HOST_WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 
-# What is believed of a time and of a duration: 30,000 and 30 years.
+# The longest time and duration that are believed: 30,000 and 30 years.
 _LATEST_US = 1e18
 _LONGEST_US = 1e15
 

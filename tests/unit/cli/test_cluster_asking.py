@@ -80,7 +80,7 @@ def test_whoever_has_another_token_or_no_manager_is_told_so(
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", new_credentials().without_key.text)
         said = refused(hocket("cluster", "status"))
         assert f"manager at {cluster.manager.address}: it has another certificate than the token's" in said
-        assert "give the token it was started with, unless somebody is in between" in said
+        assert "give the token it was started with, unless another host is in between" in said
         monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", "0" * 64)
         assert refused(hocket("cluster", "status")).endswith(
             "HOCKET_CLUSTER_TOKEN holds 64 characters that are no token of Hocket's; copy what is in the "
