@@ -46,7 +46,7 @@ def told_by(end: threading.Event) -> Iterator[None]:
 
 
 class Stop(SystemExit):
-    """SystemExit of a command that is stopped; whoever catches what a user's code raises lets it through.
+    """SystemExit of a command that is stopped; handlers of what a user's code raises let it through.
 
     Unlike the built-in one it can be referred to weakly.
     """
@@ -96,7 +96,7 @@ class _Unwinding:
 def unwinding(command: Callable[[], NoReturn]) -> NoReturn:
     """Run a command that ends with ``SystemExit(128 + signal)`` when it is stopped.
 
-    So it does where somebody on the way made another exception of the stop.
+    So it does where code on the way made another exception of the stop.
     """
     stop = _Unwinding()
     signal.signal(signal.SIGALRM, stop.again)
@@ -123,7 +123,7 @@ def uninterrupted() -> Iterator[None]:
     restore: list[Callable[[], object]] = []
     stop: BaseException | None = None
     try:
-        # How to undo a call is noted first: a stop that another thread took is raised once it has had effect.
+        # The undoing of a call is noted first: a stop that another thread took is raised after its effect.
         earlier = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         restore.append(functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, earlier))
         signal.pthread_sigmask(signal.SIG_BLOCK, held)

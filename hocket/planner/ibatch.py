@@ -93,7 +93,7 @@ def mirrored(choose: Chooser, transfer_s: Seconds, compute_s: Seconds, startup_s
     back; a batch is sent when its last layer is computed and the batch before has been sent; the end of the
     last transfer counts.
     """
-    # Why the reversed chain is the same problem. With batches 1 to N that compute for c_k and transfer for
+    # The reversed chain is the same problem. With batches 1 to N that compute for c_k and transfer for
     # t_k (startup included), pushes end at the longest path  max over k of  c_1 + .. + c_k + t_k + .. + t_N,
     # and pulls end at  max over k of  t_1 + .. + t_k + c_k + .. + c_N.  Numbering batches from the other end
     # turns one into the other: run backwards in time, a push schedule pulls the layers last to first.

@@ -6,7 +6,7 @@ batch's compute no longer than the next batch's transfer (Eq. 5) where they can,
 
 Differs from the paper
 ----------------------
-What the text leaves open:
+Points that the text leaves open:
 
 * Algorithm 1: what lines 4 and 5 leave tied goes to the second batch of fewest layers, then to the shortest
   first one; what line 11 leaves tied, to the first such layer.

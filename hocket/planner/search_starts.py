@@ -42,7 +42,7 @@ def starts(graph: StepGraph, network: Network, plans: Iterable[Plan], chunks: In
             made += [replace(plan, rank=rank) for plan in known]
             continue
         for plan in known:
-            # What is ready first goes first, and a later order of computing has its effect on what is ready.
+            # Transfers go as they become ready, so a later order of computing takes effect on them.
             made.append(replace(plan, rank=rank))
             made += [
                 _sliced(replace(plan, gradients=order, listed=False, rank=rank), chunks)

@@ -5,8 +5,8 @@ transfers; a *lane* does one node at a time: lane 0 of a worker is its processor
 s's processor, 1 + M + s its stream of pulls from server s, 1 + 2 M + s that of its pushes. A node that waits
 for nothing any more joins its lane's queue. In synchronous training update operations are *global* nodes,
 once for all workers, on a lane for each server. Where a server does nodes *in turn*, it does those of one
-worker while its next one is ready, then those of the worker that waits longest. How streams share links is in
-:mod:`hocket.predictor.shared_links`.
+worker while its next one is ready, then those of the worker that waits longest. Streams' shares of links are
+in :mod:`hocket.predictor.shared_links`.
 
 Where servers are *apart*, each of them begins a worker's next step by itself, once it has done its part of
 the last one and the worker its own: two steps of a worker are then under way, an even and an odd one.
@@ -119,7 +119,7 @@ def run_algorithm_3_1(
     # Of even and odd steps.
     waits = np.empty(2 * num_workers * num_nodes, np.int32)
     left, sample = np.zeros((2, num_workers), np.int64), np.zeros((2, num_workers), np.int64)
-    # How many steps each worker has begun, and each server of a worker's; what they have left to do.
+    # Steps that each worker has begun, and each server of each worker's; nodes that they have left to do.
     begun, served = np.zeros(num_workers, np.int64), np.zeros((num_workers, num_servers), np.int64)
     parts, left_of = count_parts(server_of, num_servers), np.zeros((num_workers, num_servers + 1), np.int64)
     begins_each = num_servers if apart else 1
@@ -141,7 +141,7 @@ def run_algorithm_3_1(
     now = 0.0
 
     while True:
-        # 1. What waited for ended nodes alone is ready; steps end and begin.
+        # 1. Nodes that waited for ended ones alone are ready; steps end and begin.
         at_ended = 0
         while at_ended < num_ended or num_begins > 0 or opens:
             if opens:
@@ -351,8 +351,7 @@ def run_algorithm_3_1(
                 continue
             came_or_went = True
             advance(clock, clock_at, way, active, worker_bps, server_bps, now)
-            # What it will show at the end of the instant; the second term is for rounding on the clock
-            # itself.
+            # The clock at the end of the instant; the second term is for rounding on the clock itself.
             bps = min(worker_bps, server_bps / active[way])
             due = clock[way] + bps * (instant - now) + clock[way] * (_INSTANT - 1.0)
             while end_on_clock[way, 1] <= due:

@@ -88,7 +88,7 @@ def predict(
         order. None: the network's; if that has none, 28 MB in asynchronous training, else 0. AllReduce has no
         streams.
     machines
-        What differs from equal machines on a network of their own.
+        Differences from equal machines on a network of their own.
     steps, skip
         Steps of each worker, and how many of them are left out at the beginning.
     max_steps

@@ -5,7 +5,7 @@ needs, directly or through its inputs, every parameter that anything before it n
 first ready operation in the file, and with those parameters there everything before was ready. (Where a
 stream brings parameters in a known order, those before one that an operation needs are there as well.) The
 next operation starts when a settled one ends, whatever the network does, if it waits for it and needs no
-further parameter, and is settled too. So the two are one, unless somebody else watches the moment between
+further parameter, and is settled too. So the two are one, unless another node waits for the moment between
 them: a push whose gradient the first completes, or a server's operation.
 
 On a server nobody watches single moments at all: what waits for the same gradients on one server is one.

@@ -95,8 +95,8 @@ def lower_worker_step(
     """Lower ``plan``, one for parameter servers.
 
     ``commits``: updates wait for their worker's commit. ``joined``: what always runs together is one node.
-    What does depends on ``window_bits``, the HTTP/2 window or 0, and on whether workers draw the order of
-    their pulls (``drawn_anew``).
+    Which nodes do depends on ``window_bits``, the HTTP/2 window or 0, and on whether workers draw the order
+    of their pulls (``drawn_anew``).
 
     Raises
     ------

@@ -96,7 +96,7 @@ class Machines(Summarized):
     def network(self, network: Network, num_workers: int, num_servers: int) -> Network:
         """``network`` with that many machines, and what the background leaves of its bandwidth.
 
-        What an all-reduce was measured to cost holds without background only.
+        The measured cost of an all-reduce holds without background only.
         """
         return replace(
             network,

@@ -56,7 +56,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     lin, cynthia
         Examples a second by two published models of asynchronous training; None where they say nothing.
     lockstep
-        Whether workers never drift apart, for want of sampled durations.
+        True where workers never drift apart, for want of sampled durations.
     cost_per_example
         In the currency of the prices; None without any.
     events, wall_s

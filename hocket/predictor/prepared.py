@@ -60,7 +60,7 @@ class Prepared:
     def alone_throughput(self) -> float | None:
         """Examples/s of the profiled worker without a network; None if it computes nothing of a step.
 
-        What servers update is no part of it.
+        Updates on servers are no part of it.
         """
         graph = self.request.graph
         own = ~is_update(graph) if self.plan.architecture == "ps" else np.ones(graph.num_operations, bool)

@@ -12,8 +12,8 @@ from hocket.predictor.machines import Machines
 def ring_of(network: Network, topology: Topology) -> Network:
     """The network that an all-reduce between all workers sees: the slowest link that it crosses.
 
-    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction. What an
-    all-reduce was measured to cost holds on the links that it was measured on.
+    Ranks stand in rack order, so that a ring crosses each rack's uplink once in each direction. The
+    measured cost of an all-reduce holds on the links that it was measured on.
     """
     slowest_bps = min(topology.worker_bps)
     pattern = network.pattern

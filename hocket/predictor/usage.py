@@ -22,7 +22,7 @@ class Usage:
     def bottleneck(self) -> tuple[str, float]:
         """The kind that is busy longest, and for which fraction of the time.
 
-        What a step asks is its mean, not what was drawn: a hair over 1 is 1.
+        A step's demand is its mean, not the drawn one: a hair over 1 is 1.
         """
         name = max(self.busy, key=lambda resource: self.busy[resource])
         return name, min(1.0, self.busy[name])
@@ -50,7 +50,7 @@ def of_servers(
     """Usage with parameter servers, where worker w completes ``rates[w]`` steps a second, (W,)."""
     demand, num_workers, num_servers = step.demand, len(rates), len(topology.server_bps)
     computing = rates * demand.worker_s / np.asarray(speeds)
-    # Whoever is slowest holds up a synchronous step; asynchronous workers hold up nobody but themselves.
+    # The slowest worker holds up a synchronous step; asynchronous workers hold up themselves alone.
     busy = {"worker processors": float(computing.max() if synchronous else computing.mean())}
     streams = step.program.lane[step.program.num_timed :]
     busy["transfer startups"] = float(rates.max() * startup_s * np.bincount(streams, minlength=1).max())

@@ -34,7 +34,7 @@ from hocket.network.file import MeasuredPoint
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
 _LONGEST_NAME = 256  # bytes of a host's name
-# What a row is to take: long beside the waking of a thread that has no processor at once. One that wakes
+# Seconds of a row: long beside the waking of a thread that has no processor at once. One that wakes
 # late sees a row's beginning and its end together, and times next to nothing.
 _ROW_S = 0.02
 _PROBES = 5

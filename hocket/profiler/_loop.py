@@ -1,4 +1,4 @@
-"""Steps of a training loop that somebody else runs, followed by hooks.
+"""Steps of a training loop that the user's code runs, followed by hooks.
 
 A step begins with the first call of the model, or of a module in it, and ends with the optimizer's step. All
 else (loading data, logging, evaluating) is left out, also between the backward pass of one batch and the
@@ -32,7 +32,7 @@ from hocket.profiler._loop_record import LoopRecorder
 from hocket.profiler._timer import PlainClock, Timer
 
 Meter = PlainClock | Timer | LoopRecorder
-"""What lies around a step: entered at its begin, left at its end, paused in between."""
+"""The context around a step: entered at its begin, left at its end, paused in between."""
 
 
 class Shape(NamedTuple):

@@ -17,7 +17,7 @@ from hocket.profiler._record import StepRecorder
 class LoopRecorder(StepRecorder):  # type: ignore[no-untyped-call]
     """Records the step within which it is entered and left; to be made outside every module's call.
 
-    What goes wrong in recording is kept in ``failure``, and the step goes on unrecorded.
+    An error in recording is kept in ``failure``, and the step goes on unrecorded.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A step graph from the steps of somebody else's training loop."""
+"""A step graph from the steps of a training loop that the user's code runs."""
 
 from __future__ import annotations
 

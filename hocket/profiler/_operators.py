@@ -44,7 +44,7 @@ def accesses(
 
 
 def does_work(func: OpOverload, reads: bool, writes: bool, makes: bool, returns_tensors: bool) -> bool:
-    # What ranks exchange is no work of a step's: plans and networks say what that takes.
+    # Exchanges among ranks are no work of a step's: plans and networks say what those take.
     if func.namespace in ("profiler", "prim", "c10d", "_c10d_functional") or "empty" in base_name(func).split(
         "_"
     ):

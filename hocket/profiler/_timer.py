@@ -30,7 +30,7 @@ class CallTimes:
     def of(self, calls: list[int]) -> tuple[Seconds, Seconds]:
         """For the chosen calls, the time in each and the time before each since the one before.
 
-        What follows the last counts as before it: together the two sum to the step.
+        Time after the last counts as before it: together the two sum to the step.
         """
         begins_s, ends_s = self.begins_s[calls], self.ends_s[calls]
         before_s = begins_s - np.concatenate([[0.0], ends_s[:-1]])

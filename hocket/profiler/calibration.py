@@ -36,7 +36,7 @@ class PublishedThroughput:
     images_s: float
     """Samples per second; a sample of ``lstm_ptb`` is a sequence of 35 words."""
     with_update: bool
-    """Whether the optimizer's update is in it."""
+    """True if the optimizer's update is in it."""
     source: str
 
 

@@ -76,7 +76,7 @@ class Factors:
     """Efficiency of memory on every device. Low, because it also stands for operators that pass over their
     data several times, as batch normalization does, while each byte is counted once."""
     winograd_speedup: float
-    """How much faster than ``matrix`` the convolutions go that need fewer operations than counted."""
+    """The speed, relative to ``matrix``, of convolutions that need fewer operations than counted."""
     launch_s: float
     """Seconds an operation costs beyond its kernel. Assumed, not fitted: at the published figures' batch
     sizes nothing between 0 and 10 us changes the fit."""
@@ -84,7 +84,7 @@ class Factors:
 
 LAUNCH_S = 5e-6
 
-# What `calibrate()` returns; a test holds them to it.
+# The result of `calibrate()`; a test holds them to it.
 FITTED = Factors(
     matrix={"k80": 0.2825, "p100": 0.6822, "v100": 0.5873},
     memory=0.2519,
@@ -103,8 +103,8 @@ def is_derived(device: str) -> bool:
 @contextmanager
 def fake() -> Iterator[None]:
     """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
-    # To convert a module (half, to) torch swaps the values of fake parameters, unless somebody has weak
-    # references to them. The mode itself has, which follow the tensors wherever they go.
+    # To convert a module (half, to) torch swaps the values of fake parameters, unless there are weak
+    # references to them. The mode itself has some, which follow the tensors wherever they go.
     utils: Any = torch.utils
     looked_up, utils.weakref = utils.weakref, SimpleNamespace(getweakrefs=lambda _: [])
     try:

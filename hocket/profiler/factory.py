@@ -27,7 +27,7 @@ _RETURNS = (
     "a factory returns (model, batch, loss, optimizer), loss None where the model returns its loss, or"
     " (LightningModule, batch)"
 )
-# What torch says where a lazy layer is made under fake tensors.
+# Torch's error where a lazy layer is made under fake tensors.
 _NO_FAKE_LAZY_LAYER = "Creating a new Tensor subclass Uninitialized"
 
 
@@ -36,13 +36,13 @@ class StepSetup(NamedTuple):
 
     model: nn.Module
     batch: Any
-    """What the model and the loss get: (inputs, targets), or what else :func:`hocket.profile` takes."""
+    """The batch that the model and the loss get, in a form that :func:`hocket.profile` takes."""
     loss: Loss | None
     """None where the model returns its loss."""
     optimizer: Optimizer | None
     name: str
     takes_batch_size: bool = True
-    """Whether the batch is of the size that was asked for; else the function makes one size of its own."""
+    """True if the batch has the size that was asked for; else the function makes one size of its own."""
 
 
 def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:

@@ -219,7 +219,7 @@ def profile_step(
         Only the forward pass, in evaluation mode and without gradients; loss, optimizer and the last of
         several parts of the batch, its targets, are not used.
     name, batch_size
-        What the graph says; by default the model's class and the first extent of the batch's first tensor.
+        The graph's name and batch size; by default the model's class and the first tensor's first extent.
     progress
         Called after each step.
 

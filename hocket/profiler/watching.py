@@ -95,7 +95,7 @@ def watch(
     are timed in turns, the file is written, and nothing stays behind. A step is what the model, its loss, the
     backward pass and the optimizer compute, and what runs between the last two, such as clipping; several
     backward passes may make one. Data loading, logging and evaluation lie outside. One line goes to the
-    logger ``hocket`` (HOCKET_LOG=info shows it). What goes wrong while the loop runs is logged as a warning,
+    logger ``hocket`` (HOCKET_LOG=info shows it). An error while the loop runs is logged as a warning,
     and ends the watching alone.
 
     Parameters

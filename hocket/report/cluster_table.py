@@ -12,7 +12,7 @@ from hocket.report.columns import Column, number_column, terminal_columns, text_
 from hocket.report.ranking_table import UNDEFINED, RankingCell, decimals_for
 from hocket.text import time_unit
 
-# What a job spends its time on: its name, the heading in tables, which have many columns, and its meaning.
+# Parts of a job's time: the part's name, the heading in tables, which have many columns, and its meaning.
 PART_NAMES = {
     "queueing": ("Queueing", "Queued", "From arrival until it is placed, an average job."),
     "computing": ("Computing", "Comp.", "Its forward and backward passes, an average job."),

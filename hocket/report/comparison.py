@@ -95,8 +95,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(predicted: Timeline, measured: Timeline) -> Comparison:
     """Compare two timelines of the same training, step by step as :func:`cut_into_steps` finds them.
 
-    Workers need not be as many on both sides: figures and spans are means over workers. What a simulation and
-    a training run call by other names is matched by parameter, as :mod:`hocket.report.matching` says.
+    Workers need not be as many on both sides: figures and spans are means over workers. Things that a
+    simulation and a training run call by other names are matched by parameter, as
+    :mod:`hocket.report.matching` says.
 
     Raises
     ------
@@ -184,7 +185,7 @@ def _placed(side: SteppedTimeline) -> dict[_Key, _SpanPlace]:
 def _by_step(spans: Iterable[Span], edges_s: Sequence[float]) -> Iterator[tuple[_Key, _SpanPlace]]:
     """Of each name, its place in every step that it starts in; ``spans`` in order of start.
 
-    What is in pieces, the chunks of a reduction (``NAME 2/8``) or an operation that waits in between, counts
+    A span in pieces, the chunks of a reduction (``NAME 2/8``) or an operation that waits in between, counts
     once: from the start of the first piece, for as long as one of them runs.
     """
     first: dict[tuple[_Key, int], float] = {}

@@ -66,7 +66,7 @@ def load_results(paths: Iterable[str | Path]) -> Entries:
             if isinstance(entry, TrainingEntry):
                 runs.append(entry)
                 continue
-            # How the simulator went about it differs between two runs that give the same result.
+            # The simulator's effort differs between two runs that give the same result.
             if isinstance(entry, ClusterEntry):
                 cluster = msgspec.structs.replace(entry.row, wall_s=0.0, events=0, contention=None)
                 if cluster not in clusters or _recorded(entry) > _recorded(clusters[cluster]):

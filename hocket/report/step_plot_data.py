@@ -19,7 +19,7 @@ _LEAST_RHO_SHOWN = 2.5
 # Steps slower than the slowest policy's mean by more than this in overlap are left off the picture.
 _OUTLIER_DEPTH = 0.6
 _CONTOUR_POINTS = 161
-# What a page's figures have together, so that it stays below a megabyte: steps drawn as points, and spans.
+# The most that a page's figures have together, to stay below a megabyte: steps as points, and spans.
 _MOST_STEPS = 4000
 _MOST_STEPS_EACH = 400
 MOST_SPANS = 20_000

@@ -9,7 +9,7 @@ The papers' numbers are data of claims; ours are computed from what a run measur
     said in words        a statement without a number, counted over all cases that it speaks of: in all of
                          them: reproduced; in some: in part; in none: not reproduced
 
-What cannot be found without hardware that is not here gets no other verdict than that.
+A claim that needs hardware that is not here gets no other verdict than that.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ CONCURRENT = 8
 
 
 def measured_network(setting: ReproductionSetting, progress: Progress | None) -> NetworkFile:
-    """The network between two processes here, on loopback: measured once, whoever asks."""
+    """The network between two processes here, on loopback: measured once for all papers."""
     if progress is not None:
         progress(0, 1, "timing messages between two processes")
     return _measured(setting.network_repeats)

@@ -35,7 +35,7 @@ class PlotAxes(msgspec.Struct, frozen=True, kw_only=True):
     y_log: bool = False
     stacked: bool = False
     lanes: tuple[str, ...] = ()
-    """What lanes of bars along the x axis are called."""
+    """The names of lanes of bars along the x axis."""
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):

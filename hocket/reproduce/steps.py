@@ -31,7 +31,7 @@ NAMES = {
     "googlenet": "GoogLeNet",
     "lstm_ptb": "LSTM-PTB",
 }
-"""What papers call the models."""
+"""The models' names in papers."""
 
 
 @lru_cache(maxsize=8)

@@ -65,7 +65,7 @@ def _told(failed: ChildFailedError, folder: Path) -> int:
     if first is not None and (not first.refused or process.exitcode in _DRAGGED):
         _say(f"{first.sentence()}{logs}")
         return 2 if first.refused else 1
-    # Whoever ended otherwise than on an error is the reason: others fail when their neighbour is gone.
+    # A rank that ended otherwise than on an error is the reason: others fail when their neighbour is gone.
     end = (
         f"was killed by {process.signal_name()}{_WHY.get(-process.exitcode, '')}"
         if process.exitcode < 0

@@ -1,7 +1,7 @@
 """The evaluator: the time of a step under a changed plan, thousands of times a second.
 
-The simulator itself, on one worker that stands for all. What no plan changes is laid out once; a plan's part
-of the program is assembled in a kernel (:mod:`hocket.sim.evaluator_kernels`).
+The simulator itself, on one worker that stands for all. The part that no plan changes is laid out once; a
+plan's part of the program is assembled in a kernel (:mod:`hocket.sim.evaluator_kernels`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def simulate(
     graph
         One worker's step.
     plan
-        What is transferred together and in which order.
+        The plan: which parameters are transferred together, and in which order.
     network
         Links and costs, and the numbers of workers and servers.
     iterations

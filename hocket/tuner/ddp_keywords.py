@@ -17,7 +17,7 @@ OWN = ("plan", "network", "process_group", "compile", "init_sync", "broadcast_bu
 _TAKEN = (
     # Gradients that nobody produces are found in every step, and so is what is used in which.
     "find_unused_parameters", "static_graph", "skip_all_reduce_unused_params", "check_reduction",
-    # How gradients are put together for the network is the plan's.
+    # Gradients are put together for the network by the plan.
     "bucket_cap_mb", "bucket_cap_mb_list", "gradient_as_bucket_view", "batched_grad_copy",
     # Of batches that are scattered over devices.
     "dim",

@@ -51,7 +51,7 @@ def improve(
     """Search from ``plans`` (at least one), all of one architecture, for ``budget_s`` seconds.
 
     With parameter servers, first the barrier (unless it is given) and the size of slices are chosen: those of
-    the best start. The search judges by the mean of the measured steps. What it finds is then simulated with
+    the best start. The search judges by the mean of the measured steps. Its result is then simulated with
     all of them, as :func:`hocket.sim.simulate` does, beside itself without a strict compute order and beside
     ``plans``, and the best is returned; that comes on top of the budget.
     """

@@ -166,7 +166,7 @@ def make_plan(
             time_limit_s=budget_s,
             seed=seed,
         )
-        # What is proven of mean durations is no bound of a few steps drawn from several.
+        # A bound proven for mean durations is none for a few steps drawn from several.
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
         return PlannedPolicy(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
     if policy == "search":

@@ -77,7 +77,7 @@ def control_edges(graph: StepGraph, order: list[int]) -> list[Edge]:
 def compute_order(graph: StepGraph, edges: list[Edge]) -> Indices:
     """Every operation of forward and backward, after its inputs and ``edges``, else in program order.
 
-    What no gradient needs comes last, where it delays no transfer.
+    Operations that no gradient needs come last, where they delay no transfer.
     """
     rows = [graph.inputs.row(i).tolist() for i in range(graph.num_operations)]
     for end, free in edges:

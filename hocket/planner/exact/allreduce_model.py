@@ -94,7 +94,7 @@ def _plan(graph: StepGraph, order: list[int], batches: list[list[int]]) -> Plan:
         model=graph.model,
         architecture="allreduce",
         reductions=tuple(
-            # What waits for the end of every reduction waits at least as long as what waits for its own.
+            # Waiting for every reduction takes at least as long as each reader's waiting for its own.
             Reduction(parameters=tuple(graph.parameter_names[p] for p in batch), window="forward")
             for batch in batches
         ),

@@ -1,6 +1,6 @@
 """The networks and systems that Caramel's figures compare.
 
-What the network costs is the contention paper's fit to AllReduces of two nodes on 10 Gbit/s Ethernet, a + b d
+The network's cost is the contention paper's fit to AllReduces of two nodes on 10 Gbit/s Ethernet, a + b d
 with a = 6.69e-4 s and b = 8.53e-10 s/B; nothing is tuned. A ring of two has a = 2 alpha and b = beta + gamma
 / 2, beta the 8e-10 s/B of the wire. The fit does not say how much of alpha waits and how much occupies the
 receiver, so both extremes are there.

@@ -30,7 +30,7 @@ class GraphHooks(Protocol):
         """
 
     def gradient_order(self) -> Sequence[Parameter] | None:
-        """In which order gradients shall be completed; None: as traced. What is missing comes last."""
+        """The order in which gradients shall be completed, missing ones last; None: as traced."""
 
 
 class Gradient:
@@ -165,7 +165,7 @@ class ForwardGraph:
         unread = {slot: storages([inputs[slot]]) for slot in self.slots.values()}
         before: dict[fx.Node, InsertedCall] = {}
         for node in nodes:
-            # What is saved or returned is read, too: nobody may change it afterwards.
+            # A value that is saved or returned is read, too: it may not be changed afterwards.
             if works(node) or node.op == "output":
                 used = storages(node.all_input_nodes)
                 if first := tuple(slot for slot, memory in unread.items() if used.keys() & memory.keys()):

@@ -47,9 +47,9 @@ def works(node: fx.Node) -> bool:
 def must_precede(graph: fx.Graph) -> Before:
     """For each node the nodes that have to run before it: its inputs, and what effects order.
 
-    What writes memory comes after everything that used the memory before, and before everything that uses it
-    later. Nodes with any effect (writes, random numbers, whatever an operator with graphs of its own does)
-    keep their order.
+    A node that writes memory comes after all that used the memory before, and before everything that uses it
+    later. Nodes with any effect (writes, random numbers, anything that an operator with graphs of its own
+    does) keep their order.
     """
     before: Before = {}
     last_writer: dict[int, fx.Node] = {}
@@ -166,7 +166,7 @@ def _has_effect(node: fx.Node) -> bool:
 def _written(node: fx.Node) -> list[fx.Node]:
     """The nodes whose memory ``node`` writes."""
     if not isinstance(node.target, OpOverload):
-        # What an operator with graphs of its own does to its inputs, its name does not say.
+        # The name of an operator with graphs of its own does not say what it does to its inputs.
         return node.all_input_nodes if _has_effect(node) else []
     given = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
     written = [

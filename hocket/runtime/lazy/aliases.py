@@ -17,7 +17,7 @@ _ACCUMULATOR = get_gradient_edge(_PARAMETER).node  # every parameter in training
 
 def _holders_of_storage(tensor: torch.Tensor) -> tuple[int, int]:
     storage = tensor.untyped_storage()
-    # Whoever asked for it has the same object.
+    # Every holder that asked for it has the same object.
     return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
 
 

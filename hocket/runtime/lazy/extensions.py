@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _ROOT = Path(torch.__file__).parent
-# What an extension calls to have a tensor of a Python object, by itself or by pybind11.
+# Symbols that an extension calls to have a tensor of a Python object, by itself or by pybind11.
 _TAKES_TENSORS = (b"THPVariable", b"type_casterIN2at6TensorE")
 
 

@@ -1,6 +1,6 @@
 """Gradients that are still on their way: what ``parameter.grad`` is between its transfer's start and its end.
 
-Whoever reads one (clipping, GradScaler, a log line) waits for it, and gets what it has become. So code that
+Code that reads one (clipping, GradScaler, a log line) waits for it, and gets what it has become. So code that
 knows nothing of the plan stays right, and only what nobody reads can go on travelling.
 """
 
@@ -58,7 +58,7 @@ def _getter(name: str) -> Any:
     return getattr(torch.Tensor, name).__get__
 
 
-# What is asked of every gradient before anybody wants its values.
+# Attributes asked of every gradient before its values are wanted.
 METADATA = {
     _getter(name)
     for name in (

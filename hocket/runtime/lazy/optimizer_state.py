@@ -1,4 +1,4 @@
-"""An optimizer's state while steps are still to run: whoever looks at it, or replaces it, has them first.
+"""An optimizer's state while steps are still to run: they are run before it is read or replaced.
 
 As with parameters that await an update (:mod:`hocket.runtime.lazy.parameter`): the optimizer is of a class of
 its own, whose ``state`` runs what is pending. Its steps run in the class that it was made of, and pay
@@ -17,7 +17,7 @@ _PLAIN = "_hocket_plain"
 
 
 def watch_state(optimizer: torch.optim.Optimizer, update: Callable[[], None]) -> Callable[[], None]:
-    """Call ``update`` before anybody reads or replaces the state of ``optimizer``; returns what undoes it."""
+    """Call ``update`` before the state of ``optimizer`` is read or replaced; returns what undoes it."""
     plain: Any = type(optimizer)
     watched: Any = optimizer
 
@@ -36,7 +36,7 @@ def watch_state(optimizer: torch.optim.Optimizer, update: Callable[[], None]) ->
         # Pickle refuses its own way of making an object that is of another class.
         return object.__new__, *parts[1:]
 
-    # A class of one instance: whoever calls it, as it is the optimizer's, means the one that the user made.
+    # A class of one instance: calling it, as it is the optimizer's, means the one that the user made.
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is waiting:
             return plain(*args, **kwargs)

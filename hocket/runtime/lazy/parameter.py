@@ -1,4 +1,4 @@
-"""Parameters whose update is still to come: whoever touches their values has the update first.
+"""Parameters whose update is still to come: it runs before their values are touched.
 
 While a step waits for a bucket its parameters are of a class of their own: the object that everybody knows
 holds a view, which torch's dispatcher hands to us, and its own tensor is kept aside. Python's functions of
@@ -71,12 +71,12 @@ class StaleParameter(torch.nn.Parameter):
 
 _NEW = torch.nn.Parameter.__new__.__code__
 _GRADIENT: Any = torch.Tensor.grad
-# What is not about values; gradients on their way look after themselves.
+# Attributes that are not about values; gradients on their way look after themselves.
 _HARMLESS = METADATA | {_GRADIENT.__get__, _GRADIENT.__set__, _GRADIENT.__delete__}
 
 
 def await_update(parameter: torch.nn.Parameter, settle: Callable[[], None]) -> bool:
-    """Call ``settle``, which has to call :func:`give_back`, before anybody touches ``parameter``.
+    """Call ``settle``, which has to call :func:`give_back`, before ``parameter`` is touched.
 
     Returns whether that can be: parameters of classes of their own, and those that something has a weak
     reference to below Python, are left alone.

@@ -17,7 +17,7 @@ def place_in_script() -> str:
     thread of torch's runs no line of a script.
     """
     called = ""
-    frame: FrameType | None = sys._getframe(2)  # where whoever asks was called
+    frame: FrameType | None = sys._getframe(2)  # where the asking function was called
     while frame is not None:
         module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if module not in _BELOW:

@@ -1,8 +1,8 @@
 """The end of a script: tells whether it has failed, as far as an interpreter at its end can tell.
 
-What a script raises to leave (``raise SystemExit(1)``) is seen where Hocket runs it (``hocket train``), as
-:mod:`hocket.launch.training_script` passes every exit to ``sys.exit``. Under torchrun itself nothing is left
-of it, and such a rank says of itself that it is done.
+The exception by which a script leaves (``raise SystemExit(1)``) is seen where Hocket runs it (``hocket
+train``), as :mod:`hocket.launch.training_script` passes every exit to ``sys.exit``. Under torchrun itself
+nothing is left of it, and such a rank says of itself that it is done.
 """
 
 from __future__ import annotations

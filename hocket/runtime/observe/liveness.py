@@ -1,8 +1,8 @@
 """A watch over who is alive and who is to blame: each rank leaves a sign in the job's store every second.
 
 A transfer that fails says little (a connection was closed), and a wait that ends says nothing. The signs say
-which process has gone, which has finished its training, and which is behind. Who waits for seconds is told of
-one that trains no more (:mod:`hocket.runtime.observe.lost_ranks`).
+which process has gone, which has finished its training, and which is behind. A process that waits for seconds
+is told of one that trains no more (:mod:`hocket.runtime.observe.lost_ranks`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LivenessWatch:
         self._waits: tuple[int, float] | None = None
         self._idle = IdleTimes()
         self._patience_s = _WARN_S
-        # Who made the store may serve it to all.
+        # The rank that made the store may serve it to all.
         self._serves = ranks[rank] == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer

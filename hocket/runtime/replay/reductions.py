@@ -26,7 +26,7 @@ class Reductions:
     def __init__(
         self, plan: Plan, graph: StepGraph, groups: ChannelGroups, mailbox: Mailbox, timeout_s: float
     ) -> None:
-        # What is reduced are zeros, which stay zeros however often they are summed.
+        # Zeros are reduced, which stay zeros however often they are summed.
         parameters = {
             name: torch.nn.Parameter(torch.zeros(max(1, size // _FLOAT_BYTES)))
             for name, size in zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True)

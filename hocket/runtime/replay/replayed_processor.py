@@ -90,7 +90,7 @@ class Processor:
     """Runs a graph's operations: of those that are ready the least ``rank`` first, or strictly by rank.
 
     rank (n,): of each operation, 0 to n - 1. needs: n rows, which messages each operation waits for beside
-    its inputs. num_messages: how many come in a step, whether anybody needs them or not.
+    its inputs. num_messages: how many come in a step, needed or not.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Processor:
                 turn += 1
             op = self._in_order[turn]
             if op not in step.ready:
-                # What goes first depends on what will have come when the processor is free.
+                # The next operation depends on what will have come when the processor is free.
                 self._clock.sleep_until(free_s)
                 came += absorb(wait=False)
                 while not (op in step.ready if self._strict else step.ready):

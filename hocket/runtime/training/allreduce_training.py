@@ -44,7 +44,7 @@ from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered,
 from hocket.runtime.transfers.sparse_sums import declared_sparse
 
 OWN_THREADS = "hocket-"
-"""How the names of threads of ours begin."""
+"""The prefix of the names of our threads."""
 _ENDING = "hocket-end"
 
 
@@ -86,7 +86,7 @@ def distribute(
     parameters = trained_parameters(model, optimizers, timeout_s)
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
     timeout, name = timedelta(seconds=timeout_s), named(process_group)
-    # What waits for its turn on one may be what the next one on the other waits for.
+    # A collective that waits for its turn on one may be what the next one on the other waits for.
     control, *others = (GlooGroup(ranks, f"{name}/{use}", timeout) for use in range(6))
     groups = ChannelGroups(*others[:3])
     alike, buffers = kept_alike(model)

@@ -3,7 +3,7 @@
 DDP broadcasts them when a forward pass begins and waits for all of it. Here rank 0's leave as soon as its
 last forward pass (or, where they still change then, the backward pass) has ended, and have long arrived when
 the next one begins. Then rank 0 says in one short message whether they are still as they were sent, and
-sends them anew where somebody has changed them since.
+sends them anew where they have been changed since.
 """
 
 from __future__ import annotations
@@ -86,25 +86,25 @@ class StateBuffers:
         self._due = True  # as DDP: the next pass has them alike, unless the last one was under no_sync
         self._sent: _Sent | None = None
         self._agreed = -1, 0  # bytes, and a digest of shapes and types
-        # Whether they leave with the forward pass, how many messages in a row spoke for the other way, and,
-        # on rank 0, what they were when it ended.
+        # True if they leave with the forward pass; the number of messages in a row that spoke for the other
+        # way; on rank 0, the buffers as they were when the pass ended.
         self._early, self._otherwise = False, 0
         self._at_end: torch.Tensor | None = None
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
         self._warned = False
-        # Whether the last pass raised, which it may have done on this rank alone; None: that was told of.
+        # True if the last pass raised, which it may have done on this rank alone; None: that was told of.
         self._raised: bool | None = False
         # Rounds, and passes since the last one, that have had a message: the same on every rank.
         self._heard_of = [0, 0]
         self._said: tuple[StartedCollective, torch.Tensor] | None = None
 
-    # What a training tells.
+    # News from a training.
 
     def forward_begins(self) -> list[str]:
         """A pass that trains begins: have rank 0's in place; waits at most the group's timeout.
 
-        The names of those that were sent in vain before, since somebody has changed them on rank 0.
+        The names of those that were sent in vain before, since they were changed on rank 0.
         """
         if self._none or not self._due:
             self._tell_of_raised()
@@ -188,7 +188,7 @@ class StateBuffers:
         with _unsafe_preserve_version_counter(tuple(into)):
             spread(into, self._group, rank)
 
-    # How it is done.
+    # Sending and receiving.
 
     def _tell_of_raised(self) -> None:
         """Say once that a pass does not wait for buffers, since the one before it raised."""

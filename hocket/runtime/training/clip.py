@@ -23,7 +23,7 @@ def clip_grad_norm_(
     Parameters
     ----------
     model
-        What :func:`hocket.distribute` returned.
+        The model that :func:`hocket.distribute` returned.
     max_norm
         The norm that gradients are scaled down to where theirs is larger.
     norm_type

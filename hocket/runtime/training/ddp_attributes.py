@@ -1,8 +1,8 @@
 """Attributes of DistributedDataParallel that scripts use, given to a model that is distributed.
 
 ``model.module``, ``model.no_sync()``, ``model.require_backward_grad_sync = False`` and the like work as on
-the wrapper, or are refused in one line that says what stands in their place. What a model has by the same
-name stays its own.
+the wrapper, or are refused in one line that says what stands in their place. A model's own attribute
+of the same name stays its own.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ _ROUNDS = 5
 _TRAVELLING = {"reduce": "network", "pull": "pull", "push": "push"}
 # A share of the step that is too small to be its limit: steps of one plan differ by nearly as much.
 _LITTLE = 0.1
-# Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. What takes
-# even longer is held up by something else.
+# Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. One that
+# takes even longer is held up by something else.
 _HELD_UP = 1.3
 
 

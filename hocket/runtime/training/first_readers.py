@@ -118,7 +118,7 @@ class Hook:
     def __call__(self, *args: Any) -> Any:  # noqa: D102
         if torch.compiler.is_exporting():
             return None  # what is exported trains nothing
-        # What Dynamo traces is compiled without us; what it leaves to Python comes here again.
+        # A call that Dynamo traces is compiled without us; one that it leaves to Python comes here again.
         return self._call(*args) if self._always or not torch.compiler.is_compiling() else None
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:

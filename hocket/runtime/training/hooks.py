@@ -87,7 +87,7 @@ class ModelHooks(ABC):
         """Tell whether the gradients of a forward pass that begins now are to travel."""
         return self._sync.wanted
 
-    # What a training says.
+    # Events of a training.
 
     @abstractmethod
     def update_parameters(self) -> None:
@@ -137,7 +137,7 @@ class ModelHooks(ABC):
                 self._members.refuse_newcomers()
             self._forward_begins()
             return
-        # Within torch.func.grad and its like, or a trace, which is no pass of ours. What it makes are tensors
+        # Within torch.func.grad and its like, or a trace, which is no pass of ours. It makes tensors
         # of its own.
         with outside_torch_modes():
             self.update_parameters()
@@ -145,7 +145,8 @@ class ModelHooks(ABC):
     def _interrupted(self) -> bool:
         """True if the last forward pass ended without its hook: torch calls none for a KeyboardInterrupt.
 
-        Then the one that begins is within no other of the model. What Dynamo has rewritten cannot be told.
+        Then the one that begins is within no other of the model. Code that Dynamo has rewritten cannot be
+        told.
         """
         frames = (frame for frame, _ in traceback.walk_stack(None) if frame.f_code is _CALL)
         return not self._traced and sum(frame.f_locals.get("self") is self.model for frame in frames) == 1

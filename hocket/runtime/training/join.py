@@ -37,7 +37,7 @@ class UnevenInputs(Joinable):
         self._said = False
         self.live = control.size
 
-    # What torch's Join asks.
+    # Requests of torch's Join.
 
     @property
     def join_device(self) -> torch.device:
@@ -55,7 +55,7 @@ class UnevenInputs(Joinable):
         self._said = False
         return _Left(self)
 
-    # What a script asks.
+    # Requests of a script.
 
     def join(
         self, divide_by_initial_world_size: bool, enable: bool, throw_on_early_termination: bool
@@ -64,7 +64,7 @@ class UnevenInputs(Joinable):
         given = {"divide_by_initial_world_size": divide_by_initial_world_size}
         return _JoinBlock(self, enable, throw_on_early_termination, **given)
 
-    # What the training asks.
+    # Requests of the training.
 
     @property
     def enabled(self) -> bool:
@@ -86,7 +86,7 @@ class UnevenInputs(Joinable):
         """The gradients of a step travel."""
         self._said = False
 
-    # What hooks and blocks ask.
+    # Requests of hooks and blocks.
 
     def left(self) -> None:
         """This rank leaves a block: others are not to wait for a step that has had no backward pass."""

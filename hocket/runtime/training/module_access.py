@@ -39,7 +39,7 @@ class AccessedTraining(Protocol):
 
 
 def settle_before_access(model: torch.nn.Module, training: AccessedTraining) -> Callable[[], None]:
-    """Keep ``model`` and its modules up to date for whoever looks; returns what undoes it."""
+    """Keep ``model`` and its modules up to date when they are looked at; returns what undoes it."""
     handles = []
     for module in model.modules():
         handles.append(module.register_state_dict_pre_hook(Hook(lambda *_: training.update_parameters())))

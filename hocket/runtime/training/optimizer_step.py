@@ -98,7 +98,7 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
     always = _barrier_of(optimizer, before)
 
     def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
-        if hasattr(step, _BEFORE):  # whoever wrapped this one since calls it still
+        if hasattr(step, _BEFORE):  # a wrapper of this one, made since, calls it still
             return whole_step() if closure is None else whole_step(closure)
         self._opt_called = True  # type: ignore[attr-defined]  # schedulers made before us look for it
         barrier = always or _barrier_now(self)
@@ -179,7 +179,7 @@ def _put_over(optimizer: torch.optim.Optimizer, step: Any) -> Callable[[], None]
 
     def take_off() -> None:
         vars(step)[_BEFORE] = before
-        # What others put over it stays, with ours below until they are gone: another model's, a scheduler's.
+        # Wrappers of others stay, with ours below until they are gone: another model's, a scheduler's.
         while hasattr(last := vars(optimizer).get("step"), _BEFORE):
             del optimizer.step
             if (below := getattr(last, _BEFORE)) is not None:

@@ -76,7 +76,7 @@ class Members:
         self._dtypes = {p: p.dtype for p in trained}
         alike = kept_alike(model)[0].values()
         self._frozen = [p for p in alike if p not in self._dtypes]
-        # Whose gradients are not our concern: ignored by name, or an optimizer's from elsewhere.
+        # Parameters whose gradients are left alone: ignored by name, or an optimizer's from elsewhere.
         self._others = set(self._names).difference(self._dtypes, self._frozen)
         self._tables: Sequence[dict[str, Any]] = ()
         self._held: Sequence[Any] = ()

@@ -86,7 +86,7 @@ class Trials:
     """Trials of the plans ``tried``, the baseline first.
 
     Every plan has a turn in each round, then the two fastest have turns against each other until one is
-    ahead, which stays. What disturbs a step makes it longer, never shorter: in the rounds a plan is as fast
+    ahead, which stays. A disturbance makes a step longer, never shorter: in the rounds a plan is as fast
     as in its fastest turn. In the final two turns that follow each other are compared, so that what changes
     slowly disturbs both, and only who was faster counts, not by how much: one long step decides one turn
     alone.

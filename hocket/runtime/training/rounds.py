@@ -155,7 +155,7 @@ class Rounds:
                     p.grad = view.clone()
 
     def settle_held(self) -> None:
-        """Settle buckets whose gradients somebody holds by another name: they are to change there, too."""
+        """Settle buckets whose gradients are held by another name: they are to change there, too."""
         for bucket in self._held:
             self.barriers.meet("gradients whose memory the script holds by other names", bucket.names)
             self.settle(bucket)

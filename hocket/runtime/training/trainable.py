@@ -23,7 +23,7 @@ def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
     Raises
     ------
     HocketError
-        For what is none. What steps as one, and has groups of parameters as one, counts as one.
+        For what is none. An object that steps as one, and has groups of parameters, counts as one.
     """
     optimizers = list(given) if isinstance(given, Iterable) else [given]
     for each in optimizers:

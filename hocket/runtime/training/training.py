@@ -1,7 +1,7 @@
 """A model in training: gradients leave as they are completed, parameters are updated before they are read.
 
 Buckets with window "backward" are settled before the next forward pass begins, others when their first
-parameter is about to be read, or whenever anybody looks. Hooks say when that is, or, where the step is
+parameter is about to be read, or whenever it is looked at. Hooks say when that is, or, where the step is
 compiled, its graphs.
 """
 
@@ -66,11 +66,11 @@ class AllReduceTraining(ModelHooks):
         # Ranks with fewer batches than others; set where there are others.
         self.uneven: UnevenInputs | None = None
         self._called = False
-        # What the first steps have to show before gradients may leave in the middle of a backward pass.
+        # Learned in the first steps, before gradients may leave in the middle of a backward pass.
         self.learning = True
         self.often: set[Parameter] = set()
         self.late: frozenset[Parameter] = frozenset()
-        # Whose gradients may be sparse, the same on all ranks.
+        # Parameters whose gradients may be sparse, the same on all ranks.
         self.sparse: set[Parameter] = set()
         self.wanted_order: Sequence[Parameter] | None = None
         self._round_open = False
@@ -79,7 +79,7 @@ class AllReduceTraining(ModelHooks):
         self._expecting = False
         self._last_wanted = True
         self._anywhere: tuple[Parameter, ...] = tuple(self.parameters.values())
-        # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
+        # Reads of these are not heard of: what a user compiled, and parameters of classes of their own.
         self._unnoticed = Unnoticed(
             self._traced | {p for p in self._anywhere if type(p) is not torch.nn.Parameter}
         )
@@ -89,7 +89,7 @@ class AllReduceTraining(ModelHooks):
         prepare_for_compilations(self)
         ask_first()
 
-    # What others ask for.
+    # Requests of others.
 
     def enforce(self, layout: Layout) -> None:
         """Send along ``layout`` from the next round on; all ranks do so at the same step."""

@@ -88,7 +88,7 @@ class Channel:
             thread.start()
 
     def fail(self, line: str) -> None:
-        """Make whoever waits fail, as what is on its way never arrives."""
+        """Make waiting threads fail, as what is on its way never arrives."""
         with self._changed:
             self._hopeless = True
             self._queue.error = self._queue.error or TransferError(line)

@@ -62,7 +62,7 @@ class GlooGroup:
 
     All of ``ranks`` make it, and issue the same collectives in the same order. None takes longer than
     ``timeout``, which ends the group. ``lost`` says, from some moment on, why none ever ends; where it is
-    set, whoever waits asks it every second.
+    set, a waiting thread asks it every second.
     """
 
     def __init__(self, ranks: Sequence[int], name: str, timeout: timedelta) -> None:

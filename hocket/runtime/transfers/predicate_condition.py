@@ -36,7 +36,7 @@ class PredicateCondition:
                 condition.notify()
 
     def wait_for(self, due: Due, timeout_s: float | None = None) -> bool:
-        """Wait until ``due()`` holds, as whoever changes it rings; False after ``timeout_s``. In the lock."""
+        """Wait until ``due()`` holds, which its changers ring for; False after ``timeout_s``. In the lock."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         condition = threading.Condition(self._lock)
         entry = due, condition

@@ -97,7 +97,7 @@ class SparseGradient:
         return Sum([group.reduce(on_wire(flat))], lambda: self._arrive(flat.view(self._size)))
 
     def _sum_rows(self, mine: torch.Tensor | None, dims: int, group: GlooGroup) -> Sum:
-        """Every row, and behind them how many ranks have it: rows of zeros count where somebody has them."""
+        """Every row, and behind them how many ranks have it: rows of zeros count where a rank has them."""
         shape, num_rows = self._size[:dims], prod(self._size[:dims])
         ranks = torch.zeros(shape, dtype=self._dtype)
         if mine is not None:

@@ -136,7 +136,7 @@ def _paths(
     next_ptr, next_idx = rows_of(sources, targets, num_nodes)
     order = _node_order(step)
     longest_paths(order, next_ptr, next_idx, work, head, tail)
-    # What must follow on the processor adds up too, and something may have to follow all of it.
+    # Operations that must follow on the processor add up too, and one may have to follow all of them.
     of_ops = slice(first_op, first_op + n)
     if n:
         tail[of_ops] = np.maximum(tail[of_ops], after + tail[of_ops].min())

@@ -209,7 +209,7 @@ class _OrderedStep:
         num_forward = len(forward)
         before = self._before.work_before(alone, work, future)[num_forward:] - work[backward]
         after = self._after.work_before(alone, work, past)[:num_forward] - work[forward]
-        # What an operation's gradients still have to go through, and when a reader's parameters are there.
+        # Seconds that an operation's gradients still take, and at which a reader's parameters are there.
         out_tail, in_head = np.zeros(len(work)), np.zeros(len(work))
         carried = np.zeros(graph.num_parameters, bool)
         carried[through] = True

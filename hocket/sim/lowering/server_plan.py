@@ -199,7 +199,7 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
     occupied_s = apart_s = max(ways_s)
     if not step.overlapping and _in_turn(graph):
         occupied_s = sum(ways_s)
-        # Whoever has all its pulls first pushes beside others' pulls; one way's rest is then a worker's own.
+        # The worker that has all its pulls first pushes beside others' pulls; one way's rest is then its own.
         apart_s = max(sum(own_s), shared_s[0] + own_s[1], own_s[0] + shared_s[1])
     parsed_s = float(_parse_s(step, pushes).max())
     return Lowered(

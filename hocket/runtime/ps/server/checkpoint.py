@@ -1,4 +1,4 @@
-"""A server's work on disk: an update is written down before anybody is told that it counts.
+"""A server's work on disk: an update is written down before a worker is told that it counts.
 
 A generation is a file: all values as they were when it began, then every update since, in the order in which
 they were applied. An update is appended and forced to the disk before the pulls that wait for it are answered
@@ -9,7 +9,7 @@ Servers need not have come equally far. Synchronous ones go back to the last rou
 which is at most one behind; that is why two generations are kept, two rounds apart at least. Asynchronous
 ones keep everything, and do not count again what a worker repeats.
 
-What it costs: a server writes what it applies (synchronous: a mean gradient a step; asynchronous: each push),
+The cost: a server writes what it applies (synchronous: a mean gradient a step; asynchronous: each push),
 which is at most what it receives; in the long run at most as much again for values, during which it stands
 still; and it waits for the disk once for all updates that are due together. On disk are two generations, each
 of at most twice the values, or of the values and two rounds.
@@ -92,7 +92,7 @@ class Checkpoint:
     def close(self) -> None:
         """Write no more; another server may."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # whoever wrote what does not fit has said so
+            with contextlib.suppress(OSError):  # a write that did not fit has been reported
                 self._file.close()
         self._lock.close()
 
@@ -187,7 +187,7 @@ class Checkpoint:
         rounds = min(self.applied.versions, default=0) - self._first_round
         return self._log_bytes >= self._values_bytes and rounds >= _ROUNDS_APART
 
-    # What is there.
+    # Files that are there.
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:08d}.checkpoint"

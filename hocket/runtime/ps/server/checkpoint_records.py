@@ -34,7 +34,7 @@ class Pushed(NamedTuple):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An update of ``parameters``; its tensors are their mean gradients, where anybody used them."""
+    """An update of ``parameters``; its tensors are their mean gradients, where a step used them."""
 
     parameters: list[int]
     pushes: list[Pushed]

@@ -160,7 +160,7 @@ class ServerCore:
         if self.failure:
             raise TransportError(self.failure)
 
-    # What they say.
+    # Messages of workers.
 
     def heard(self, peer: WorkerConnection, message: object) -> None:
         """``peer`` has said something; TransportError where it does not belong here."""
@@ -235,7 +235,7 @@ class ServerCore:
             return True
         return self.values.label >= peer.label
 
-    # What they are told.
+    # Messages to workers.
 
     def read(self, frame: Frame) -> None:
         """Put present values in ``frame``."""

@@ -1,7 +1,7 @@
 """A server's bookkeeping: which push is applied when, and which pull may be answered when. No I/O, no clock.
 
 A worker's step has a label on each server: its own count of steps, or, with backup workers, the round that it
-joins. What a worker pushes for one parameter under one label is a contribution. Each one that arrives is
+joins. A worker's push for one parameter under one label is a contribution. Each one that arrives is
 applied exactly once or dropped, and counted. An asynchronous worker that comes again, in this job or in one
 that goes on from a checkpoint, goes on with the first step that does not count on every server yet; where a
 server has made an update of it already, it is dropped.
@@ -76,7 +76,7 @@ class _Member:
 class Ledger:
     """Of a server with ``num_parameters``; ``versions`` (p,): how many updates of each have run.
 
-    ``dropped``: what was dropped since somebody last cleared the list. ``steps`` (w, p), of an asynchronous
+    ``dropped``: what was dropped since the list was last cleared. ``steps`` (w, p), of an asynchronous
     job that goes on: how many steps of each worker count already."""
 
     def __init__(self, num_parameters: int, rule: Rule, steps: Sequence[Sequence[int]] | None = None) -> None:
@@ -92,7 +92,7 @@ class Ledger:
         self._gone: set[int] = set()
         self._some_finished = False
 
-    # Who takes part.
+    # Workers that take part.
 
     def join(self, worker: int) -> int:
         """``worker`` takes part from now on; which life it is."""
@@ -122,10 +122,10 @@ class Ledger:
         self._issued = list(self.versions)
 
     def leave(self, worker: int, *, finished: bool) -> list[Due]:
-        """``worker`` has gone; whoever did not finish may come again. The updates that this makes due.
+        """Take ``worker`` out, which may come again if it did not finish; the updates made due by that.
 
-        What it had not committed is dropped. Asynchronous updates that are due run all the same; of a round
-        that waits for others a worker takes its part along if it did not finish: it may bring it again.
+        Pushes that it had not committed are dropped. Asynchronous updates that are due run all the same; of a
+        round that waits for others a worker takes its part along if it did not finish: it may bring it again.
         """
         member = self._members.pop(worker)
         for p in sorted(member.arrived):

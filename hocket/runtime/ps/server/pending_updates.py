@@ -30,7 +30,7 @@ class _DueUpdate(NamedTuple):
 
 
 class Updates:
-    """Of ``values``, as ``ledger`` has them due; ``changed`` guards everything: whoever calls holds it.
+    """Of ``values``, as ``ledger`` has them due; ``changed`` guards everything: callers hold it.
 
     ``applied`` is called with the parameters that updates have changed, once they may be told; ``failed``
     with why no more can run.

@@ -62,11 +62,11 @@ class ParameterServer:
                     lonely_s = time.monotonic()
                 elif time.monotonic() - lonely_s > self.job.timeout_s:  # none comes again
                     break
-            # Who was told of a failure hangs up.
+            # A worker that was told of a failure hangs up.
             exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
         exchange.close()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # whoever accepts there sees its end
+            self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts there sees its end
         if exchange.failure:
             self._say(exchange.failure)
         return 1 if exchange.failure or not exchange.finished else 0
@@ -86,7 +86,7 @@ class ParameterServer:
                 exchange.changed.notify_all()
                 welcome(connection)
                 return None
-            welcome(connection)  # whoever dies before that has never been here
+            welcome(connection)  # a guest that dies before that has never been here
             exchange.seen.add(guest.index)
             exchange.peers[guest.index] = peer = WorkerConnection(exchange, guest.index, connection)
             return peer.run

@@ -94,7 +94,7 @@ class Shard:
             p = self.parameters[i]
             p.grad = gradient.view(p.shape) if scale == 1.0 else (gradient * scale).view(p.shape)
             rows.setdefault(self._groups[i], []).append(p)
-        # What a worker without an optimizer leaves out is as the class has it.
+        # Settings that a worker without an optimizer leaves out are as the class has them.
         defaults = self._optimizer.defaults
         groups = [defaults | restored(settings[k]) | {"params": members} for k, members in rows.items()]
         Deferred(self._optimizer, groups).run()

@@ -178,7 +178,7 @@ class WorkerConnection:
             for p in frame.parameters:
                 self._frames_of[p].append(k)
         self._pushes = [_Slot(frame) for frame in pushes]
-        # What is still on its way, or in use, comes by its old tag.
+        # A frame still on its way, or in use, comes by its old tag.
         self._slots = {tag: slot for tag, slot in self._slots.items() if slot.posted or slot.in_use}
         self._slots |= {slot.frame.tag: slot for slot in self._pushes}
         self._drawn = lay.drawn
@@ -236,7 +236,7 @@ class WorkerConnection:
 
         self.outbox.put(header.label, rank, handover)
 
-    # What it pushes.
+    # Its pushes.
 
     def pushed(self, header: Header) -> list[Brought]:
         """The gradients that are whole now, with what has arrived under ``header``."""
@@ -285,5 +285,5 @@ class WorkerConnection:
         if slot.posted or slot.in_use or self.gone or self.data_ended:
             return
         slot.posted = True
-        with contextlib.suppress(TransportError):  # whoever hears it will see that it is gone
+        with contextlib.suppress(TransportError):  # the thread that hears it will see that it is gone
             self.transport.expect(slot.frame.tag, slot.frame.buffer)

@@ -17,7 +17,7 @@ from hocket.runtime.ps.wire.transport import STATE, Header, Kind, TransportError
 class WorkerRequests:
     """The gradients' norms, the optimizer's state, and the model's buffers, which go with a step's pulls.
 
-    Whoever calls holds the exchange's lock.
+    Callers hold the exchange's lock.
     """
 
     def __init__(self, rule: Rule, values: Values, ledger: Ledger, updates: Updates) -> None:

@@ -2,7 +2,7 @@
 
 A send of gloo's ends only after its receive was posted, and a wait that runs out of time ends its group; that
 is why each pair has one for itself. Its listening socket is on the address that it is given, and the ranks
-find each other by what they tell over their control connection, so no store is open to anybody.
+find each other by what they tell over their control connection, so no store is open to others.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
 class GrpcServerEnd(_Inbox):
     """The server's end: serves one worker, on ``host`` alone, that has the key which is told to ``meeting``.
 
-    Whoever calls without it is let go before it can send a message.
+    A caller without it is let go before it can send a message.
     """
 
     def __init__(self, meeting: Rendezvous, host: str, timeout_s: float, window_bytes: int) -> None:

@@ -35,7 +35,7 @@ class Rendezvous(Store):
             self._lost = self._lost or why
             self._changed.notify_all()
 
-    # What gloo calls.
+    # Methods that gloo calls.
 
     def set(self, key: str, value: bytes) -> None:  # type: ignore[override]  # noqa: D102
         self.put(key, value)

@@ -227,7 +227,7 @@ class Client:
         with self.changed:
             if self._finished and not self._error:
                 return
-            # What is pulled behind the last step comes when that counts.
+            # Pulls behind the last step come when that counts.
             self.changed.wait_for(lambda: bool(self._error) or not any(self._missing), self.job.timeout_s)
             lost = self._error
             if any(self._missing) and not lost:
@@ -255,7 +255,7 @@ class Client:
         """True if ``thread`` is one of those that talk with servers."""
         return any(thread in pair.threads for pair in self.pairs)
 
-    # What pairs report, in their threads.
+    # Reports of pairs, in their threads.
 
     def arrived(self, pair: ServerConnection, frame: Frame) -> None:
         """A pull of ``pair`` has arrived."""
@@ -287,7 +287,7 @@ class Client:
     def failed(self, pair: ServerConnection, why: str, *, heard: bool = False) -> None:
         """``pair``'s server is lost; the first reason is the one that is told.
 
-        Why a server ends it is ``heard`` on its control connection, perhaps a moment after its others broke.
+        A server's reason to end it is ``heard`` on its control connection, perhaps after its others broke.
         """
         with self.changed:
             if not heard:

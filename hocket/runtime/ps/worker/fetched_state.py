@@ -1,7 +1,7 @@
-"""The optimizer's state on a worker, which is the servers': fetched for whoever looks at it.
+"""The optimizer's state on a worker, which is the servers': fetched when it is looked at.
 
-Who reads or replaces it has it as of the first look since the last step. What is changed here no server
-knows, so the next step, or the next look, refuses it.
+Code that reads or replaces it has it as of the first look since the last step. Servers do not know of
+changes made here, so the next step, or the next look, refuses them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Fingerprint:
 
     def matches(self, tensor: torch.Tensor) -> bool:
         """True if ``tensor`` still is as it was, so far as can be seen."""
-        # What is read is the tensor's own only as long as that is where it was.
+        # Memory that is read is the tensor's own only as long as that is where it was.
         return (
             _version(tensor) == self._version
             and tensor.data_ptr() == self._address

@@ -1,7 +1,7 @@
 """A model that trains with parameter servers: its hooks drive the worker's client.
 
 Parameters are pulled anew when the optimizer has stepped, and each is put in place when its first reader is
-about to run, or whenever anybody touches it. Gradients leave as the backward pass completes them, and count
+about to run, or whenever it is touched. Gradients leave as the backward pass completes them, and count
 once the optimizer steps: the step itself runs on the servers.
 """
 
@@ -64,7 +64,7 @@ class ServedTraining(ModelHooks):
         self._index = {p: i for i, p in enumerate(self._parameters)}
         self._weights = Weights(parameters)
         self._stale: set[Parameter] = set()
-        # Who reads these we would not hear: what a user compiled, and parameters of classes of their own.
+        # Reads of these are not heard of: what a user compiled, and parameters of classes of their own.
         self._blind = {p for p in self._parameters if p in self._traced or type(p) is not torch.nn.Parameter}
         self._learning = True
         self._reasons: dict[str, None] = {}
@@ -77,7 +77,7 @@ class ServedTraining(ModelHooks):
         self._clipping = Clipping(client, self._parameters)
         self._hook(self._parameters)
 
-    # What others ask for.
+    # Requests of others.
 
     def begin(self) -> None:
         """Ask for the pulls of the next step."""

@@ -76,7 +76,7 @@ class ServerConnection:
         self.say(training_messages.Begin(spec))
 
     def say(self, message: training_messages.FromWorker) -> None:
-        """Say something; what fails here is heard of by whoever waits for the answer."""
+        """Say something; a failure here is heard of where the answer is waited for."""
         try:
             self._connection.send(message)
         except TransportError as error:

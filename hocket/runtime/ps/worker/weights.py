@@ -1,4 +1,4 @@
-"""A worker's parameters: put in place for each step as servers sent them, and changed by nobody else."""
+"""A worker's parameters: put in place for each step as servers sent them, and changed by nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Moved(NamedTuple):
 class Weights:
     """``parameters`` by name, as they are when training begins.
 
-    What a script writes to them between steps no server knows, and the next pull would write over it. So it
+    Servers do not know of what a script writes to them between steps, and the next pull would undo it. So it
     is refused in the step in which it is found: at once, but for changes of single elements by way of
     ``data``, which are found when a sample meets them (:mod:`hocket.runtime.ps.worker.fingerprint`).
 
@@ -37,7 +37,7 @@ class Weights:
         self._moved: dict[Parameter, _Moved] = {}
 
     def put(self, p: Parameter, value: torch.Tensor, step: int) -> None:
-        """Have the ``value`` that came for ``step`` in ``p``; refused where somebody else wrote to it."""
+        """Have the ``value`` that came for ``step`` in ``p``; refused where other code wrote to it."""
         if not self._left[p].matches(p):
             raise self._changed(p)
         p.copy_(value.view(p.shape))
