@@ -18,7 +18,7 @@ from hocket.sim.lowering.lowered import Floats
 
 @dataclass(frozen=True)
 class Bound:
-    """Seconds that no plan beats: ``shared`` by all workers, ``each`` (samples,) by the step that one repeats."""
+    """Seconds that no plan beats: ``shared`` by all workers, ``each`` (samples,) by measured step."""
 
     shared: float
     each: Floats
