@@ -139,7 +139,7 @@ def run_event_loop(program, keys, durations, links, times):
     now = 0.0
 
     while True:
-        # 1. Items that waited for ended ones alone are ready: they join their lane's heap, or end without one.
+        # 1. Items that waited for ended ones alone are ready: they join their lane's heap or, without, end.
         at_ready = at_ended = 0
         while at_ready < num_ready or at_ended < num_ended:
             if at_ready < num_ready:
