@@ -18,7 +18,7 @@ import numpy as np
 
 from hocket.kernel import kernel, look_for_stop
 from hocket.predictor.lane_queues import cut_queues, enqueue, give_turn, may_start
-from hocket.predictor.shared_links import IDLE, MOVING, STARTING, advance, first_ends, refill
+from hocket.predictor.shared_links import IDLE, MOVING, STARTING, Streams, advance, first_ends, refill
 from hocket.predictor.step_parts import begin_all, count_parts, end_node
 from hocket.sim.draws import draw_order, drawn
 from hocket.sim.loop.lanes import first_lane, next_lane, set_time
@@ -30,34 +30,8 @@ _LOOK_EVERY = 1 << 17  # nodes and streams, some milliseconds
 
 
 @kernel
-def run_algorithm_3_1(
-    program,
-    durations,
-    global_durations,
-    slowness,
-    start_s,
-    links,
-    window_bits,
-    startup_s,
-    shuffled,
-    needed,
-    seed,
-    log,
-    step_end,
-    step_worker,
-    watch,
-):
-    """Simulate until ``step_end`` is full; return how many chunks were logged.
-
-    durations (samples, T), global_durations (samples, G): seconds; slowness (W,): factors on a worker's own
-    processor; start_s (W,): when each begins its first step, 0 for all if synchronous; window_bits: the
-    HTTP/2 window, with which streams queue first come, first served, or 0: streams run whole, the least rank
-    first; shuffled: pulls in an order drawn anew by each worker in each step; needed: 0 for asynchronous
-    training, where ``step_end`` (steps,) takes the end of each step that some worker completes; else how many
-    workers' gradients complete a synchronous step, and it takes the ends of those. step_worker (steps,): who
-    completed each, -1 for all; watch (1,): how many steps are complete,
-    for another thread to read.
-    """
+def run_algorithm_3_1(program, times, links, rules, log, ends):
+    """Simulate until ``ends`` is full; return how many chunks were logged."""
     # Arrays are taken out of their tuples: passing a tuple to a function counts references to all of it.
     next_ptr, next_idx, lane_of, rank = program.next_ptr, program.next_idx, program.lane, program.rank
     bits, batch, initial, awaited = program.bits, program.batch, program.initial, program.awaited
@@ -68,6 +42,11 @@ def run_algorithm_3_1(
     apart, server_of = program.apart, program.server
     alike, worker_bps, server_bps = links.alike, links.worker_bps, links.server_bps
     route, capacity_bps = links.route, links.capacity_bps
+    window_bits, startup_s = links.window_bits, links.startup_s
+    local_s, global_s = times.local_s, times.global_s
+    slowness, start_s = times.slowness, times.start_s
+    shuffled, needed, seed = rules.shuffled, rules.needed, rules.seed
+    step_end, step_worker, watch = ends.end_s, ends.worker, ends.watch
     log_from_s, log_to_s = log.from_s, log.to_s
     log_worker, log_node, log_start, log_end = log.worker, log.node, log.start_s, log.end_s
     num_workers, num_nodes, num_globals = len(slowness), len(lane_of), len(global_server)
@@ -150,7 +129,7 @@ def run_algorithm_3_1(
                     arrived[node] = 0
                 unseen += num_nodes + num_workers
                 to_arrive, num_finished, global_left = awaited.sum(), 0, num_globals
-                global_sample = drawn(seed, num_workers, completed) % len(global_durations)
+                global_sample = drawn(seed, num_workers, completed) % len(global_s)
                 for node in range(num_globals):
                     global_waits[node] = first_global_waits[node]
                     if global_waits[node] == 0:
@@ -177,7 +156,7 @@ def run_algorithm_3_1(
                     for node in range(num_nodes):
                         waits[base + node] = first_waits[node]
                     left[odd, w], left_of[w, -1], label[w], rests[w] = num_nodes, parts[-1], completed, False
-                    sample[odd, w] = drawn(seed, w, begun[w] - 1) % len(durations)
+                    sample[odd, w] = drawn(seed, w, begun[w] - 1) % len(local_s)
                 left_of[w, s] = parts[s]
                 for stream in range(num_nodes - num_timed):
                     if not apart or server_of[num_timed + stream] == s:
@@ -275,14 +254,14 @@ def run_algorithm_3_1(
                 head[lane] = tail[lane] = queue_first[lane]
             in_hand[lane], since[lane] = node, now
             if lane >= first_global_lane:
-                set_time(tree, lane, now + global_durations[global_sample, node])
+                set_time(tree, lane, now + global_s[global_sample, node])
                 continue
             w, c = worker_of_lane[lane], channel_of_lane[lane]
             if c < 0:
                 factor = slowness[w] if lane == w * lanes_each else 1.0
                 s = server_of[node] if apart else 0
                 odd = (begun[w] if s < 0 else served[w, s]) & 1
-                set_time(tree, lane, now + factor * durations[sample[odd, w], node])
+                set_time(tree, lane, now + factor * local_s[sample[odd, w], node])
                 continue
             way, stream = np.int64(c >= num_pairs), node - num_timed
             chunk_bits[c] = rest_bits[w, stream]
@@ -310,8 +289,8 @@ def run_algorithm_3_1(
         if came_or_went and alike:
             first_ends(clock, clock_at, active, end_on_clock, worker_bps, server_bps, clock_end_s)
         elif came_or_went:
-            streams = (stage, chunk_bits, rate, old_rate, rate_at)
-            refill(tree, lane_of_channel, streams, route, capacity_bps, room_bps, load, now)
+            streams = Streams(stage, chunk_bits, rate, old_rate, rate_at, room_bps, load)
+            refill(tree, lane_of_channel, streams, route, capacity_bps, now)
             unseen += len(stage)
         came_or_went = False
         if unseen > _LOOK_EVERY:

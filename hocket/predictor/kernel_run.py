@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from hocket.graph.csr import Indices
 from hocket.network import Topology
 from hocket.predictor import algorithm_3_1
 from hocket.predictor.lowering import WorkerStep
-from hocket.predictor.program import ChunkLog, Links
+from hocket.predictor.program import ChunkLog, Links, StepEnds, StepRules, WorkerTimes
 from hocket.signals import told_by
 from hocket.sim.lowering.lowered import Floats
 
@@ -23,31 +24,40 @@ _POLL_S = 0.2
 NO_LOG = ChunkLog(np.inf, 0.0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Settings of a run beside its step and its links.
+
+    ``window_bits``: the HTTP/2 window, 0 without; ``startup_s``: of each transfer; ``speeds``: a factor for
+    each worker's processor; ``start_s``: when each asynchronous one begins its first step; ``shuffled``:
+    pulls in an order drawn anew; ``needed``: how many workers' gradients complete a synchronous step, 0 for
+    asynchronous training.
+    """
+
+    window_bits: float = 0.0
+    startup_s: float = 0.0
+    speeds: Sequence[float] | None = None
+    start_s: Sequence[float] | None = None
+    shuffled: bool = False
+    needed: int = 0
+    seed: int = 0
+
+
 def run_steps(
     step: WorkerStep,
     topology: Topology,
     num_ends: int,
+    settings: RunSettings,
     *,
-    window_bits: float = 0.0,
-    startup_s: float = 0.0,
-    speeds: Sequence[float] | None = None,
-    start_s: Sequence[float] | None = None,
-    shuffled: bool = False,
-    needed: int = 0,
-    seed: int = 0,
     log: ChunkLog = NO_LOG,
     watch: Indices | None = None,
 ) -> tuple[Floats, Indices]:
-    """Seconds at which steps end, ascending, and the worker of each, (num_ends,) both.
+    """Ends of steps, in seconds and ascending, and the worker that each is of, (num_ends,) both.
 
-    A synchronous step is worker -1's.
-
-    window_bits: the HTTP/2 window, 0 without; startup_s: of each transfer; speeds: a factor for each worker's
-    processor; start_s: when each asynchronous one begins its first step; shuffled: pulls in
-    an order drawn anew; needed: how many workers' gradients complete a synchronous step, 0 for asynchronous
-    training; log: filled with the chunks that it asks for; watch (1,): how many ends are known so far.
+    A synchronous step is worker -1's. log: filled with the chunks that it asks for; watch (1,): how many ends
+    are known so far.
     """
-    num_workers = len(topology.worker_bps)
+    num_workers, speeds, start_s = len(topology.worker_bps), settings.speeds, settings.start_s
     slowness = np.ones(num_workers) if speeds is None else 1.0 / np.asarray(speeds, np.float64)
     starts = np.zeros(num_workers) if start_s is None else np.asarray(start_s, np.float64)
     links = Links(
@@ -56,27 +66,20 @@ def run_steps(
         topology.server_bps[0],
         topology.routes(),
         topology.capacity_bps(),
+        settings.window_bits,
+        settings.startup_s,
     )
     watch = np.zeros(1, np.int64) if watch is None else watch
-    ends, workers = np.empty(num_ends), np.empty(num_ends, np.int64)
+    ends = StepEnds(np.empty(num_ends), np.empty(num_ends, np.int64), watch)
     algorithm_3_1.run_algorithm_3_1(
         step.program,
-        step.durations_s,
-        step.global_durations_s,
-        slowness,
-        starts,
+        WorkerTimes(step.durations_s, step.global_durations_s, slowness, starts),
         links,
-        window_bits,
-        startup_s,
-        shuffled,
-        needed,
-        seed,
+        StepRules(settings.shuffled, settings.needed, settings.seed),
         log,
         ends,
-        workers,
-        watch,
     )
-    return ends, workers
+    return ends.end_s, ends.worker
 
 
 def stoppable(call: Callable[[], T]) -> T:

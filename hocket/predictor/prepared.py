@@ -13,6 +13,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
+from hocket.predictor.kernel_run import RunSettings
 from hocket.predictor.lowering import WorkerStep, lower_worker_step
 from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
@@ -89,6 +90,18 @@ class Prepared:
             return None
         num_workers, computing_s = self.network.num_workers, self.step.demand.worker_s
         return tuple(computing_s * w / num_workers for w in range(num_workers))
+
+    def run_settings(self, seed: int) -> RunSettings:
+        """Settings of a run that draws with that seed."""
+        return RunSettings(
+            window_bits=self.window_bits,
+            startup_s=self.network.startup_s,
+            speeds=self.speeds,
+            start_s=self.start_s,
+            shuffled=self.drawn_anew,
+            needed=self.needed,
+            seed=seed,
+        )
 
     @property
     def lockstep(self) -> bool:

@@ -40,6 +40,15 @@ class WorkerProgram(NamedTuple):
     global_server: Ints  # (G,)
 
 
+class WorkerTimes(NamedTuple):
+    """Seconds of timed and of global nodes, how slow workers are, and when each begins."""
+
+    local_s: Floats  # (samples, T)
+    global_s: Floats  # (samples, G)
+    slowness: Floats  # (W,) factors on a worker's own processor
+    start_s: Floats  # (W,) when each begins its first step, 0 for all if synchronous
+
+
 class Links(NamedTuple):
     """Shared links: ``alike`` with two bandwidths, or routes over links as Topology gives them."""
 
@@ -48,6 +57,24 @@ class Links(NamedTuple):
     server_bps: float
     route: Ints  # (2 W M, 4)
     capacity_bps: Floats
+    window_bits: float  # the HTTP/2 window: streams queue first come, first served; 0: whole, by their rank
+    startup_s: float  # of each transfer
+
+
+class StepRules(NamedTuple):
+    """Rules by which steps are drawn and end."""
+
+    shuffled: bool  # whether each worker pulls in an order drawn anew in each step
+    needed: int  # workers whose gradients complete a synchronous step; 0: asynchronous
+    seed: int
+
+
+class StepEnds(NamedTuple):
+    """Ends of steps; arrays filled in place."""
+
+    end_s: Floats  # (steps,) of asynchronous workers' steps, or of synchronous ones
+    worker: Ints  # (steps,) the worker that completed each, -1 for all
+    watch: Ints  # (1,) how many steps are complete, for another thread to read
 
 
 class ChunkLog(NamedTuple):

@@ -105,13 +105,7 @@ def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Fl
         prepared.step,
         prepared.topology,
         steps * prepared.ends_a_step,
-        window_bits=prepared.window_bits,
-        startup_s=network.startup_s,
-        speeds=prepared.speeds,
-        start_s=prepared.start_s,
-        shuffled=prepared.drawn_anew,
-        needed=prepared.needed,
-        seed=seed,
+        prepared.run_settings(seed),
         watch=watch,
     )
     return ends_s, workers, network.num_workers * steps * prepared.step.num_events

@@ -8,13 +8,28 @@ its bits, so nobody is looked at when others come or go. Any other topology is s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hocket.kernel import kernel
 from hocket.network.max_min import fill
+from hocket.predictor.program import Floats, Ints
 from hocket.sim.loop.lanes import set_time
 
 IDLE, STARTING, MOVING = 0, 1, 2
+
+
+class Streams(NamedTuple):
+    """The channels' streams where links differ, and arrays for ``fill`` to work in."""
+
+    stage: Ints  # (2 W M,)
+    chunk_bits: Floats  # left of the chunk, as of rate_at
+    rate: Floats  # bit/s
+    old_rate: Floats
+    rate_at: Floats  # seconds
+    room_bps: Floats  # (links,)
+    load: Ints  # (links,)
 
 
 @kernel
@@ -36,13 +51,13 @@ def first_ends(clock, clock_at, active, end_on_clock, worker_bps, server_bps, en
 
 
 @kernel
-def refill(tree, lanes_of, streams, route, capacity_bps, room_bps, load, now):
+def refill(tree, lanes_of, streams, route, capacity_bps, now):
     """Share any topology anew among the streams that move; those whose rate changed get a new end."""
-    stage, chunk_bits, rate, old_rate, rate_at = streams
-    flows = np.flatnonzero(stage == MOVING)
+    chunk_bits, rate, old_rate, rate_at = streams.chunk_bits, streams.rate, streams.old_rate, streams.rate_at
+    flows = np.flatnonzero(streams.stage == MOVING)
     for c in flows:
         old_rate[c] = rate[c]
-    fill(route, capacity_bps, flows, rate, room_bps, load)
+    fill(route, capacity_bps, flows, rate, streams.room_bps, streams.load)
     for c in flows:
         if rate[c] != old_rate[c]:
             chunk_bits[c] = max(0.0, chunk_bits[c] - old_rate[c] * (now - rate_at[c]))

@@ -67,13 +67,7 @@ def _run(prepared: Prepared, step: WorkerStep, num_ends: int, log: ChunkLog = NO
             step,
             prepared.topology,
             num_ends,
-            window_bits=prepared.window_bits,
-            startup_s=prepared.network.startup_s,
-            speeds=prepared.speeds,
-            start_s=prepared.start_s,
-            shuffled=prepared.drawn_anew,
-            needed=prepared.needed,
-            seed=prepared.request.seed & LARGEST_SEED,
+            prepared.run_settings(prepared.request.seed & LARGEST_SEED),
             log=log,
         )
     )

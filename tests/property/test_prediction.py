@@ -17,7 +17,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.predictor import predict
-from hocket.predictor.kernel_run import run_steps
+from hocket.predictor.kernel_run import RunSettings, run_steps
 from hocket.predictor.lowering import lower_worker_step
 from hocket.sim.draws import drawn
 from tests import strategies
@@ -124,12 +124,14 @@ def both(
         step,
         topology,
         num_ends,
-        window_bits=window_bits,
-        startup_s=network.startup_s,
-        speeds=speeds,
-        start_s=start_s,
-        needed=needed,
-        seed=seed,
+        RunSettings(
+            window_bits=window_bits,
+            startup_s=network.startup_s,
+            speeds=speeds,
+            start_s=start_s,
+            needed=needed,
+            seed=seed,
+        ),
     )
     links, capacity = links_of(topology)
     expected = naive.predict(
@@ -295,7 +297,7 @@ def test_joined_operations_change_nothing(
             joined=joined,
         )
         needed = network.num_workers if synchronous else 0
-        found, _ = run_steps(step, topology, 6, window_bits=window_bits, needed=needed)
+        found, _ = run_steps(step, topology, 6, RunSettings(window_bits=window_bits, needed=needed))
         ends.append(found)
         event(f"{graph.num_operations - step.nodes.num_ops - step.nodes.num_updates} joined")
     assert ends[0].tolist() == pytest.approx(ends[1].tolist(), rel=1e-9)

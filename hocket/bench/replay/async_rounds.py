@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,7 @@ def rate_of_rounds(
                 prepared.step,
                 prepared.topology,
                 _ENDS * workers * num_steps,
-                window_bits=prepared.window_bits,
-                startup_s=prepared.network.startup_s,
-                start_s=starts_s,
-                shuffled=prepared.drawn_anew,
-                seed=seed + number * _SEEDS + again,
+                replace(prepared.run_settings(seed + number * _SEEDS + again), start_s=starts_s),
             )
             own = [ends_s[who == worker][:num_steps].tolist() for worker in range(workers)]
             rates.append(measured_rate(own, skip))
