@@ -155,7 +155,7 @@ class App(typer.Typer):
 
 
 def usage_error(error: Any) -> str:
-    """What is wrong with a command line, the nearest valid name, and where its options are explained."""
+    """The error of a command line, the nearest valid name, and the command that explains its options."""
     message = error.format_message().rstrip(".").replace("Value error, ", "")
     unknown = _NOT_ONE_OF.search(message)
     if unknown is not None:

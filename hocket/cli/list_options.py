@@ -45,7 +45,7 @@ def bandwidths(text: str | None, what: str) -> tuple[float, ...] | None:
 
 
 def parts(texts: Sequence[str]) -> tuple[str, ...]:
-    """What an option names that is given several times, or several by commas."""
+    """The names in an option that is given several times, or several by commas."""
     return tuple(name for text in texts for name in text.split(","))
 
 

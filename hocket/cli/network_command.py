@@ -131,7 +131,7 @@ def _show(measured: NetworkFile, output: Path | None) -> None:
 
 
 def measured_columns(measured: NetworkFile) -> list[Column]:
-    """What was fitted, and how far the points are from the fits."""
+    """The columns of what was fitted, with the points' distance from the fits."""
     from hocket.report.columns import text_column
 
     assert measured.allreduce is not None

@@ -166,7 +166,7 @@ class _Done:
         return computed_s >= _FIRST_LINE_S or time.monotonic() - self.began_s >= _WAITED_S
 
     def line(self) -> str:
-        """What is done and, as long as it is not overdue, what is left by the pace up to the last change."""
+        """The work done and, unless it is overdue, the time left by the pace up to the last change."""
         gone_s = time.monotonic() - self.began_s
         line = f"{self.description}: {gone_s:.0f} s"
         if 0 < self.done <= self.total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,33 +10,23 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.name_options import complete_device, complete_model, lowercase, lowercase_unless_file
+from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, note_table, progress
 from hocket.cli.profile_script import measure_script
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
+    from hocket.graph import StepGraph
     from hocket.profiler import Profile, StepSetup
 
 _BATCH_SIZE = 32
 
 
-def profile(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL|FILE.py:FACTORY|SCRIPT.py",
-            help="A zoo model (hocket models), a function in a file of yours, or a script that trains.",
-            callback=lowercase_unless_file,
-            autocompletion=complete_model,
-        ),
-    ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- ARGUMENTS...", help="A script's own.")
-    ] = None,
-    output: Annotated[
-        Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
-    ] = Path("step.json"),
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """Options for the step that is profiled, and the device."""
+
     batch_size: Annotated[
         int | None,
         option(
@@ -45,10 +36,10 @@ def profile(
             help="Examples in a step.",
             show_default="32, or what FACTORY makes",
         ),
-    ] = None,
+    ] = None
     steps: Annotated[
         int, option(panel=PROFILE, metavar="N", min=1, help="Steps to measure, each with its own durations.")
-    ] = 20,
+    ] = 20
     device: Annotated[
         str,
         option(
@@ -58,8 +49,8 @@ def profile(
             autocompletion=complete_device,
             help="Measure on cpu or cuda; derive k80, p100, v100, ...",
         ),
-    ] = "cpu",
-    inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False,
+    ] = "cpu"
+    inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False
     threads: Annotated[
         int | None,
         option(
@@ -70,7 +61,7 @@ def profile(
             help="Intra-op threads.",
             show_default="torch's choice",
         ),
-    ] = None,
+    ] = None
     jitter: Annotated[
         float,
         option(
@@ -81,7 +72,50 @@ def profile(
             max=1.0,
             help="Derived: vary whole steps lognormally by this much.",
         ),
-    ] = 0.0,
+    ] = 0.0
+
+    def examples(self) -> int:
+        """The examples that a model's batch is made of."""
+        return _BATCH_SIZE if self.batch_size is None else self.batch_size
+
+    def check(self) -> None:
+        """Refuse what the device has no use for."""
+        from hocket.profiler import is_derived
+
+        device, threads, jitter = self.device, self.threads, self.jitter
+        if is_derived(device) and threads is not None:
+            raise HocketError(
+                f"{threads} threads: nothing runs to derive a step for {device}; leave them out"
+            )
+        if not is_derived(device) and jitter:
+            raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
+
+    def check_script(self, script: str) -> None:
+        """Refuse what a script decides itself."""
+        device = self.device
+        for named, given in (("--inference", self.inference), (f"--device {device}", device != "cpu")):
+            if given:
+                raise HocketError(f"{named}: a script runs as it is; leave it out, or give {script}:FACTORY")
+
+
+@grouped
+def profile(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE.py:FACTORY|SCRIPT.py",
+            help="A zoo model (hocket models), a function in a file of yours, or a script that trains.",
+            callback=lowercase_unless_file,
+            autocompletion=complete_model,
+        ),
+    ],
+    step: ProfileOptions,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGUMENTS...", help="A script's own.")
+    ] = None,
+    output: Annotated[
+        Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
+    ] = Path("step.json"),
     seed: options.Seed = 0,
 ) -> None:
     """Measure a real training step as a graph of operations, or derive it for a device (nothing is run).
@@ -91,52 +125,25 @@ def profile(
     """
     from hocket.document import check_writable
     from hocket.graph import save_step
-    from hocket.profiler import derive, fake, is_derived, load, on_device, profile_step, set_num_threads
+    from hocket.profiler import is_derived, set_num_threads
 
-    if is_derived(device) and threads is not None:
-        raise HocketError(f"{threads} threads: nothing runs to derive a step for {device}; leave them out")
-    if not is_derived(device) and jitter:
-        raise HocketError(f"jitter {jitter}: steps measured on {device} vary by themselves; leave it out")
-    asked = _BATCH_SIZE if batch_size is None else batch_size
+    step.check()
     check_writable(output, target.rpartition(":")[0] or target)
     if target.endswith(".py"):
-        for named, given in (("--inference", inference), (f"--device {device}", device != "cpu")):
-            if given:
-                raise HocketError(f"{named}: a script runs as it is; leave it out, or give {target}:FACTORY")
-        if threads is not None:
-            set_num_threads(threads)
-        measure_script(Path(target), arguments or [], output, steps, batch_size)
-        return
-    if arguments:
+        step.check_script(target)
+    elif arguments:
         raise HocketError(f"{arguments[0]}: arguments are for a script, and {target} is none; leave them out")
-    if is_derived(device):
-        with progress(f"deriving {target} on {device}"), fake():
-            setup = load(target, asked, training=not inference)
-            graph = derive(
-                *setup[:4],
-                device=device,
-                inference=inference,
-                name=setup.name,
-                batch_size=_num_examples(setup, target, batch_size),
-                samples=steps if jitter > 0 else 1,
-                jitter=jitter,
-                seed=seed,
-            )
+    if step.threads is not None:
+        set_num_threads(step.threads)
+    if target.endswith(".py"):
+        measure_script(Path(target), arguments or [], output, step.steps, step.batch_size)
+        return
+    if is_derived(step.device):
+        graph = _derived(target, step, seed)
         save_step(graph, output)
-        print_calibration(device)
+        print_calibration(step.device)
     else:
-        if threads is not None:
-            set_num_threads(threads)
-        setup = on_device(load(target, asked, training=not inference), device)
-        with progress(f"profiling {target} on {device}") as report:
-            measured = profile_step(
-                *setup[:4],
-                steps=steps,
-                inference=inference,
-                name=setup.name,
-                batch_size=_num_examples(setup, target, batch_size),
-                progress=report,
-            )
+        measured = _measured(target, step)
         graph = measured.graph
         save_step(graph, output)
         note(measured_step(measured))
@@ -146,8 +153,42 @@ def profile(
     )
 
 
+def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
+    """The step of ``target``, derived for a device that is not here."""
+    from hocket.profiler import derive, fake, load
+
+    with progress(f"deriving {target} on {step.device}"), fake():
+        setup = load(target, step.examples(), training=not step.inference)
+        return derive(
+            *setup[:4],
+            device=step.device,
+            inference=step.inference,
+            name=setup.name,
+            batch_size=_num_examples(setup, target, step.batch_size),
+            samples=step.steps if step.jitter > 0 else 1,
+            jitter=step.jitter,
+            seed=seed,
+        )
+
+
+def _measured(target: str, step: ProfileOptions) -> Profile:
+    """The step of ``target``, measured on a device of this machine."""
+    from hocket.profiler import load, on_device, profile_step
+
+    setup = on_device(load(target, step.examples(), training=not step.inference), step.device)
+    with progress(f"profiling {target} on {step.device}") as report:
+        return profile_step(
+            *setup[:4],
+            steps=step.steps,
+            inference=step.inference,
+            name=setup.name,
+            batch_size=_num_examples(setup, target, step.batch_size),
+            progress=report,
+        )
+
+
 def _num_examples(setup: StepSetup, target: str, asked: int | None) -> int:
-    """What the file says of the batch: of a function that makes one size only, what its batch holds."""
+    """The examples of a step, for its file: of a function that makes one size only, those in its batch."""
     from hocket.profiler import first_extent
 
     if setup.takes_batch_size:

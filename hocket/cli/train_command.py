@@ -177,7 +177,7 @@ def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> No
 
 
 def _barrier(asked: Barrier | None, plan: Plan | None, policy: str | None) -> Barrier:
-    """What pulls wait for: a policy's own barrier can be replaced, a plan was made for one."""
+    """The barrier that pulls wait at: a policy's own can be replaced, a plan was made for one."""
     if plan is None:
         return asked or ("parameter" if policy == "p3" else "step")
     if asked not in (None, plan.barrier):
