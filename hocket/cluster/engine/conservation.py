@@ -80,7 +80,7 @@ def _check_links(state: EngineState) -> None:
 
 
 def _check_waiting(state: EngineState) -> None:
-    """Whoever is ready to transfer and does not says at one of its servers what for, and that is there."""
+    """A job that is ready to transfer and does not waits at one of its servers, for what is there."""
     waits_at = {}
     for number, link in enumerate(state.links):
         previous, j = NONE, link["waiting"]

@@ -52,11 +52,11 @@ def _cut(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tup
     due = [min(time, ready[b], computing - 1) for b, (_, time) in enumerate(times)]
 
     def gives(at: int) -> int:
-        """How many batches are complete at ``at``, from the first one on."""
+        """The number of batches complete at ``at``, from the first one on."""
         return next((b for b, time in enumerate(ready) if time > at), len(ready))
 
     def needs(at: int) -> int:
-        """How many of the iteration before must have arrived: the last one that is due, and all before it."""
+        """The number of those before that must have arrived: the last one that is due, and all before it."""
         return max((b + 1 for b, time in enumerate(due) if time <= at), default=0)
 
     def matters(at: int) -> bool:
@@ -72,7 +72,7 @@ def _cut(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tup
 
 @lru_cache(maxsize=4096)
 def settled_ticks(segments: tuple[Segment, ...], transfers: tuple[int, ...]) -> int:
-    """What an iteration takes alone on GPUs and links, once those before it have left their mark.
+    """Ticks that an iteration takes alone on GPUs and links, once those before it have left their mark.
 
     transfers : ticks that each batch takes alone.
     """

@@ -218,12 +218,12 @@ def _job_rows(jobs: JobSet, cluster: Cluster, tick_s: float) -> Records:
 
 
 def _alone_ticks(size_bytes: float, cluster: Cluster, tick_s: float) -> int:
-    """What a transfer takes with its links for itself."""
+    """Ticks that a transfer takes with its links for itself."""
     return round((cluster.startup_s + cluster.per_byte_s * size_bytes) / tick_s)
 
 
 def _exposed_ticks(job: Job, cluster: Cluster, tick_s: float) -> int:
-    """What its transfers alone add to an iteration's computing: all of them, unless they overlap."""
+    """Ticks that its transfers alone add to an iteration's computing: all of them, unless they overlap."""
     if not job.batches:
         return _alone_ticks(job.size_bytes, cluster, tick_s)
     segments = overlapped_segments(job, tick_s)

@@ -57,7 +57,7 @@ def _chunk_at(jobs, rules, j, now):
 
 @lean_kernel
 def progress(jobs, rules, j, now):
-    """What is left at ``now`` of job j's transfer: bytes of the chunk under way, bytes after it, startup."""
+    """The rest at ``now`` of job j's transfer: bytes of the chunk under way, bytes after it, startup."""
     chunk_left, later, startup_left, elapsed, _ = _chunk_at(jobs, rules, j, now)
     begun = min(elapsed, startup_left)
     startup_left -= begun
@@ -86,7 +86,7 @@ def settle(jobs, rules, j, now):
 
 @lean_kernel
 def chunks_ticks(size, per_byte, rules):
-    """What so many bytes take, cut into chunks."""
+    """Ticks that so many bytes take, cut into chunks."""
     if size <= 0.0:
         return 0
     chunks = np.int64(np.floor(size / rules.chunk))
@@ -99,7 +99,7 @@ def chunks_ticks(size, per_byte, rules):
 
 @lean_kernel
 def alone_ticks(jobs, rules, j):
-    """What a transfer of job j takes with all its links for itself."""
+    """Ticks that a transfer of job j takes with all its links for itself."""
     first = min(rules.chunk, jobs[j].size)
     alone = jobs[j].alone_per_byte
     return rules.startup + ticks(first * alone) + chunks_ticks(jobs[j].size - first, alone, rules)
@@ -107,7 +107,7 @@ def alone_ticks(jobs, rules, j):
 
 @lean_kernel
 def transfer_end(jobs, rules, j):
-    """When job j's transfer ends if nothing changes."""
+    """The tick at which job j's transfer ends if nothing changes."""
     per_byte = jobs[j].per_byte
     first = jobs[j].startup_left + ticks(jobs[j].chunk_left * per_byte)
     return jobs[j].moving_since + first + chunks_ticks(jobs[j].later, per_byte, rules)
@@ -115,7 +115,7 @@ def transfer_end(jobs, rules, j):
 
 @lean_kernel
 def chunk_end(jobs, rules, j, now):
-    """When the chunk under way at ``now`` ends, which may be now."""
+    """The tick at which the chunk under way at ``now`` ends, which may be now."""
     first = jobs[j].moving_since + jobs[j].startup_left + ticks(jobs[j].chunk_left * jobs[j].per_byte)
     if now <= first or jobs[j].later == 0.0:
         return first

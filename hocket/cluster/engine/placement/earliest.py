@@ -27,7 +27,7 @@ from hocket.kernel import kernel
 
 @kernel
 def _users(ports, links, link):
-    """How many jobs transfer over the link, now or later."""
+    """The number of jobs that transfer over the link, now or later."""
     users, user = 0, links[link].user
     while user != NONE:
         users, user = users + 1, ports[user].next
@@ -36,7 +36,7 @@ def _users(ports, links, link):
 
 @kernel
 def _slowdown(ports, links, rack, capacity, gpus_per_server, option):
-    """How many times longer than alone a transfer between these GPUs takes, at most; option: ascending."""
+    """The most times longer than alone that a transfer between these GPUs takes; option: ascending."""
     num_servers = len(rack)
     first, last = option[0] // gpus_per_server, option[-1] // gpus_per_server
     if first == last:
@@ -57,7 +57,7 @@ def _slowdown(ports, links, rack, capacity, gpus_per_server, option):
 
 @kernel
 def exposed_ticks(jobs, segments, batch_ticks, j, slowdown):
-    """What transfers that take so many times longer than alone add to an iteration of job j, which queues.
+    """Ticks that transfers so many times longer than alone add to an iteration of job j, which queues.
 
     Of one with batches the same as :func:`hocket.cluster.engine.segments.settled_ticks`, less computing.
     """
