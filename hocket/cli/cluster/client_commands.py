@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli import options
+from hocket.cli.cluster.cluster_options import JobsFile
 from hocket.cli.panels import GENERAL, option
 from hocket.cli.printing import note, print_json, print_table
 
@@ -27,7 +28,7 @@ State = Annotated[
 
 
 def submit(
-    jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")],
+    jobs: JobsFile,
     state: State = None,
 ) -> None:
     """Hand jobs to a cluster's manager; arrival_s counts from now on. A job it knows is not run again."""

@@ -1,94 +1,132 @@
-"""Options that describe a cluster, and the cluster that they describe."""
+"""Options of jobs on a cluster: by which placement and policy, and the cluster that is simulated."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
+from hocket.cli.name_options import complete_cluster_policy, complete_placement, lowercase
 from hocket.cli.network_options import check_fits, read_network
 from hocket.cli.panels import MACHINES, NETWORK, SCHEDULING, option
 from hocket.errors import HocketError
+from hocket.network import parse_bytes
 
 if TYPE_CHECKING:
     from hocket.cluster.cluster import Cluster
 
-Servers = Annotated[int, option(panel=MACHINES, metavar="N", help="Servers of the cluster.")]
-GpusPerServer = Annotated[int, option(panel=MACHINES, metavar="N", help="GPUs of each server.")]
-Memory = Annotated[
-    str, option(panel=MACHINES, metavar="SIZE", help="Of each GPU; jobs share GPUs as far as it goes.")
-]
-Chunk = Annotated[
-    str,
-    option(
-        panel=SCHEDULING,
-        rare=True,
-        metavar="SIZE",
-        help="At whose end psrsf and srpt may give the network to another.",
-    ),
-]
-Sharing = Annotated[
-    Literal["equation5", "max-min"],
-    option(
-        panel=NETWORK,
-        rare=True,
-        help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly.",
-    ),
-]
-Racks = Annotated[
-    int, option(panel=NETWORK, rare=True, metavar="N", help="With max-min: servers stand in so many racks.")
-]
-Oversubscription = Annotated[
-    float, option(panel=NETWORK, rare=True, metavar="X", help="With max-min: of each rack's uplink.")
-]
-NetworkPath = Annotated[
-    Path | None,
-    option(
-        "--network", panel=NETWORK, metavar="FILE", help="A hocket.network/1 file with a measured all-reduce."
-    ),
-]
+JobsFile = Annotated[Path, typer.Argument(metavar="JOBS", help="A hocket.jobs/1 file (.json or .json.zst).")]
+PLACEMENT = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_placement}
+POLICY = {"panel": SCHEDULING, "callback": lowercase, "autocompletion": complete_cluster_policy}
 
 
-def make_cluster(
-    servers: int,
-    gpus_per_server: int,
-    memory: str,
-    sharing: Literal["equation5", "max-min"],
-    racks: int,
-    oversubscription: float,
-    *,
-    network_file: Path | None,
-) -> Cluster:
-    """The cluster that options describe."""
-    from hocket.cluster.cluster import Cluster
-    from hocket.network import parse_bytes
+@dataclass(frozen=True, kw_only=True)
+class SchedulingOptions:
+    """Options for one placement and one policy."""
 
-    if sharing == "max-min" and racks == 1 and oversubscription != 1.0:
-        raise HocketError(
-            f"oversubscription {oversubscription} of one rack, whose uplink nothing crosses; give more racks,"
-            " or leave it out"
-        )
-    measured: dict[str, Any] = {}
-    if network_file is not None:
-        from hocket.network.fit_quality import OF_ALL_REDUCE
+    placement: Annotated[
+        str,
+        option(metavar="NAME", help="rand, ff, ls, lwf-K, ...; an unknown name lists them.", **PLACEMENT),
+    ]
+    policy: Annotated[
+        str, option(metavar="NAME", help="srsf-N, ada-srsf, ...; an unknown name lists them.", **POLICY)
+    ]
 
-        file = read_network(network_file)
-        check_fits(network_file, file, OF_ALL_REDUCE)
-        reduction = file.allreduce
-        if reduction is None:
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Options for what jobs share: the memory of GPUs, and the network, chunk by chunk."""
+
+    memory: Annotated[
+        str, option(panel=MACHINES, metavar="SIZE", help="Of each GPU; jobs share GPUs as far as it goes.")
+    ] = "16GB"
+    chunk: Annotated[
+        str,
+        option(
+            panel=SCHEDULING,
+            rare=True,
+            metavar="SIZE",
+            help="At whose end psrsf and srpt may give the network to another.",
+        ),
+    ] = "4MB"
+
+    def chunk_bytes(self) -> float:
+        """The bytes of a chunk."""
+        return parse_bytes(self.chunk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SimulatedServers:
+    servers: Annotated[int, option(panel=MACHINES, metavar="N", help="Servers of the cluster.")] = 16
+    gpus_per_server: Annotated[int, option(panel=MACHINES, metavar="N", help="GPUs of each server.")] = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SimulatedNetwork:
+    sharing: Annotated[
+        Literal["equation5", "max-min"],
+        option(
+            panel=NETWORK,
+            rare=True,
+            help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly.",
+        ),
+    ] = "equation5"
+    racks: Annotated[
+        int,
+        option(panel=NETWORK, rare=True, metavar="N", help="With max-min: servers stand in so many racks."),
+    ] = 1
+    oversubscription: Annotated[
+        float, option(panel=NETWORK, rare=True, metavar="X", help="With max-min: of each rack's uplink.")
+    ] = 1.0
+    network_file: Annotated[
+        Path | None,
+        option(
+            "--network",
+            panel=NETWORK,
+            metavar="FILE",
+            help="A hocket.network/1 file with a measured all-reduce.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedClusterOptions(_SimulatedNetwork, SharedOptions, _SimulatedServers):
+    """Options for a cluster that is simulated."""
+
+    def cluster(self) -> Cluster:
+        """The cluster that the options describe."""
+        from hocket.cluster.cluster import Cluster
+
+        if self.sharing == "max-min" and self.racks == 1 and self.oversubscription != 1.0:
             raise HocketError(
-                f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has"
+                f"oversubscription {self.oversubscription} of one rack, whose uplink nothing crosses; give"
+                " more racks, or leave it out"
             )
-        measured = {
-            "startup_s": reduction.a_s,
-            "per_byte_s": reduction.b_s_per_byte,
-            "contention_per_byte_s": reduction.eta_s_per_byte,
-        }
-    return Cluster(
-        num_servers=servers,
-        gpus_per_server=gpus_per_server,
-        gpu_memory_bytes=parse_bytes(memory),
-        sharing=sharing,
-        racks=racks,
-        oversubscription=oversubscription,
-        **measured,
-    )
+        measured = {} if self.network_file is None else measured_costs(self.network_file)
+        return Cluster(
+            num_servers=self.servers,
+            gpus_per_server=self.gpus_per_server,
+            gpu_memory_bytes=parse_bytes(self.memory),
+            sharing=self.sharing,
+            racks=self.racks,
+            oversubscription=self.oversubscription,
+            **measured,
+        )
+
+
+def measured_costs(network_file: Path) -> dict[str, Any]:
+    """The costs of transfers between servers, as a network's file has measured its all-reduces."""
+    from hocket.network.fit_quality import OF_ALL_REDUCE
+
+    file = read_network(network_file)
+    check_fits(network_file, file, OF_ALL_REDUCE)
+    reduction = file.allreduce
+    if reduction is None:
+        raise HocketError(f"{network_file}: has no all-reduce; 'hocket network measure' writes one that has")
+    return {
+        "startup_s": reduction.a_s,
+        "per_byte_s": reduction.b_s_per_byte,
+        "contention_per_byte_s": reduction.eta_s_per_byte,
+    }

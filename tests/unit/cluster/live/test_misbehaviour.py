@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.cluster.manager_options import open_nodes
+from hocket.cli.cluster.live_options import NodeOptions
+from hocket.cli.cluster.served_manager import open_nodes
 from hocket.cluster.live.manager_address import Contact, asked
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Submit
 from hocket.cluster.live.runnable_jobs import attempt_token
@@ -120,5 +121,5 @@ def test_ranks_do_not_inherit_what_commands_have_to_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_CLUSTER_TOKEN", TOKEN)
-    with open_nodes(tmp_path, 1, "processes", None, None):
+    with open_nodes(tmp_path, NodeOptions(servers=1)):
         assert "HOCKET_CLUSTER_TOKEN" not in os.environ

@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hocket.cli.cluster.cluster_options import make_cluster
+from hocket.cli.cluster.cluster_options import SchedulingOptions
+from hocket.cli.cluster.live_options import ManagerOptions, NodeOptions
 from hocket.cli.printing import note, progress
 from hocket.errors import HocketError
 
@@ -37,9 +38,7 @@ def state_folder(state: Path | None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def open_nodes(
-    folder: Path, servers: int | None, engine: str, address: str | None, lab: str | None
-) -> Iterator[Sequence[Node]]:
+def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
     """The nodes of a cluster in ``folder``: processes of this machine, of a lab, or of a Ray cluster."""
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager_address import TOKEN_VARIABLE
@@ -47,7 +46,8 @@ def open_nodes(
 
     os.environ.pop(TOKEN_VARIABLE, None)  # it is for commands; Ray would inherit it
     kept_credentials(folder)  # what else is in the folder is behind its permissions
-    if engine == "ray":
+    servers, address, lab = machines.servers, machines.address, machines.lab
+    if machines.engine == "ray":
         from hocket.cluster.live.ray_nodes import ray_nodes
         from hocket.executors import ray_cluster
 
@@ -74,31 +74,21 @@ def open_nodes(
     yield found[:servers]
 
 
-def cluster_of(servers: int, gpus_per_server: int, memory: str, network_file: Path | None) -> Cluster:
-    """The cluster that options describe, as the simulator has it."""
-    return make_cluster(servers, gpus_per_server, memory, "equation5", 1, 1.0, network_file=network_file)
-
-
 def make_manager(
     folder: Path,
     cluster: Cluster,
     nodes: Sequence[Node],
-    placement: str,
-    policy: str,
+    scheduling: SchedulingOptions,
+    chunk_bytes: float,
+    managing: ManagerOptions,
     seed: int,
-    chunk: str,
-    restarts: int,
-    lost_after: str,
 ) -> Manager:
     """The manager of a cluster, loaded and ready; its clock runs."""
     from hocket.cluster.live.driver import warm
     from hocket.cluster.live.kept_credentials import kept_credentials
     from hocket.cluster.live.manager import Manager
-    from hocket.network import parse_bytes, parse_duration
 
-    lost_after_s = parse_duration(lost_after)
-    if lost_after_s <= 0:
-        raise HocketError(f"--lost-after {lost_after} is over at once; give e.g. 60s")
+    lost_after_s = managing.lost_after_s()
     # Before there is a manager: from then on its clock runs.
     with progress("loading the engine"):
         warm()
@@ -106,18 +96,18 @@ def make_manager(
         folder,
         cluster,
         nodes,
-        placement=placement,
-        policy=policy,
+        placement=scheduling.placement,
+        policy=scheduling.policy,
         credentials=kept_credentials(folder),
         seed=seed,
-        chunk_bytes=parse_bytes(chunk),
-        restarts=restarts,
+        chunk_bytes=chunk_bytes,
+        restarts=managing.restarts,
         lost_after_s=lost_after_s,
     )
 
 
 async def served(
-    manager: Manager, folder: Path, listen: str, page: str, jobs: Sequence[LiveJob], *, until_idle: bool
+    manager: Manager, folder: Path, managing: ManagerOptions, jobs: Sequence[LiveJob], *, until_idle: bool
 ) -> None:
     """Run the manager, with its page, and say where both are."""
     import msgspec
@@ -128,7 +118,7 @@ async def served(
     from hocket.launch.job import split_address
     from hocket.report.live_page import render_live
 
-    pages = None
+    page, pages = managing.page, None
     if page != "off":
         try:
             pages = PageServer(*split_address(page), render_live().encode(), manager.note)
@@ -149,7 +139,7 @@ async def served(
 
     shown = asyncio.create_task(show())
     try:
-        await manager.run(*split_address(listen), jobs, until_idle=until_idle, opened=opened)
+        await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, opened=opened)
     finally:
         shown.cancel()
         if pages is not None:

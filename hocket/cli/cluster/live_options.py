@@ -1,0 +1,134 @@
+"""Options of a cluster that runs jobs for real: its nodes, and its manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from hocket.cli.cluster.cluster_options import SharedOptions, measured_costs
+from hocket.cli.panels import MACHINES, MANAGER, option
+from hocket.errors import HocketError
+from hocket.network import parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+
+_Page = Annotated[
+    str,
+    option(panel=MANAGER, metavar="HOST:PORT", help="Where browsers find the cluster's page; off: nowhere."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NodeCounts:
+    servers: Annotated[
+        int | None,
+        option(
+            panel=MACHINES,
+            metavar="N",
+            help="Nodes; else all of the lab or the Ray cluster, or 1 on this machine.",
+        ),
+    ] = None
+    gpus_per_server: Annotated[
+        int,
+        option(
+            panel=MACHINES,
+            metavar="N",
+            help="GPUs of each node, or slots for processes where it has none.",
+        ),
+    ] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NodePlaces:
+    network_file: Annotated[
+        Path | None,
+        option(
+            "--network",
+            panel=MACHINES,
+            rare=True,
+            metavar="FILE",
+            help="A hocket.network/1 file with a measured all-reduce.",
+        ),
+    ] = None
+    engine: Annotated[
+        Literal["processes", "ray"],
+        option(panel=MACHINES, help="Processes of this machine, or of a Ray cluster's."),
+    ] = "processes"
+    address: Annotated[
+        str | None,
+        option(
+            panel=MACHINES,
+            rare=True,
+            metavar="HOST:PORT",
+            help="Of the Ray cluster to join, with --engine ray.",
+            show_default="one is started",
+        ),
+    ] = None
+    lab: Annotated[
+        str | None,
+        option(panel=MACHINES, metavar="NAME", help="Run in the nodes of this lab (hocket lab up)."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions(_NodePlaces, SharedOptions, _NodeCounts):
+    """Options for the nodes of a cluster: how many, with what in them, and where they are."""
+
+    def cluster(self, servers: int) -> Cluster:
+        """The cluster of so many nodes, as the simulator has it."""
+        from hocket.cluster.cluster import Cluster
+
+        measured = {} if self.network_file is None else measured_costs(self.network_file)
+        return Cluster(
+            num_servers=servers,
+            gpus_per_server=self.gpus_per_server,
+            gpu_memory_bytes=parse_bytes(self.memory),
+            **measured,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagerOptions:
+    """Options for a cluster's manager: where it is found, and how it takes failures."""
+
+    listen: Annotated[
+        str,
+        option(
+            panel=MANAGER,
+            metavar="HOST:PORT",
+            help="Where ranks on other machines and commands reach the manager.",
+        ),
+    ] = "127.0.0.1:0"
+    page: _Page = "127.0.0.1:0"
+    restarts: Annotated[
+        int, option(panel=MANAGER, metavar="N", min=0, help="How often a job that fails is tried again.")
+    ] = 3
+    lost_after: Annotated[
+        str,
+        option(
+            panel=MANAGER,
+            rare=True,
+            metavar="TIME",
+            help="Of silence of a node, until its jobs are tried again elsewhere.",
+        ),
+    ] = "60s"
+
+    def lost_after_s(self) -> float:
+        """The seconds of ``--lost-after``."""
+        found = parse_duration(self.lost_after)
+        if found <= 0:
+            raise HocketError(f"--lost-after {self.lost_after} is over at once; give e.g. 60s")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassingManagerOptions(ManagerOptions):
+    """Options for a manager that ends with its jobs: without a page, and its folder is kept on request."""
+
+    page: _Page = "off"
+    state: Annotated[
+        Path | None,
+        option(panel=MANAGER, metavar="FOLDER", help="Keep the cluster there, and go on if it is there."),
+    ] = None

@@ -1,0 +1,160 @@
+"""``hocket cluster sweep``: placements and policies over many job sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from hocket.cli import options
+from hocket.cli.answer_settings import heading
+from hocket.cli.cluster.cluster_options import PLACEMENT, POLICY, SimulatedClusterOptions
+from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
+from hocket.cli.cluster.job_set_commands import Overlap, drawn_jobs
+from hocket.cli.name_options import lowercase
+from hocket.cli.option_groups import grouped
+from hocket.cli.panels import GENERAL, JOBS, option
+from hocket.cli.printing import note, print_json, print_table, progress
+from hocket.errors import HocketError
+
+if TYPE_CHECKING:
+    from hocket.cluster.cluster import Cluster
+    from hocket.cluster.jobs import JobSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadOptions:
+    """Options for a workload that job sets are drawn from."""
+
+    workload: Annotated[
+        str | None,
+        option(panel=JOBS, metavar="NAME", callback=lowercase, help="Draw job sets instead: paper."),
+    ] = None
+    seeds: Annotated[
+        int | None,
+        option(panel=JOBS, metavar="N", help="How many job sets to draw, from --seed on.", show_default="20"),
+    ] = None
+    num_jobs: Annotated[
+        int | None,
+        option("--jobs", panel=JOBS, metavar="N", help="How many jobs of a workload.", show_default="160"),
+    ] = None
+    sizes: Annotated[
+        Literal["paper", "wide"] | None,
+        option(panel=JOBS, help="Of a workload's models.", show_default="paper"),
+    ] = None
+    period: Annotated[
+        str | None,
+        option(
+            panel=JOBS,
+            rare=True,
+            metavar="TIME",
+            help="Over which a workload's jobs arrive.",
+            show_default="1200s",
+        ),
+    ] = None
+    overlap: Overlap = False
+
+    def drawn(self, workload: str, seed: int, cluster: Cluster) -> list[JobSet]:
+        """The job sets of ``workload``, one for each seed from ``seed`` on."""
+        from hocket.cluster.workloads import overlapped
+
+        seeds = 20 if self.seeds is None else self.seeds
+        if seeds < 1:
+            raise HocketError(f"{seeds} seeds are no job set; give at least 1")
+        num_jobs = 160 if self.num_jobs is None else self.num_jobs
+        sizes, period = self.sizes or "paper", self.period or "1200s"
+        job_sets = [drawn_jobs(workload, seed + each, num_jobs, sizes, period) for each in range(seeds)]
+        if not self.overlap:
+            return job_sets
+        costs = {"startup_s": cluster.startup_s, "per_byte_s": cluster.per_byte_s}
+        return [overlapped(each, **costs) for each in job_sets]
+
+    def check_beside_files(self) -> None:
+        """Refuse what JOBS files say themselves."""
+        of_workloads = {
+            "seeds": self.seeds,
+            "jobs": self.num_jobs,
+            "sizes": self.sizes,
+            "period": self.period,
+            "overlap": self.overlap,
+        }
+        given = [f"--{name}" for name, value in of_workloads.items() if value not in (None, False)]
+        if given:
+            raise HocketError(
+                f"{', '.join(given)}: JOBS files say so themselves; leave it out, or give --workload"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedOptions:
+    """Options for the placements and policies that are compared."""
+
+    placements: Annotated[str, option(metavar="LIST", help="Several by commas.", **PLACEMENT)] = "lwf-1"
+    policies: Annotated[
+        str,
+        option(metavar="LIST", help="Several by commas; others are compared with the first.", **POLICY),
+    ] = "srsf-1,ada-srsf,psrsf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRuns:
+    """Options for the runs of a sweep: the cores they take, and the first of their seeds."""
+
+    engine: Annotated[
+        Literal["processes", "ray"],
+        option(panel=GENERAL, rare=True, help="All cores of this machine, or a Ray cluster."),
+    ] = "processes"
+    seed: options.Seed = 0
+
+
+@grouped
+def sweep(
+    context: typer.Context,
+    jobs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="JOBS...", help="hocket.jobs/1 files; else --workload."),
+    ] = None,
+    *,
+    drawing: WorkloadOptions,
+    compared: ComparedOptions,
+    machines: SimulatedClusterOptions,
+    runs: SweepRuns,
+    json: options.Json = False,
+) -> None:
+    """Compare placements and policies over many job sets, each on the same ones."""
+    from hocket.cluster.jobs_file import read_jobs
+    from hocket.cluster.results.sweep import sweep as run
+    from hocket.report.cluster_table import paired_table, sweep_table
+
+    if (drawing.workload is None) == (not jobs):
+        raise HocketError("a sweep takes either JOBS files or --workload paper; give one of them")
+    cluster = machines.cluster()
+    if drawing.workload is not None:
+        job_sets = drawing.drawn(drawing.workload, runs.seed, cluster)
+    else:
+        drawing.check_beside_files()
+        job_sets = [read_jobs(path) for path in jobs or ()]
+    with progress("simulating") as report:
+        found = run(
+            job_sets,
+            cluster,
+            placements=compared.placements.split(","),
+            policies=compared.policies.split(","),
+            seeds=range(runs.seed, runs.seed + len(job_sets)),
+            chunk_bytes=machines.chunk_bytes(),
+            engine=runs.engine,
+            progress=report,
+        )
+    if json:
+        print_json({**msgspec.to_builtins(found), "assumed": assumed_of_cluster(context, cluster)})
+        return
+    print(heading(cluster_settings(context, cluster)))
+    print_table(sweep_table(found))
+    first = found.rows[0]
+    paired = paired_table(found)
+    if paired is not None:
+        note(f"against {first.placement} / {first.policy}, job set by job set:")
+        print_table(paired)
