@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -15,6 +16,7 @@ import typer
 from hocket.cli import options, torchrun_options, train_options
 from hocket.cli.command_help import Command
 from hocket.cli.network_options import check_fits, read_network
+from hocket.cli.option_groups import grouped
 from hocket.errors import HocketError
 from hocket.logs import VARIABLE
 
@@ -24,10 +26,7 @@ if TYPE_CHECKING:
 
 _TORCHRUN = str(Path(__file__).parents[1] / "runtime" / "torchrun_launcher.py")
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-_SERVING = (
-    *("servers", "workers", "mode", "barrier", "staleness", "backup", "policy", "seed", "transport"),
-    *("timeout", "restarts", "checkpoint"),
-)
+_SERVING = tuple(field.name for field in fields(train_options.ServingOptions))
 _FLAGS = frozenset({"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token"})
 _OURS = _FLAGS | {"--plan", "--network", "--timeline", "--architecture", *(f"--{name}" for name in _SERVING)}
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
@@ -53,28 +52,15 @@ class Train(Command):
         return super().parse_args(ctx, [*ours, "--", *theirs, *script] if script else ours)
 
 
+@grouped
 def train(
     command: Annotated[
         list[str],
         typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments behind it."),
     ],
-    plan: train_options.PlanOrPolicy = None,
-    network_file: train_options.NetworkPath = None,
-    timeline: train_options.Timeline = None,
-    verbose: train_options.Verbose = False,
+    asked: train_options.ScriptOptions,
+    serving: train_options.ServingOptions,
     architecture: train_options.Architecture = "allreduce",
-    servers: train_options.Servers = None,
-    workers: train_options.Workers = None,
-    mode: train_options.Mode = None,
-    barrier: train_options.Barrier = None,
-    staleness: train_options.Staleness = None,
-    backup: train_options.Backup = None,
-    policy: train_options.Policy = None,
-    seed: train_options.Seed = None,
-    transport: train_options.Transport = None,
-    timeout: train_options.Timeout = None,
-    restarts: train_options.Restarts = None,
-    checkpoint: train_options.Checkpoint = None,
     new_token: train_options.NewToken = False,
 ) -> None:
     """Train with hocket.distribute on several processes: torchrun, told what to plan by and what to record.
@@ -83,66 +69,81 @@ def train(
     --architecture ps, servers and workers are started on this machine instead; under RANK and WORLD_SIZE
     (hocket lab exec --all) each rank becomes one of them, servers first.
     """
-    from hocket.document import check_writable
     from hocket.launch.processes import SCRIPT
-    from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS
 
     named, script = _split(command)
     flags = {option[0] for option in named}
-    given = {
-        **{"servers": servers, "workers": workers, "mode": mode, "barrier": barrier, "staleness": staleness},
-        **{"backup": backup, "policy": policy, "seed": seed, "transport": transport, "timeout": timeout},
-        **{"restarts": restarts, "checkpoint": checkpoint},
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    if architecture == "allreduce" and given:
+    given = serving.given()
+    _check(named, script, architecture, given)
+    wanted = _wanted(asked.plan, serving.policy)
+    loaded, planned = (None, {}) if wanted is None else _planned(wanted, architecture)
+    told = {**_told(asked, architecture, script), **planned}
+    if architecture == "ps":
+        given["barrier"] = _barrier(serving.barrier, loaded, told.get("HOCKET_PLAN"))
+        _serve(script, told, given)
+    if flags.isdisjoint(_NAMES_NO_FILE | _SHARES_INTERPRETER):
+        # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
+        command = [*(part for option in named for part in option), *SCRIPT, *script]
+        files = (("--plan", wanted), ("--network", asked.network_file), ("--timeline", asked.timeline))
+        told["HOCKET_AWAITED"] = " ".join(name for name, value in files if value is not None)
+    # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
+    # does, it does not import from the folder that it is started in.
+    python = sys.executable
+    os.execve(python, [python, "-P", _TORCHRUN, *command], {**os.environ, **told})
+
+
+def _check(
+    named: Sequence[Sequence[str]], script: Sequence[str], architecture: str, serving: Mapping[str, Any]
+) -> None:
+    """Refuse options of one exchange that are given for the other, and what is no script."""
+    if architecture == "allreduce" and serving:
         raise HocketError(
-            f"--{next(iter(given))} is for parameter servers; add --architecture ps, or leave it out"
+            f"--{next(iter(serving))} is for parameter servers; add --architecture ps, or leave it out"
         )
-    if architecture == "ps" and flags:
+    if architecture == "ps" and named:
         raise HocketError(f"{named[0][0]} is torchrun's, which does not start servers; leave it out")
-    names_file = flags.isdisjoint(_NAMES_NO_FILE)
+    names_file = _NAMES_NO_FILE.isdisjoint(option[0] for option in named)
     if names_file and not Path(script[0]).is_file():
         raise HocketError(f"{script[0]}: there is no such SCRIPT; options of its own stand behind it")
     if names_file and script[0].endswith((".json", ".json.zst", ".json.gz")):
         raise HocketError(f"{script[0]}: is no script; give a file that Python runs, and a plan as --plan")
     if find_spec("torch") is None:
         raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+
+
+def _wanted(plan: str | None, policy: str | None) -> str | None:
+    """The plan's file, or the policy, that ``--plan`` or ``--policy`` asks for."""
+    if policy is not None and plan is not None:
+        raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
+    return policy if plan is None else plan
+
+
+def _planned(wanted: str, architecture: str) -> tuple[Plan | None, dict[str, str]]:
+    """The plan of a file, if it is one, and the variable that tells processes of it or of the policy."""
+    loaded, by_policy = _resolved(wanted, architecture)
+    return loaded, {"HOCKET_PLAN": by_policy if loaded is None else str(Path(wanted).absolute())}
+
+
+def _told(asked: train_options.ScriptOptions, architecture: str, script: Sequence[str]) -> dict[str, str]:
+    """The variables that tell processes of everything but the plan."""
+    from hocket.document import check_writable
+    from hocket.network.fit_quality import OF_ALL_REDUCE, OF_SERVERS
+
     # By default torchrun's processes meet in a store that outlives them: those that are started again would
     # look for each other where the ones before them were.
     told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
-    if policy is not None and plan is not None:
-        raise HocketError(f"--policy {policy} and --plan {plan} both say how to plan; leave one out")
-    if verbose:
+    if asked.verbose:
         told[VARIABLE] = "info"
-    wanted = policy if plan is None else plan
-    loaded: Plan | None = None
-    if wanted is not None:
-        loaded, by_policy = _resolved(wanted, architecture)
-        told["HOCKET_PLAN"] = by_policy if loaded is None else str(Path(wanted).absolute())
+    network_file = asked.network_file
     if network_file is not None:
         used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS
         check_fits(network_file, read_network(network_file), used)
         told["HOCKET_NETWORK"] = str(network_file.absolute())
-    if timeline is not None:
-        inputs = options.inputs(network_file, None if plan is None else Path(plan), Path(script[0]))
-        check_writable(timeline, *inputs)
-        told["HOCKET_TIMELINE"] = str(timeline.absolute())
-    if architecture == "ps":
-        given["barrier"] = _barrier(barrier, loaded, told.get("HOCKET_PLAN"))
-        _serve(script, told, given)
-    if names_file and flags.isdisjoint(_SHARES_INTERPRETER):
-        # However it ends is heard of, so that other ranks say of a failed one that it is gone, not done.
-        command = [*(part for option in named for part in option), *SCRIPT, *script]
-        told["HOCKET_AWAITED"] = " ".join(
-            name
-            for name, value in (("--plan", wanted), ("--network", network_file), ("--timeline", timeline))
-            if value is not None
-        )
-    # Torchrun takes our place: its status and the signals it gets need no passing on. -P: as its own command
-    # does, it does not import from the folder that it is started in.
-    python = sys.executable
-    os.execve(python, [python, "-P", _TORCHRUN, *command], {**os.environ, **told})
+    if asked.timeline is not None:
+        plan = None if asked.plan is None else Path(asked.plan)
+        check_writable(asked.timeline, *options.inputs(network_file, plan, Path(script[0])))
+        told["HOCKET_TIMELINE"] = str(asked.timeline.absolute())
+    return told
 
 
 def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> NoReturn:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,158 +26,9 @@ def _print_token(asked: bool) -> None:
         raise typer.Exit
 
 
-PlanOrPolicy = Annotated[
-    str | None,
-    option(
-        "--plan",
-        panel=PLANNING,
-        metavar="FILE|NAME",
-        help="A hocket.plan/1 file, or a policy: ddp, caramel.",
-        show_default="auto, the fastest of those that are tried",
-        callback=lowercase_unless_file,
-        autocompletion=complete_training_policy,
-    ),
-]
-NetworkPath = Annotated[
-    Path | None,
-    option(
-        "--network",
-        panel=PLANNING,
-        metavar="FILE",
-        help="A hocket.network/1 file.",
-        show_default="measured in the first steps",
-    ),
-]
-Timeline = Annotated[
-    Path | None,
-    option(
-        "--timeline",
-        panel=OUTPUT,
-        metavar="FILE",
-        help="Write the last 8 steps, for Perfetto and compare.",
-    ),
-]
-Verbose = Annotated[
-    bool,
-    option(
-        *("--verbose", "-v"),
-        panel=GENERAL,
-        help="Say what the first steps are for, why a plan stays, and where errors come from.",
-    ),
-]
 Architecture = Annotated[
     Literal["allreduce", "ps"],
     option("--architecture", panel=PLANNING, help="How gradients are exchanged."),
-]
-Servers = Annotated[
-    int | None,
-    option("--servers", panel=SERVERS, metavar="N", help="Server processes, here.", show_default="1"),
-]
-Workers = Annotated[
-    int | None,
-    option(
-        "--workers",
-        panel=SERVERS,
-        metavar="N",
-        help="Worker processes, here: real ones, so as many as you ask for.",
-        show_default="1",
-    ),
-]
-Mode = Annotated[
-    Literal["sync", "async", "inference"] | None,
-    option("--mode", panel=SERVERS, help="inference: workers only pull.", show_default="sync"),
-]
-Barrier = Annotated[
-    Literal["step", "parameter"] | None,
-    option(
-        "--barrier",
-        panel=SERVERS,
-        rare=True,
-        help="What a pull waits for.",
-        show_default="the policy's",
-    ),
-]
-Staleness = Annotated[
-    int | None,
-    option(
-        "--staleness",
-        panel=SERVERS,
-        rare=True,
-        metavar="N",
-        help="async: how many steps a worker may be ahead of another one.",
-    ),
-]
-Backup = Annotated[
-    int | None,
-    option(
-        "--backup",
-        panel=SERVERS,
-        rare=True,
-        metavar="N",
-        help="sync: how many of the workers a step does not wait for.",
-        show_default="0",
-    ),
-]
-Policy = Annotated[
-    str | None,
-    option(
-        "--policy",
-        panel=SERVERS,
-        metavar="NAME",
-        help="As --plan NAME: tac after some profiled steps, random in each anew.",
-        callback=lowercase,
-        autocompletion=complete_policy,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    option(
-        "--seed",
-        panel=SERVERS,
-        rare=True,
-        metavar="N",
-        min=0,
-        max=2**63 - 1,
-        help="Decides orders that are drawn.",
-        show_default="0",
-    ),
-]
-Transport = Annotated[
-    Literal["gloo", "grpc"] | None,
-    option("--transport", panel=SERVERS, rare=True, help="What tensors travel by.", show_default="gloo"),
-]
-Timeout = Annotated[
-    str | None,
-    option(
-        "--timeout",
-        panel=SERVERS,
-        rare=True,
-        metavar="TIME",
-        help="No wait takes longer.",
-        show_default="1800s",
-    ),
-]
-Restarts = Annotated[
-    int | None,
-    option(
-        "--restarts",
-        panel=SERVERS,
-        rare=True,
-        metavar="N",
-        min=0,
-        help="async: how often a worker that fails is started again.",
-        show_default="0",
-    ),
-]
-Checkpoint = Annotated[
-    Path | None,
-    option(
-        "--checkpoint",
-        panel=SERVERS,
-        rare=True,
-        metavar="FOLDER",
-        help="Servers keep what they apply there, and go on from it.",
-    ),
 ]
 NewToken = Annotated[
     bool,
@@ -188,3 +40,169 @@ NewToken = Annotated[
         help="Print a token for HOCKET_TOKEN, which ranks started elsewhere share, and end.",
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptOptions:
+    """Options for what every process is told: the plan, the network, and what to record and to say."""
+
+    plan: Annotated[
+        str | None,
+        option(
+            "--plan",
+            panel=PLANNING,
+            metavar="FILE|NAME",
+            help="A hocket.plan/1 file, or a policy: ddp, caramel.",
+            show_default="auto, the fastest of those that are tried",
+            callback=lowercase_unless_file,
+            autocompletion=complete_training_policy,
+        ),
+    ] = None
+    network_file: Annotated[
+        Path | None,
+        option(
+            "--network",
+            panel=PLANNING,
+            metavar="FILE",
+            help="A hocket.network/1 file.",
+            show_default="measured in the first steps",
+        ),
+    ] = None
+    timeline: Annotated[
+        Path | None,
+        option(
+            "--timeline",
+            panel=OUTPUT,
+            metavar="FILE",
+            help="Write the last 8 steps, for Perfetto and compare.",
+        ),
+    ] = None
+    verbose: Annotated[
+        bool,
+        option(
+            *("--verbose", "-v"),
+            panel=GENERAL,
+            help="Say what the first steps are for, why a plan stays, and where errors come from.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingOptions:
+    """Options for training with parameter servers."""
+
+    servers: Annotated[
+        int | None,
+        option("--servers", panel=SERVERS, metavar="N", help="Server processes, here.", show_default="1"),
+    ] = None
+    workers: Annotated[
+        int | None,
+        option(
+            "--workers",
+            panel=SERVERS,
+            metavar="N",
+            help="Worker processes, here: real ones, so as many as you ask for.",
+            show_default="1",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["sync", "async", "inference"] | None,
+        option("--mode", panel=SERVERS, help="inference: workers only pull.", show_default="sync"),
+    ] = None
+    barrier: Annotated[
+        Literal["step", "parameter"] | None,
+        option(
+            "--barrier",
+            panel=SERVERS,
+            rare=True,
+            help="What a pull waits for.",
+            show_default="the policy's",
+        ),
+    ] = None
+    staleness: Annotated[
+        int | None,
+        option(
+            "--staleness",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            help="async: how many steps a worker may be ahead of another one.",
+        ),
+    ] = None
+    backup: Annotated[
+        int | None,
+        option(
+            "--backup",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            help="sync: how many of the workers a step does not wait for.",
+            show_default="0",
+        ),
+    ] = None
+    policy: Annotated[
+        str | None,
+        option(
+            "--policy",
+            panel=SERVERS,
+            metavar="NAME",
+            help="As --plan NAME: tac after some profiled steps, random in each anew.",
+            callback=lowercase,
+            autocompletion=complete_policy,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        option(
+            "--seed",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="Decides orders that are drawn.",
+            show_default="0",
+        ),
+    ] = None
+    transport: Annotated[
+        Literal["gloo", "grpc"] | None,
+        option("--transport", panel=SERVERS, rare=True, help="What tensors travel by.", show_default="gloo"),
+    ] = None
+    timeout: Annotated[
+        str | None,
+        option(
+            "--timeout",
+            panel=SERVERS,
+            rare=True,
+            metavar="TIME",
+            help="No wait takes longer.",
+            show_default="1800s",
+        ),
+    ] = None
+    restarts: Annotated[
+        int | None,
+        option(
+            "--restarts",
+            panel=SERVERS,
+            rare=True,
+            metavar="N",
+            min=0,
+            help="async: how often a worker that fails is started again.",
+            show_default="0",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        Path | None,
+        option(
+            "--checkpoint",
+            panel=SERVERS,
+            rare=True,
+            metavar="FOLDER",
+            help="Servers keep what they apply there, and go on from it.",
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given, by their names."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
