@@ -11,7 +11,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from hocket.cli import (
-    bench_command,
     command_help,
     compare_command,
     demo_command,
@@ -29,6 +28,7 @@ from hocket.cli import (
     train_command,
     tune_command,
 )
+from hocket.cli.bench import bench_command
 from hocket.cli.cluster import cluster_command
 from hocket.errors import HocketError
 

@@ -1,4 +1,4 @@
-"""``hocket bench``: training, planners and the simulator by the clock."""
+"""``hocket bench plan`` and ``hocket bench sim``: planners and the simulator by the clock."""
 
 from __future__ import annotations
 
@@ -10,23 +10,17 @@ import typer
 from hocket.cli import options
 from hocket.cli.answer_settings import (
     assumed,
-    defaults,
     described_network,
     heading,
     option_setting,
-    option_settings,
     step_settings,
 )
-from hocket.cli.bench_replays_command import orders, predict
-from hocket.cli.command_help import App
-from hocket.cli.list_options import counts, parts, ratios
+from hocket.cli.list_options import counts
 from hocket.cli.name_options import complete_policy, lowercase
 from hocket.cli.network_options import LinkOptions
 from hocket.cli.option_groups import grouped
-from hocket.cli.panels import BENCHMARK, NETWORK, PLANNING, WORKERS, option
+from hocket.cli.panels import BENCHMARK, PLANNING, WORKERS, option
 from hocket.cli.printing import print_json, print_table, progress
-
-app = App(help="Time training, planners and the simulator.")
 
 Targets = Annotated[
     list[str],
@@ -43,103 +37,6 @@ Cores = Annotated[
         help="To run on; planners and the simulator are one thread each.",
     ),
 ]
-
-
-@app.command()
-def train(
-    context: typer.Context,
-    nodes: Annotated[
-        int | None,
-        option(panel=NETWORK, metavar="N", help="Of the emulated cluster; else 2. Under torchrun: its own."),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        option(
-            panel=NETWORK,
-            metavar="RATE",
-            help="Of its links, each way: 1Gbit/s, or 1gbit.",
-            show_default="250Mbit/s",
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        option(
-            panel=BENCHMARK,
-            metavar="NAME",
-            help="cnn, vgg11, gpt, resnet18 or FILE.py:FACTORY, several by commas.",
-            show_default="all four",
-        ),
-    ] = None,
-    rho: Annotated[
-        str,
-        option(panel=BENCHMARK, metavar="LIST", help="N / C, the network busy, to choose batch sizes for."),
-    ] = "2,1,0.5",
-    batch_size: Annotated[
-        int | None, option(panel=BENCHMARK, metavar="N", help="One batch size instead of --rho.")
-    ] = None,
-    plan: Annotated[
-        str,
-        option(
-            panel=PLANNING,
-            metavar="NAME",
-            callback=lowercase,
-            autocompletion=complete_policy,
-            help="What hocket trains by: auto, or a policy.",
-        ),
-    ] = "auto",
-    compile_: Annotated[bool, option("--compile", panel=BENCHMARK, help="Compiled models too.")] = False,
-    steps: Annotated[
-        int,
-        option(
-            panel=BENCHMARK, rare=True, metavar="N", help="Timed steps of a block, after three that are not."
-        ),
-    ] = 8,
-    blocks: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Rounds: blocks of each variant.")
-    ] = 5,
-    threads: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Intra-op threads of each rank.")
-    ] = 1,
-    timeout: options.Timeout = "28800s",
-    seed: options.Seed = 0,
-    json: options.Json = False,
-) -> None:
-    """Time DDP's bucket sizes and hocket in turn, on one model and network, and what bounds them both.
-
-    Where rho is less than 1 that bound is a reference, slightly above the true limit.
-
-    The cluster is emulated (as root), or that of the processes that torchrun started.
-    """
-    import hocket.profiler  # noqa: F401  # says in one line where torch is missing
-    from hocket.bench.training.timed_models import NAMES
-    from hocket.bench.training.train import bench_train, benchmark_document
-    from hocket.bench.training.training_request import TrainingRequest
-    from hocket.bench.training.training_table import cell_heading, cell_table, summary_line
-    from hocket.network import parse_bandwidth, parse_duration
-
-    request = TrainingRequest(
-        models=NAMES if model is None else parts(model),
-        rhos=ratios(rho),
-        batch_size=batch_size,
-        steps=steps,
-        blocks=blocks,
-        seed=seed,
-        threads=threads,
-        plan=plan,
-        compile=compile_,
-        timeout_s=parse_duration(timeout),
-    )
-    benchmark = bench_train(request, nodes=nodes, rate_bps=None if rate is None else parse_bandwidth(rate))
-    if benchmark is None:
-        return
-    if json:
-        print_json({**benchmark_document(benchmark), "assumed": defaults(context)})
-        return
-    print(heading(option_settings(context)))
-    for cell in benchmark.cells:
-        print(cell_heading(cell))
-        print_table(cell_table(cell))
-    print(summary_line(benchmark.cells, benchmark.summary))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +56,6 @@ class PlanTiming:
     cores: Cores = 1
 
 
-@app.command()
 @grouped
 def plan(
     context: typer.Context,
@@ -230,7 +126,6 @@ class SimulatorWorkers:
     servers: options.Servers = 1
 
 
-@app.command()
 @grouped
 def sim(
     context: typer.Context,
@@ -279,7 +174,3 @@ def sim(
     else:
         print(heading([option_setting(context, "policy", policy), *of_network]))
         print_table(simulation_table(rows))
-
-
-for replayed in (predict, orders):
-    app.command()(replayed)

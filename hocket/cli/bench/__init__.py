@@ -1,0 +1,1 @@
+"""``hocket bench``: the commands and their options."""
