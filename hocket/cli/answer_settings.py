@@ -233,7 +233,18 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
         by_source[DEFAULT] = [*unsaid, "parsing 0 s"]
     by_source["by default"] = by_source.pop(DEFAULT, [])
     said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
-    return "; ".join([f"{graph.model}, batches of {graph.batch_size} a worker", *said])
+    return "; ".join([f"{_named(graph)}, batches of {graph.batch_size} a worker", *said])
+
+
+def _named(graph: StepGraph) -> str:
+    """The step's model, and of a step that was derived what its durations are for."""
+    from hocket.profiler.device import DEVICES
+
+    sheet = DEVICES.get(graph.device)
+    if sheet is None:
+        return graph.model
+    calibrated = "" if sheet.calibrated_as == graph.device else ", uncalibrated"
+    return f"{graph.model} as derived for {graph.device} (float32 without TF32{calibrated})"
 
 
 def assumed(

@@ -62,6 +62,11 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["", "optimal", "feasible"] = ""
     iterations_s: tuple[float, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """The policy's name, and of an optimum that its planner could not prove that it is none."""
+        return f"{self.policy} (not proven)" if self.status == "feasible" else self.policy
+
     def predicted(self) -> Predicted:
         """The part of the row that a plan carries."""
         return Predicted(**{name: getattr(self, name) for name in Predicted.__struct_fields__})

@@ -109,13 +109,14 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     if not slow:
         return None
     least = min(slow, key=lambda row: row.bottleneck_utilization)
-    named = _machines(slow)
-    return (
-        f"{named}: workers wait though nothing is busy all the time ({least.bottleneck}"
-        f" {least.bottleneck_utilization:.0%} with {least.machines}): those that begin together meet on the"
-        " network again and again, real ones drift apart, so these figures may be pessimistic; compare with"
-        " --spread"
+    said = (
+        f"{_machines(slow)}: workers wait though nothing is busy all the time ({least.bottleneck}"
+        f" {least.bottleneck_utilization:.0%} with {least.machines}): those that meet on the network go on"
+        " together for many steps, while real ones drift apart, so these figures may be pessimistic"
     )
+    if any(row.spread for row in slow):
+        return f"{said}, though they begin apart; --repeats shows by how much they vary"
+    return f"{said}; compare with --spread, by which they begin apart"
 
 
 def _waits_together(row: Prediction) -> bool:
@@ -156,7 +157,7 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
     for curve in curves(rows):
         name = name_of(curve, rows)
         where = f"{',' if ',' in name else ''} at {at}" if at else ""
-        lines.append(f"{name}{where}: {_growth(curve)}")
+        lines.append(f"{name}{where}: {_growth(curve)}{_doubt(curve)}")
     best_buy = cheapest(rows)
     if best_buy is not None and best_buy.cost_per_example is not None:
         machines = counted(best_buy.workers, "worker")
@@ -164,6 +165,12 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
             machines += f" and {counted(best_buy.servers, 'server')}"
         lines.append(f"cheapest: {machines}, {digits(1e6 * best_buy.cost_per_example)} per million examples")
     return lines
+
+
+def _doubt(curve: Sequence[Prediction]) -> str:
+    """A clause on rows that :func:`together_note` is about, where there are some."""
+    slow = [str(row.workers) for row in curve if _waits_together(row)]
+    return f"; {listed(slow)} workers may be faster than shown, see the note" if slow else ""
 
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:

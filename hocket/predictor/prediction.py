@@ -57,6 +57,8 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         Examples a second by two published models of asynchronous training; None where they say nothing.
     lockstep
         True where workers never drift apart, for want of sampled durations.
+    spread
+        True where workers were told to begin apart.
     cost_per_example
         In the currency of the prices; None without any.
     events, wall_s
@@ -91,6 +93,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     lin: float | None = None
     cynthia: float | None = None
     lockstep: bool = False
+    spread: bool = False
     cost_per_example: float | None = None
     alone_throughput: float | None = None
     speedup: float | None = None
@@ -180,6 +183,7 @@ def summed_up(
         lin=lin(totals, network.num_workers) if totals else None,
         cynthia=cynthia(totals, network.num_workers) if totals else None,
         lockstep=prepared.lockstep,
+        spread=prepared.request.machines.spread,
         cost_per_example=cost,
         alone_throughput=alone,
         speedup=None if efficiency is None else efficiency * most,

@@ -66,8 +66,8 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
             [row.bottleneck for row in rows],
         ),
         number_column("Busy", "Busy", "%", "For how much of the time it is.", busy, 1),
-        rates("lin", "Throughput by Lin et al.'s model.", [row.lin for row in rows]),
-        rates("cynthia", "Throughput by Cynthia.", [row.cynthia for row in rows]),
+        rates("lin", "Throughput by Lin et al.'s published model, to compare.", [row.lin for row in rows]),
+        rates("cynthia", "Throughput by Cynthia, another one.", [row.cynthia for row in rows]),
         number_column(
             "Cost", "Cost", "/1e6", "In the currency of the prices, a million examples.", per_million
         ),

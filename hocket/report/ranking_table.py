@@ -38,7 +38,7 @@ _SETUP = (
         "Servers", "Servers", "count", lambda row: row.servers, "Processes that hold the parameters."
     ),
 )
-_POLICY = RankingColumn("Policy", "Policy", "text", lambda row: row.policy, "How transfers are ordered.")
+_POLICY = RankingColumn("Policy", "Policy", "text", lambda row: row.title, "How transfers are ordered.")
 
 
 def _mean_overlap(row: ResultRow) -> float | None:

@@ -45,13 +45,13 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
     """
     best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
-    level = [row.policy for row in rows if is_level(row.iteration_s, best.iteration_s)]
-    if usual is not None and usual.policy in level:
+    level = [row.title for row in rows if is_level(row.iteration_s, best.iteration_s)]
+    if usual is not None and usual.title in level:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
         return f"{beats}: {_step(usual, None)} a step {where}" + _joined([_above(usual)])
     shown = level if len(level) <= _NAMED else [level[0], f"{len(level) - 1} others"]
     compared = [] if usual is None else [_against(best, usual), _alike(best, usual, alike_s or {})]
-    told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.policy}: "
+    told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.title}: "
     return f"{told}{_step(best, usual)} a step {where}" + _joined([*compared, _above(best)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from hocket.runtime.observe.callers import place_in_script
 from hocket.text import counted
@@ -46,6 +46,15 @@ class Barriers:
         """Note that every step waits because of ``why``, which is so from now on."""
         self._standing[why] = dict.fromkeys(names)
         self.told(f"barrier: {why}: in every step, for {_listed(self._standing[why])}")
+
+    def each_step_held(self, names: Collection[str]) -> bool:
+        """True if each of the last steps met barriers for all parameters of these ``names``."""
+        window = range(max(1, self.steps - WINDOW + 1), self.steps + 1)
+        return len(window) > 0 and all(self._held(step, names) for step in window)
+
+    def _held(self, step: int, names: Collection[str]) -> bool:
+        met = [steps[step] for steps in self._met.values() if step in steps]
+        return any(not held for held in met) or set(names) <= {name for held in met for name in held}
 
     def lines(self) -> list[str]:
         """A line for each reason met in the last steps: how often, when last, and for which parameters."""

@@ -161,9 +161,10 @@ class Trials:
         ratios = [theirs_s / ours_s for ours_s, theirs_s in pairs]
         won = sum(ratio < asked for ratio in ratios)
         ours, theirs = (self._tried[k].plan.policy for k in (first, second))
-        why = " because its transfers run on into the next forward pass," if asked < 1.0 else ""
+        why = ", as its transfers may run on into the next forward pass" if asked < 1.0 else ""
         return (
             f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
             f" than {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
-            f" {STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%);{why} it had to in most of them"
+            f" {STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%); it was asked to in most of"
+            f" them{why}"
         )

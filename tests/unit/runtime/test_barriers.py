@@ -89,3 +89,19 @@ def test_a_place_is_looked_for_when_a_reason_is_new_or_comes_back(places: list[s
     (line,) = barriers.lines()
     assert line.startswith("read, first at a.py:2: in 1 of ")
     assert places == ["a.py:3"]
+
+
+def test_parameters_are_held_where_each_step_met_barriers_for_all_of_them() -> None:
+    barriers = Barriers()
+    assert not barriers.each_step_held(["a", "b"])
+    for step in range(1, 2 * WINDOW):
+        barriers.steps = step
+        barriers.meet("norm", ["a"])
+        barriers.meet("read", ["b", "c"])
+    assert barriers.each_step_held(["a", "b"])
+    assert not barriers.each_step_held(["a", "d"])
+    barriers.steps += 1
+    assert not barriers.each_step_held(["a", "b"])
+    barriers.meet("closure")
+    assert barriers.each_step_held(["a", "b"])
+    assert barriers.each_step_held(["a", "d"]) is False
