@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT, GIVEN = "default", "given"
 
 _FREE_PARSING = frozenset({"parsing 0 s a message", "0 s a byte"})
-# What only parameter servers have: whoever gives one of these has them.
+# Options that only parameter servers have: a command that gives one of these has them.
 _OF_SERVERS = (
     *("servers", "server_bandwidth", "price_per_server_hour", "barrier", "window", "updates", "spread"),
     "backup",
@@ -95,7 +95,7 @@ def described_network(
 ) -> tuple[Network, list[AnswerSetting]]:
     """The network that a command's file and options describe, and where each of its numbers came from.
 
-    What is given goes before the file, and the file before ``unless_given``. A measured all-reduce holds on
+    Given values go before the file, and the file before ``unless_given``. A measured all-reduce holds on
     the measured network only: where an option changes that one, all-reduces cost what follows from options.
     """
     given: dict[str, Any] = context.params

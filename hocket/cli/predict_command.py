@@ -1,4 +1,4 @@
-"""``hocket predict``: what any number of workers and servers will reach, before anybody rents them."""
+"""``hocket predict``: the throughput of any number of workers and servers, before they are rented."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The engine: events in, actions out. No clock, no I/O, no durations but those that keys and loads count.
 
-Whoever drives it (the virtual clock of :mod:`hocket.cluster.simulator.clock`, or a manager of real processes)
+Its driver (the virtual clock of :mod:`hocket.cluster.simulator.clock`, or a manager of real processes)
 says what has happened at an instant, in this order, and then asks for decisions:
 
     event in                    what it does
@@ -127,7 +127,7 @@ def _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j):
 def _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now):
     """Let job j, which overlaps, have computed an iteration: the next begins beside what this one sends.
 
-    What the iteration before sends has arrived: a batch is needed before its gradients are computed anew.
+    All batches of the iteration before have come: a batch is needed before its gradients are computed anew.
     """
     jobs[j].arrived -= jobs[j].num_batches
     jobs[j].complete -= jobs[j].num_batches

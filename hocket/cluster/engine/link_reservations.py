@@ -47,8 +47,8 @@ def settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
 
     Lists in ``altered`` those that claim now and did not, or the other way round, and those that are ready
     and have a claim; how many. Each claim is final when it is made, since one that changes concerns those
-    behind it alone: who gains one takes it from whoever had it, and behind who loses one others may gain
-    theirs.
+    behind it alone: a job that gains one takes it from its holder, and behind a job that loses one
+    others may gain theirs.
     """
     num_settled = num_altered = 0
     while num_settled < n:

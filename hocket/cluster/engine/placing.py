@@ -122,7 +122,7 @@ def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites
 def place_queue(
     jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
 ):
-    """Place whoever fits, in order; fills ``placed``."""
+    """Place the queued jobs that fit, in order; fills ``placed``."""
     kept = num_placed = 0
     for i in range(counts[0].queued):
         j = queue[i]

@@ -29,7 +29,7 @@ HELD = -2
 
 JOB = np.dtype(
     [
-        # What others look at to find out whether it goes first, together in one line of the cache.
+        # Fields that others look at to see if it goes first, together in one line of the cache.
         ("key", np.int64),  # the least goes first
         ("rank", np.int64),  # breaks ties: by arrival, then id
         ("stage", np.int64),

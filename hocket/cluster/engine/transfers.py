@@ -171,7 +171,7 @@ def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates
     for i in range(listed):
         j = altered[i]
         jobs[j].listed = 0
-        # Whoever is before it and claims one of its servers would have to lose that claim first.
+        # A job before it that claims one of its servers would have to lose that claim first.
         if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
             queue_candidate(jobs, rules, candidates, 0, n, j, now)
             n += 1

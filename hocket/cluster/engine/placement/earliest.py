@@ -1,7 +1,7 @@
 """Earliest finish: where a job, and those it delays, are predicted to lose the least time. Ours.
 
-What is compared: each server by itself that has the GPUs, each rack with its servers by load, all servers by
-load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
+The options compared: each server by itself that has the GPUs, each rack with its servers by load, all servers
+by load (LWF's choice for wide jobs) and the least-loaded GPUs anywhere (LS's). For each, in seconds:
 
 * the job alone: computing, and on several servers what its transfers add to that when each takes as many
   times longer as jobs send over its busiest link (its own included), over what that link carries: an

@@ -3,7 +3,7 @@
 A server carries one transfer at a time. Transfers travel in chunks, each with a startup of its own; at the
 end of one, its links go to the first transfer in SRSF order that wants them.
 
-Who claims which links: in SRSF order, each job that is ready to transfer or does so claims its servers,
+Claims on links: in SRSF order, each job that is ready to transfer or does so claims its servers,
 unless a job before it has claimed one of them. A transfer that runs and has no claim stops at the end of its
 chunk, one that has a claim starts as soon as its servers carry none.
 """

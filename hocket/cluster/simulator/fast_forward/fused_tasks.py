@@ -1,6 +1,6 @@
 """Joined tasks: the forward and the backward task of a job that has its GPUs for itself, as one event.
 
-Between the two nobody else can get its GPUs but who is placed there, or was and is launched. When somebody
+Between the two no other job can get its GPUs but one that is placed there, or was and is launched. When one
 is, the job goes on task by task, as if it had come here so.
 """
 
@@ -47,7 +47,7 @@ def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_unti
 
 @lean_kernel
 def part_interrupted(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, now):
-    """Let joined tasks go on one by one where somebody is placed or launched at this instant.
+    """Let joined tasks go on one by one where a job is placed or launched at this instant.
 
     leader (J, 2): the GPU in whose lane a job's group is; first_instant: whether what ends now ends at this
     instant.

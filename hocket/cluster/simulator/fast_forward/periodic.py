@@ -1,12 +1,12 @@
 """Jumps: iterations of a job whose transfers overlap its computing, passed as one event while it is alone.
 
-How such an iteration goes depends on what the one before has left to send. A job on several servers that has
-its GPUs and its links for itself settles, after a few iterations, into one that repeats itself: what it has
-left to send when it begins to compute is what it had one iteration before, to the byte and the tick. From
-then on each takes as long as that one, until somebody is placed beside it. Nobody is while nobody queues or
-arrives, so it jumps to the last time before the next arrival at which an iteration begins, or to its last.
+The course of such an iteration depends on what the one before has left to send. A job on several servers that
+has its GPUs and its links for itself settles, after a few iterations, into one that repeats itself: what it
+has left to send when it begins to compute is what it had one iteration before, to the byte and the tick. From
+then on each takes as long as that one, until a job is placed beside it. None is while none queues or arrives,
+so it jumps to the last time before the next arrival at which an iteration begins, or to its last.
 
-What is compared is all that its future depends on: nothing about the cluster or the policy is assumed.
+Everything that its future depends on is compared: nothing about the cluster or the policy is assumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hocket.kernel import lean_kernel
 
 JUMP = np.dtype(
     [
-        # What was left to send when the latest iteration began to compute on all GPUs, if ``known``.
+        # The transfer as it was left when the latest iteration began to compute on all GPUs, if ``known``.
         ("known", np.int64),
         ("since", np.int64),  # when that was
         ("arrived", np.int64),
@@ -73,7 +73,7 @@ def jump(jobs, workers, gpus, ports, links, counts, jumps, placements, j, leader
 
     until: the next arrival; leader: the GPU in whose lane its group is.
     """
-    # Whoever has waited for a GPU since its iteration began is not alone on it.
+    # A job that has waited for a GPU since its iteration began is not alone on it.
     if (
         counts[0].queued > 0
         or jobs[j].begun + jobs[j].stalls != now

@@ -1,9 +1,9 @@
 """Stretches: iterations that nothing can interrupt, passed as one event.
 
 * Of a job inside one server that starts to compute on all its GPUs: it stays ahead of those that wait there,
-  because what is left of it becomes less and theirs stays as it is. It ends when somebody comes to one of the
+  because what is left of it becomes less and theirs stays as it is. It ends when a job comes to one of the
   GPUs who goes first (which a clock alone can see: a job placed, or one whose transfer has ended).
-* Of a job on several servers that is alone on its GPUs and on its links, until somebody is placed on either.
+* Of a job on several servers that is alone on its GPUs and on its links, until another is placed on either.
 
 Durations are whole ticks and none is zero, so what a stretch has come to at any instant is a division, exact.
 """
@@ -66,7 +66,7 @@ def may_pass(jobs, workers, gpus, ports, links, rules, j):
 
 @lean_kernel
 def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
-    """Let job j pass the iterations that remain; when it is over unless somebody comes."""
+    """Let job j pass the iterations that remain; when it is over unless another comes."""
     period = jobs[j].forward + jobs[j].backward
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
@@ -103,7 +103,7 @@ def close_stretch(stretches, passing, hands, j):
 
 @lean_kernel
 def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
-    """True if somebody who is ready for GPU g may get it before job j is through with its stretch there."""
+    """True if a job that is ready for GPU g may get it before job j is through with its stretch there."""
     if jobs[j].num_servers > 0 or not rules.steady:
         return True
     catch_up(jobs, rules, stretches, j, now)
@@ -135,8 +135,8 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
     begun = stretches[j].since
     jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
-    # What ends now ends at the first instant of this time, and what follows begins there: at a later one,
-    # which somebody's transfer without any length makes, the GPUs are taken.
+    # A task that ends now ends at the first instant of this time, and the next begins there: at a later one,
+    # which a job's transfer without any length makes, the GPUs are taken.
     ends = hands[0].turn == 1
     if offset == 0 and ends:
         phase, end = FORWARD, NEVER
@@ -172,7 +172,7 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
 
 @lean_kernel
 def resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now):
-    """Let stretches go on event by event into which somebody comes at this instant."""
+    """Let stretches go on event by event into which a job comes at this instant."""
     jobs, workers, gpus, ports, links, _, touched, _, _, _, _, counts = lists
     for i in range(counts[0].touched):
         g = touched[i]
