@@ -109,8 +109,8 @@ def predict(
     if output.json:
         _print_json(context, rows, settings, exchange.value)
     else:
-        asked = assumptions(graph, applying(settings, exchange.value))
-        said = f"{asked}; each worker: one device, a link of its own"
+        assumed = assumptions(graph, applying(settings, exchange.value))
+        said = f"{assumed}; each worker: one device, a link of its own"
         _show(context, rows, points, said, scaled_text(network.bandwidth_bps, "bit/s"))
     if idle is not None:
         note(idle)
