@@ -26,13 +26,8 @@ from hocket.cli.given import given, other_options
 from hocket.cli.list_options import counts
 from hocket.cli.network_options import window_bytes
 from hocket.cli.option_groups import grouped
-from hocket.cli.predict_options import (
-    PredictNetwork,
-    PredictOutput,
-    PredictPlanning,
-    PredictSimulation,
-    PredictWorkers,
-)
+from hocket.cli.predict_machines import PredictNetwork, PredictWorkers
+from hocket.cli.predict_options import PredictOutput, PredictPlanning, PredictSimulation
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line, show
 from hocket.errors import HocketError
