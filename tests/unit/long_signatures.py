@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 PUBLIC = "public function, keyword-only options that scripts outside call"
-COMMAND = "command, each option a parameter"
 UNGROUPED = "none: its parameters are yet to be grouped, nothing was measured"
 
 LONG_SIGNATURES = {
@@ -13,16 +12,6 @@ LONG_SIGNATURES = {
     "tuner/distribute.py: distribute": PUBLIC,
     "tuner/policies.py: plan": PUBLIC,
     "tuner/ranking.py: tune": PUBLIC,
-    "cli/bench_command.py: train": COMMAND,
-    "cli/bench_replays_command.py: orders": COMMAND,
-    "cli/bench_replays_command.py: predict": COMMAND,
-    "cli/cluster/cluster_command.py: simulate": COMMAND,
-    "cli/cluster/cluster_command.py: sweep": COMMAND,
-    "cli/cluster/live_commands.py: run": COMMAND,
-    "cli/cluster/live_commands.py: serve": COMMAND,
-    "cli/cluster/manager_options.py: make_manager": COMMAND,
-    "cli/profile_command.py: profile": COMMAND,
-    "cli/train_command.py: train": COMMAND,
     "bench/replay/async_rounds.py: rate_of_rounds": UNGROUPED,
     "cluster/engine/engine.py: _arrive": UNGROUPED,
     "cluster/engine/engine.py: _complete_iteration": UNGROUPED,
