@@ -107,7 +107,7 @@ class Served:
             thread.join(limit_s)
         if errors:
             for server in self.servers:
-                server.exchange.fail("a worker of this test has failed")
+                server.core.fail("a worker of this test has failed")
             raise errors[0]
         assert len(results) == count, "a worker of this test has not ended"
         return [results[worker] for worker in range(count)]

@@ -86,7 +86,7 @@ def some_steps(
 def ended(job: Served, now: bool) -> None:
     """Asynchronous servers wait for workers that have gone; they do no longer, if it is to be ``now``."""
     for server in job.servers if now else []:
-        server.exchange.fail("this test ends servers")
+        server.core.fail("this test ends servers")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_asynchronous_steps_count_once_however_often_servers_end(
             job.on_workers(lambda worker, last=last: work(worker, last))
             ended(job, last < steps)
     for server in job.servers:
-        for p in server.exchange.shard.parameters:
+        for p in server.core.shard.parameters:
             assert torch.equal(p, torch.full_like(p, -3.0 * steps))
 
 
@@ -236,7 +236,7 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
         states = some_steps(running, [Layers(), Layers()], "momentum", steps, first, leave=False)
     assert all(first[worker] >= known[worker] for worker in (0, 1))
     for server in running.servers:  # each worker's every step once, in whichever run
-        kept = server.exchange.values.checkpoint
+        kept = server.core.values.checkpoint
         assert kept is not None
         assert all(row == [steps] * len(row) for row in kept.applied.steps)
     if mode == "sync":
@@ -255,7 +255,7 @@ def test_what_is_due_when_everybody_has_finished_is_kept_however_long_it_takes(t
         job.train(worker, model, own)
         step(model, own, *batch(worker, 0))
         model.hocket.flush()
-        values = job.servers[0].exchange.values
+        values = job.servers[0].core.values
         update, waits_s = values.update, [11.0]
 
         def slowly(*given: Any) -> None:
@@ -269,9 +269,9 @@ def test_what_is_due_when_everybody_has_finished_is_kept_however_long_it_takes(t
     with served(Rule(mode="async"), checkpoint=str(tmp_path)) as job:
         job.on_workers(work)
     (server,) = job.servers
-    kept = server.exchange.values.checkpoint
+    kept = server.core.values.checkpoint
     assert kept is not None
-    assert kept.applied.steps == [[2] * len(server.exchange.shard.parameters)]
+    assert kept.applied.steps == [[2] * len(server.core.shard.parameters)]
     assert job.statuses == [0]
 
 

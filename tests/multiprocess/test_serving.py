@@ -50,8 +50,8 @@ def test_grpc_computes_the_same(rule: Rule) -> None:
         states = trained(job, models, OPTIMIZERS["momentum"], policy="tac")
     assert job.statuses == [0, 0]
     for server in job.servers:
-        counts = server.exchange.ledger.counts
-        assert counts.applied == counts.received == 2 * STEPS * len(server.exchange.shard.parameters)
+        counts = server.core.ledger.counts
+        assert counts.applied == counts.received == 2 * STEPS * len(server.core.shard.parameters)
     if rule.mode == "sync":
         assert equal(states[0], states[1])
         assert close(states[0], expected)
@@ -213,10 +213,10 @@ def test_every_push_is_applied_once(rule: Rule) -> None:
     with served(rule, servers=2) as job:
         job.on_workers(work)
     for server in job.servers:
-        counts = server.exchange.ledger.counts
-        assert counts.received == counts.applied == workers * steps * len(server.exchange.shard.parameters)
+        counts = server.core.ledger.counts
+        assert counts.received == counts.applied == workers * steps * len(server.core.shard.parameters)
         assert counts.dropped == 0
-        for p in server.exchange.shard.parameters:
+        for p in server.core.shard.parameters:
             assert torch.allclose(p, torch.full_like(p, -steps * workers * share), atol=1e-4)
 
 
@@ -256,7 +256,7 @@ def test_a_step_may_end_while_the_last_one_of_what_it_does_not_read_is_under_way
         job.on_workers(work)
     assert job.statuses == [0]
     (server,) = job.servers
-    assert server.exchange.ledger.counts.applied == 5 * 3
+    assert server.core.ledger.counts.applied == 5 * 3
 
 
 def test_backup_workers_take_the_first_gradients_and_drop_late_ones() -> None:
@@ -273,7 +273,7 @@ def test_backup_workers_take_the_first_gradients_and_drop_late_ones() -> None:
     with served(Rule(workers=3, backup=1)) as job:
         job.on_workers(work)
     (server,) = job.servers
-    counts, versions = server.exchange.ledger.counts, server.exchange.ledger.versions
+    counts, versions = server.core.ledger.counts, server.core.ledger.versions
     assert counts.received == 3 * steps * len(versions)
     assert counts.applied == counts.received - counts.dropped
     # Rounds of two, and some of one or none dropped at the end.
@@ -331,7 +331,7 @@ def test_buffers_that_a_module_replaces_are_worker_0s_too() -> None:
         assert torch.equal(state["average"], expected)
         assert len(state["history"]) == 7
     (server, _) = job.servers
-    assert torch.equal(server.exchange.values.shard.state[0], expected)
+    assert torch.equal(server.core.values.shard.state[0], expected)
 
 
 class Mixed(nn.Module):

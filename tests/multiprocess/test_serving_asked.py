@@ -113,14 +113,14 @@ def test_no_wait_takes_longer_than_the_script_says(monkeypatch: pytest.MonkeyPat
         with pytest.raises(HocketError, match=r"did not .* within 1 s"):
             step(model, optimizer, *batch(0, 1))
         assert time.monotonic() - started_s < 10
-        job.servers[0].exchange.fail("the test is over")
+        job.servers[0].core.fail("the test is over")
 
 
 def test_a_timeout_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with asked(monkeypatch) as job:
         with pytest.raises(HocketError, match=r"a timeout of 0 s is not between"):
             distributed(timeout_s=0)
-        job.servers[0].exchange.fail("the test is over")
+        job.servers[0].core.fail("the test is over")
 
 
 def buffers_after(job: Served, told: Callable[[int, nn.Module, torch.optim.Optimizer], None]) -> Any:

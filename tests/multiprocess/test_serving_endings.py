@@ -26,16 +26,16 @@ def test_a_worker_leaves_when_its_last_step_counts() -> None:
         job.train(worker, model, optimizer)
         step(model, optimizer, *batch(worker, 0))
         (server,) = job.servers
-        update = server.exchange.values.update
+        update = server.core.values.update
 
         def slowly(*given: Any) -> None:
             time.sleep(0.1)
             update(*given)
 
-        server.exchange.values.update = slowly  # type: ignore[method-assign]
+        server.core.values.update = slowly  # type: ignore[method-assign]
         step(model, optimizer, *batch(worker, 1))
         model.hocket._training.client.finish()
-        return list(server.exchange.ledger.versions)
+        return list(server.core.ledger.versions)
 
     with served(Rule(mode="async")) as job:
         (versions,) = job.on_workers(work)
@@ -58,7 +58,7 @@ def test_a_step_that_is_lost_while_its_worker_leaves_is_told() -> None:
             assert leaving.wait(60)  # else the step itself may be told
             raise MemoryError
 
-        server.exchange.values.update = fail  # type: ignore[method-assign]
+        server.core.values.update = fail  # type: ignore[method-assign]
         step(model, optimizer, *batch(worker, 1))
         leaving.set()
         with pytest.raises(HocketError, match=r"server 0 ended it: an update failed: MemoryError\(\)"):
@@ -80,7 +80,7 @@ def test_a_step_that_is_lost_with_nobody_to_catch_it_is_said(capfd: pytest.Captu
         step(model, optimizer, *batch(worker, 0))
         model.hocket.flush()
         (server,) = job.servers
-        server.exchange.fail("the power is gone")
+        server.core.fail("the power is gone")
         wait_until(lambda: model.hocket._training.client._finished)
         model.hocket._undo[-1]()
 
@@ -137,17 +137,17 @@ def test_updates_that_are_not_made_in_time_when_all_is_over_are_an_error() -> No
             begun.set()
             go_on.wait(60)
 
-        server.exchange.values.update = slowly  # type: ignore[method-assign]
+        server.core.values.update = slowly  # type: ignore[method-assign]
         step(model, optimizer, *batch(worker, 0))
         assert begun.wait(60)
-        server.job = server.exchange.job = msgspec.structs.replace(server.job, timeout_s=0.5)
+        server.job = server.core.job = msgspec.structs.replace(server.job, timeout_s=0.5)
         model.hocket._training.client.close()
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)
     go_on.set()
     assert job.statuses == [1]
-    assert "updates that are due take longer than 0.5 s" in job.servers[0].exchange.failure
+    assert "updates that are due take longer than 0.5 s" in job.servers[0].core.failure
 
 
 def test_what_a_server_says_last_is_told_though_its_other_connections_break_first() -> None:
@@ -163,7 +163,7 @@ def test_what_a_server_says_last_is_told_though_its_other_connections_break_firs
             heard(*given)
 
         client.heard = late
-        job.servers[0].exchange.fail("worker 7 is gone")
+        job.servers[0].core.fail("worker 7 is gone")
         client.failed(client.pairs[0], "its connection was closed")
         return str(client._error)
 
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_ends_the_job_in_one_line(
         job.train(worker, model, own)
         step(model, own, *batch(worker, 0))
         model.hocket.flush()
-        kept = job.servers[0].exchange.values.checkpoint
+        kept = job.servers[0].core.values.checkpoint
         assert kept is not None
         assert kept._file is not None
         kept._file.close()

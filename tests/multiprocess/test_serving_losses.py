@@ -76,13 +76,13 @@ def test_workers_that_are_lost_and_come_again_count_every_push_once() -> None:
         if worker == 1:
             for life in range(lives):
                 train(1, 3 + life, "in a step" if life % 2 else "between steps")
-                wait_until(lambda: all(1 not in server.exchange.peers for server in job.servers))
+                wait_until(lambda: all(1 not in server.core.peers for server in job.servers))
         train(worker, steps, "finished")
 
     with served(Rule(mode="async", workers=2), servers=2) as job:
         job.on_workers(work)
     for server in job.servers:
-        exchange = server.exchange
+        exchange = server.core
         counts = exchange.ledger.counts
         assert counts.received == counts.applied + counts.dropped
         assert counts.applied == sum(exchange.ledger.versions)
@@ -178,6 +178,6 @@ def test_a_worker_that_finishes_waits_for_pushes_that_take_long() -> None:
     with served(Rule(mode="async")) as job:
         job.on_workers(work)
     (server,) = job.servers
-    counts = server.exchange.ledger.counts
+    counts = server.core.ledger.counts
     assert job.statuses == [0]
-    assert counts.received == counts.applied == 2 * len(server.exchange.shard.parameters)
+    assert counts.received == counts.applied == 2 * len(server.core.shard.parameters)

@@ -1,4 +1,4 @@
-"""Train a model with parameter servers with the loop for one process (TicTac, in PyTorch)."""
+"""Begin training with parameter servers: what turns a process into a server, or a worker of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train a model on every rank of a process group with the loop for one (Caramel, in PyTorch)."""
+"""Begin training by all-reduce: a model's plan, transfers and hooks on every rank of a process group."""
 
 from __future__ import annotations
 

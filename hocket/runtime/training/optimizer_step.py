@@ -37,8 +37,8 @@ PARAMETER_WISE = frozenset(
 
 
 @dataclass(eq=False, frozen=True)
-class Deferred:
-    """A step of an optimizer that waits for a bucket; ``groups``: settings with its parameters."""
+class PartialStep:
+    """A step of an optimizer for some of its parameters; ``groups``: settings with these parameters."""
 
     optimizer: torch.optim.Optimizer
     groups: Sequence[Group]
@@ -71,7 +71,7 @@ class SteppedTraining(Protocol):
     def stepping(self, optimizer: torch.optim.Optimizer, barrier: str) -> Sequence[Bucket]:
         """A step begins: buckets of its parameters that may still travel; none after a ``barrier``."""
 
-    def defer(self, bucket: Bucket, step: Deferred) -> None:
+    def defer(self, bucket: Bucket, step: PartialStep) -> None:
         """``step`` is to run when ``bucket`` has arrived."""
 
     def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
@@ -117,9 +117,9 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
         here = [p for group in self.param_groups for p in group["params"] if p not in away]
         *parts, rest = _parts(self, [*(bucket.parameters for bucket in travelling), here])
         for bucket, part in zip(travelling, parts, strict=True):
-            training.defer(bucket, Deferred(self, part))
+            training.defer(bucket, PartialStep(self, part))
         if here:
-            Deferred(self, rest).run()
+            PartialStep(self, rest).run()
             training.updated(here, started)
         return loss
 

@@ -25,7 +25,7 @@ from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.buffers import StateBuffers
 from hocket.runtime.training.first_readers import compiled_by_user
 from hocket.runtime.training.hooks import ModelHooks
-from hocket.runtime.training.optimizer_step import Deferred
+from hocket.runtime.training.optimizer_step import PartialStep
 from hocket.runtime.training.rounds import Parameter, Rounds
 from hocket.runtime.training.unnoticed_readers import Unnoticed
 from hocket.runtime.transfers.buckets import Bucket, Layout, lay_out
@@ -186,7 +186,7 @@ class AllReduceTraining(ModelHooks):
                 travelling.append(bucket)
         return travelling
 
-    def defer(self, bucket: Bucket, step: Deferred) -> None:
+    def defer(self, bucket: Bucket, step: PartialStep) -> None:
         """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
         bucket.pending.append(step)
         settle = functools.partial(self.rounds.settle, bucket)

@@ -16,7 +16,7 @@ from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
 from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum, on_wire
 
 if TYPE_CHECKING:
-    from hocket.runtime.training.optimizer_step import Deferred
+    from hocket.runtime.training.optimizer_step import PartialStep
 
 
 class BucketState(enum.Enum):
@@ -53,7 +53,7 @@ class Bucket:
     filled: set[int] = field(default_factory=set)
     rounds: int = 0
     missing: int = 0
-    pending: list[Deferred] = field(default_factory=list)
+    pending: list[PartialStep] = field(default_factory=list)
     sparse: SparseGradient | None = None
 
     def __repr__(self) -> str:

@@ -18,7 +18,8 @@ CREDIT = 2  # transfers on the way: one is reduced while the next is sent
 class TransferLane:
     """Transfers that start in one order on all ranks.
 
-    ``next``: places whose turn it is, the first one first; ``issue`` is held while one is taken and started.
+    ``next``: places whose turn it is, the first one first. ``start_lock`` is held while one is taken
+    and started.
     """
 
     group: GlooGroup

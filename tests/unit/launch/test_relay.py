@@ -147,13 +147,13 @@ def test_a_relay_says_nothing_for_a_worker(own: str) -> None:
     def work(worker: int) -> None:
         with relayed(job.job.address) as relay:
             theirs = connect(relay.address, job.job.credentials, Guest("worker", worker, ""), 5.0)
-            wait_until(lambda: worker in server.exchange.peers)
+            wait_until(lambda: worker in server.core.peers)
             relay.say(OWN[own](relay, Bye()))
             with pytest.raises(TransportError):
                 theirs.receive(Welcome)
             theirs.close()
-        wait_until(lambda: worker not in server.exchange.peers)
-        assert not server.exchange.finished
+        wait_until(lambda: worker not in server.core.peers)
+        assert not server.core.finished
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)

@@ -114,7 +114,7 @@ def test_a_sliced_parameter_has_come_with_its_last_slice() -> None:
                 side.push(parameter)
             side.end()
     assert job.statuses == [0]
-    counts = job.servers[0].exchange.ledger.counts
+    counts = job.servers[0].core.ledger.counts
     assert counts.applied == counts.received == 3 * 2
 
 

@@ -14,8 +14,8 @@ from hocket.launch import ServedJob
 from hocket.launch.join_flags import JoinFlags
 from hocket.runtime.ps.server.ledger import Ledger
 from hocket.runtime.ps.server.message_checks import check_plan, check_settings, real, servable
-from hocket.runtime.ps.server.pending_updates import Updates
 from hocket.runtime.ps.server.shard import Shard
+from hocket.runtime.ps.server.update_thread import UpdateThread
 from hocket.runtime.ps.server.values import Values
 from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.server.worker_requests import WorkerRequests
@@ -43,7 +43,7 @@ class ServerCore:
         self.failure = ""
         self.ledger: Ledger
         self.values: Values
-        self._updates: Updates
+        self._updates: UpdateThread
         self._loaded = self._restoring = False
         self._questions: WorkerRequests
         self._plan: training_messages.PlanMessage | None = None
@@ -100,7 +100,7 @@ class ServerCore:
                     self.values = Values(self.job, self.index, spec)
                 found = None if self.values.found is None else self.values.found.steps
                 self.ledger = Ledger(len(self.shard.tensors), self.job.rule, found)
-                self._updates = Updates(self.values, self.ledger, self.changed, self._applied, self.fail)
+                self._updates = UpdateThread(self.values, self.ledger, self.changed, self._applied, self.fail)
                 self._questions = WorkerRequests(self.job.rule, self.values, self.ledger, self._updates)
                 self.spec = spec
                 self.changed.notify_all()

@@ -27,7 +27,7 @@ _FAREWELL_S = 2.0
 
 
 class ParameterServer:
-    """Server ``index`` of ``job``, which listens at ``listener``; ``exchange``: what it does for workers.
+    """Server ``index`` of ``job``, which listens at ``listener``; ``core``: its state and its answers.
 
     ``joined``: where it is noted who has joined.
     """
@@ -39,7 +39,7 @@ class ParameterServer:
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
-        self.exchange = ServerCore(job, index, self._address, joined)
+        self.core = ServerCore(job, index, self._address, joined)
         self.door = GuardedListener(listener, job.credentials, self._placed, self._say)
 
     def run(self) -> int:
@@ -48,47 +48,45 @@ class ParameterServer:
         if self.index:
             guest = Guest("server", self.index, self._address)
             connect(self.job.address, self.job.credentials, guest, self.job.timeout_s).close()
-        exchange = self.exchange
-        with exchange.changed:
-            come = exchange.changed.wait_for(
-                lambda: bool(exchange.spec or exchange.failure), self.job.timeout_s
-            )
+        core = self.core
+        with core.changed:
+            come = core.changed.wait_for(lambda: bool(core.spec or core.failure), self.job.timeout_s)
             if not come:
-                exchange.failure = f"no worker came within {self.job.timeout_s:g} s"
+                core.failure = f"no worker came within {self.job.timeout_s:g} s"
             lonely_s = time.monotonic()
-            while not exchange.failure and len(exchange.finished) < self.job.rule.workers:
-                exchange.changed.wait(1.0)
-                if exchange.peers:
+            while not core.failure and len(core.finished) < self.job.rule.workers:
+                core.changed.wait(1.0)
+                if core.peers:
                     lonely_s = time.monotonic()
                 elif time.monotonic() - lonely_s > self.job.timeout_s:  # none comes again
                     break
             # A worker that was told of a failure hangs up.
-            exchange.changed.wait_for(lambda: not exchange.peers, _FAREWELL_S)
-        exchange.close()
+            core.changed.wait_for(lambda: not core.peers, _FAREWELL_S)
+        core.close()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts there sees its end
-        if exchange.failure:
-            self._say(exchange.failure)
-        return 1 if exchange.failure or not exchange.finished else 0
+        if core.failure:
+            self._say(core.failure)
+        return 1 if core.failure or not core.finished else 0
 
     def _say(self, what: str) -> None:
         print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
 
     def _placed(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
         """A function that hears a worker, None for a server; TransportError for a guest without a place."""
-        exchange = self.exchange
-        with exchange.changed:
+        core = self.core
+        with core.changed:
             if why := self._no_place(guest):
                 refuse(connection, why)
                 raise TransportError(why)
             if guest.role == "server":
-                exchange.told[guest.index] = guest.address
-                exchange.changed.notify_all()
+                core.told[guest.index] = guest.address
+                core.changed.notify_all()
                 welcome(connection)
                 return None
             welcome(connection)  # a guest that dies before that has never been here
-            exchange.seen.add(guest.index)
-            exchange.peers[guest.index] = peer = WorkerConnection(exchange, guest.index, connection)
+            core.seen.add(guest.index)
+            core.peers[guest.index] = peer = WorkerConnection(core, guest.index, connection)
             return peer.run
 
     def _no_place(self, guest: Guest) -> str:
@@ -99,7 +97,7 @@ class ParameterServer:
         if guest.index >= (self.job.rule.workers if guest.role == "worker" else self.job.servers):
             return f"{who} is one too many"
         if guest.role == "worker":
-            return f"{who} is here already" if guest.index in self.exchange.peers else ""
+            return f"{who} is here already" if guest.index in self.core.peers else ""
         try:
             split_address(guest.address)
         except HocketError as error:

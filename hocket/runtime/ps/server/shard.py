@@ -12,7 +12,7 @@ from hocket.runtime.ps.wire.model_spec import Spec, made_optimizer, restored
 from hocket.runtime.ps.wire.packing import PackedValues
 from hocket.runtime.ps.wire.training_messages import Settings
 from hocket.runtime.ps.wire.transport import TransportError
-from hocket.runtime.training.optimizer_step import Deferred
+from hocket.runtime.training.optimizer_step import PartialStep
 
 Gradient = torch.Tensor | None
 
@@ -97,7 +97,7 @@ class Shard:
         # Settings that a worker without an optimizer leaves out are as the class has them.
         defaults = self._optimizer.defaults
         groups = [defaults | restored(settings[k]) | {"params": members} for k, members in rows.items()]
-        Deferred(self._optimizer, groups).run()
+        PartialStep(self._optimizer, groups).run()
         for i in used:
             self.parameters[i].grad = None
 

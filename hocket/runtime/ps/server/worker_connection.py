@@ -47,19 +47,19 @@ class Brought(NamedTuple):
 class WorkerConnection:
     """``worker``'s connection, from its greeting to its end; ``label``: of the step that it is in.
 
-    Three threads: what it says, what it sends, what is sent to it; the exchange's lock guards its state.
+    Three threads: what it says, what it sends, what is sent to it; the core's lock guards its state.
     """
 
-    def __init__(self, exchange: ServerCore, worker: int, connection: Connection) -> None:
+    def __init__(self, core: ServerCore, worker: int, connection: Connection) -> None:
         self.worker = worker
         self.life = 0
         self.label = -1
         self.wanting = self.state_due = False
         self.said_bye = self.data_ended = self.gone = False
-        self.outbox = Outbox(strict=exchange.job.rule.barrier == "step")
+        self.outbox = Outbox(strict=core.job.rule.barrier == "step")
         self.connection = connection
-        self._exchange = exchange
-        self._meeting = Rendezvous(self._tell, exchange.job.timeout_s)
+        self._core = core
+        self._meeting = Rendezvous(self._tell, core.job.timeout_s)
         self._transport: Transport | None = None
         self._begin: training_messages.Begin | None = None
         self._pulls: list[Frame] = []
@@ -80,31 +80,31 @@ class WorkerConnection:
             while True:
                 self._hear(self.connection.receive(training_messages.FromWorker))
         except (TransportError, HocketError) as error:
-            self._exchange.lost(self, str(error))
+            self._core.lost(self, str(error))
         except Exception as error:
-            self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
+            self._core.fail(f"server {self._core.index} failed: {error!r}")
             raise
 
     def _set_up(self) -> None:
-        job = self._exchange.job
+        job = self._core.job
         host = self.connection.local_host
         self._transport = connected(job, self._meeting, host, server=True)
-        spec = self._exchange.spec_of(self)
-        started = self._exchange.admit(self, spec)
+        spec = self._core.spec_of(self)
+        started = self._core.admit(self, spec)
         self._start("send", self._send)
         self._start("receive", self._receive)
         self.connection.send(started)
         if not started.wants_values:
-            self._exchange.send_values(self)
+            self._core.send_values(self)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         def guarded() -> None:
             try:
                 work()
             except (TransportError, HocketError) as error:
-                self._exchange.lost(self, str(error))
+                self._core.lost(self, str(error))
             except Exception as error:
-                self._exchange.fail(f"server {self._exchange.index} failed: {error!r}")
+                self._core.fail(f"server {self._core.index} failed: {error!r}")
                 raise
 
         name = f"hocket-{name}-{self.worker}"
@@ -121,9 +121,9 @@ class WorkerConnection:
         while True:
             header, payload = self.transport.receive()
             if header.kind is Kind.END:
-                self._exchange.ended(self, data=True)
+                self._core.ended(self, data=True)
                 return
-            self._exchange.took(self, header, payload)
+            self._core.took(self, header, payload)
 
     def _tell(self, key: str, value: bytes) -> None:
         self.connection.send(training_messages.Meet(key, value))
@@ -132,13 +132,13 @@ class WorkerConnection:
         if isinstance(message, training_messages.Meet):
             self._meeting.put(message.key, message.value)
         elif isinstance(message, training_messages.Begin):
-            with self._exchange.changed:
+            with self._core.changed:
                 self._begin = message
-                self._exchange.changed.notify_all()
+                self._core.changed.notify_all()
         elif isinstance(message, training_messages.GoOn):
-            self._exchange.go_on(self, message.steps)
+            self._core.go_on(self, message.steps)
         else:
-            self._exchange.heard(self, message)
+            self._core.heard(self, message)
 
     @property
     def begin(self) -> training_messages.Begin | None:
@@ -170,7 +170,7 @@ class WorkerConnection:
 
     def lay(self, lay: training_messages.Lay) -> None:
         """From its next step on, what travels is cut like that."""
-        tensors = self._exchange.shard.tensors
+        tensors = self._core.shard.tensors
         check_lay(lay, len(tensors))
         self._pulls, pushes = laid_out(lay, tensors)
         self._frames_of = {p: [] for p in range(len(tensors))}
@@ -197,10 +197,10 @@ class WorkerConnection:
         if not self.wanting:
             return
         none_yet = len(self._left) == len(self._pulls)
-        if none_yet and not self._exchange.has_state_of(self):
+        if none_yet and not self._core.has_state_of(self):
             return
-        ledger = self._exchange.ledger
-        if self._exchange.job.rule.barrier == "step":
+        ledger = self._core.ledger
+        if self._core.job.rule.barrier == "step":
             frames = sorted(self._left) if ledger.may_pull(self.worker, ()) else []
         else:
             named = self._left if parameters is None else {k for p in parameters for k in self._frames_of[p]}
@@ -219,9 +219,9 @@ class WorkerConnection:
     def _begin_step(self, label: int) -> None:
         self.label, self.state_due = label, True
         if self._drawn:
-            seed = (self._exchange.job.seed, self.worker, self.life, label)
+            seed = (self._core.job.seed, self.worker, self.life, label)
             self._ranks = np.random.default_rng(seed).permutation(len(self._pulls)).tolist()
-        if self._exchange.job.rule.mode != "inference":
+        if self._core.job.rule.mode != "inference":
             for slot in self._pushes:
                 self._expect(slot)
 
@@ -231,7 +231,7 @@ class WorkerConnection:
         )
 
         def handover() -> None:
-            self._exchange.read(frame)
+            self._core.read(frame)
             self.transport.send(header, frame.buffer)
 
         self.outbox.put(header.label, rank, handover)
@@ -255,7 +255,7 @@ class WorkerConnection:
             key = piece.parameter, header.label
             gathered = self._gathered.get(key)
             if gathered is None:
-                size = self._exchange.shard.tensors[piece.parameter].num_elements
+                size = self._core.shard.tensors[piece.parameter].num_elements
                 gathered = torch.empty(size, dtype=frame.views[k].dtype), set()
                 self._gathered[key] = gathered
             gradient, parts = gathered

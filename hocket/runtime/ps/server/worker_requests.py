@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from hocket.launch import Rule
 from hocket.runtime.ps.server.ledger import Ledger
-from hocket.runtime.ps.server.pending_updates import Updates
+from hocket.runtime.ps.server.update_thread import UpdateThread
 from hocket.runtime.ps.server.values import Values
 from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire import training_messages
@@ -17,10 +17,10 @@ from hocket.runtime.ps.wire.transport import STATE, Header, Kind, TransportError
 class WorkerRequests:
     """The gradients' norms, the optimizer's state, and the model's buffers, which go with a step's pulls.
 
-    Callers hold the exchange's lock.
+    Callers hold the lock of the server's core.
     """
 
-    def __init__(self, rule: Rule, values: Values, ledger: Ledger, updates: Updates) -> None:
+    def __init__(self, rule: Rule, values: Values, ledger: Ledger, updates: UpdateThread) -> None:
         self._rule, self._values, self._ledger, self._updates = rule, values, ledger, updates
         self._norms: list[tuple[WorkerConnection, float]] = []
         self._optimizer: list[WorkerConnection] = []

@@ -96,7 +96,7 @@ def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> No
         server = job.servers[0]
         for worker in (0, 1):
             connect(job.job.address, job.job.credentials, Guest("worker", worker, ""), 5.0).close()
-            wait_until(lambda: not server.exchange.peers)
+            wait_until(lambda: not server.core.peers)
         job.on_workers(work)
     assert job.statuses == [0, 0]
 
@@ -107,7 +107,7 @@ def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() ->
 
     def work(worker: int) -> None:
         (server,) = job.servers
-        exchange = server.exchange
+        exchange = server.core
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
@@ -146,7 +146,7 @@ def test_a_launcher_hears_who_has_joined() -> None:
     with served(Rule(mode="async", workers=2, staleness=1), servers=2) as job:
         noted = JoinFlags.made(job.job)
         for server in job.servers:
-            server.exchange._joined = noted
+            server.core._joined = noted
         job.on_workers(work)
     noted.close()
 
@@ -163,7 +163,7 @@ def test_a_worker_that_dies_before_it_is_welcomed_may_come_again(monkeypatch: py
     def work(worker: int) -> None:
         with pytest.raises(TransportError, match="its connection"):
             connect(job.job.address, job.job.credentials, Guest("worker", worker, ""), 5.0)
-        assert not server.exchange.peers
+        assert not server.core.peers
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)

@@ -1,4 +1,4 @@
-"""Updates that wait on a server for all their contributions, and the thread that applies them."""
+"""The thread of a server that applies updates, each once all its contributions are there."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class _DueUpdate(NamedTuple):
     scale: float
 
 
-class Updates:
-    """Of ``values``, as ``ledger`` has them due; ``changed`` guards everything: callers hold it.
+class UpdateThread:
+    """The thread that applies updates to ``values`` when ``ledger`` has them due.
+
+    ``changed`` guards everything: callers hold it.
 
     ``applied`` is called with the parameters that updates have changed, once they may be told; ``failed``
     with why no more can run.
@@ -119,14 +121,14 @@ class Updates:
 
     def _update(self) -> None:
         try:
-            while self._run_due():
+            while self._apply_due_update():
                 pass
         except HocketError as error:
             self._failed(str(error))
         except Exception as error:
             self._failed(f"an update failed: {error!r}")
 
-    def _run_due(self) -> bool:
+    def _apply_due_update(self) -> bool:
         """Run what is due, once there is something; False when it is over."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._due or self._closed))
