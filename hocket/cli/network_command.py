@@ -95,7 +95,7 @@ def measure(
         print_json(network_document(measured))
         note(measured_verdict(measured))
     else:
-        _show(measured, output)
+        _show(measured, output, launched=place is not None)
     if measured.host is not None and measured.host.repeats is not None and measured.host.repeats < repeats:
         fewer = f"each size was timed {measured.host.repeats} times, not {repeats}"
         note(f"{fewer}: on this link more would take over half of --timeout {timeout}; raise it for more")
@@ -105,28 +105,28 @@ def measure(
             note(f"{name}: {held}")
 
 
-def _show(measured: NetworkFile, output: Path | None) -> None:
-    """Print whether to plan by what was measured, then the fits, then a command that uses the file."""
+def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None:
+    """Print whether to plan by what was measured, then the fits, then a command that uses the file.
+
+    ``launched``: whether a launcher started the processes, so that each machine has a command to repeat.
+    """
     host = measured.host
     assert host is not None
     columns = measured_columns(measured)
     path = "network.json" if output is None else str(output)
-    if output is None or not is_usable(measured):
-        following = [
-            "hocket",
-            "network",
-            "measure",
-            "-o",
-            path,
-            *([] if output is None else ["--repeats", "50"]),
-        ]
+    if output is not None and is_usable(measured):
+        following = shlex.join(["hocket", "predict", "step.json", "--network", path])
     else:
-        following = ["hocket", "predict", "step.json", "--network", path]
+        options = shlex.join(
+            ["-o", path, *([] if output is None else ["--repeats", "50", "--timeout", "600s"])]
+        )
+        again = "the same command on every machine, with" if launched else "hocket network measure"
+        following = f"{again} {options}"
     show(
         [measured_verdict(measured)],
         assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
         sheets=[Sheet("", columns, [False] * len(columns[0].cells), columns[-2:])],
-        following=shlex.join(following),
+        following=following,
     )
 
 

@@ -173,7 +173,7 @@ def test_a_measurement_that_lies_on_no_line_says_so(
     ran = measure(monkeypatch, with_error(rms_error), "-o", "net.json")
     off = f"all-reduces is off by up to {rms_error:.0%} (rms; one time by {2 * rms_error:.0%}): {said}"
     assert off in ran.out.splitlines()[0]
-    assert ran.out.splitlines()[-1] == "Next: hocket network measure -o net.json --repeats 50"
+    assert ran.out.splitlines()[-1] == "Next: hocket network measure -o net.json --repeats 50 --timeout 600s"
     assert off in measure(monkeypatch, with_error(rms_error), "--json").err
 
 

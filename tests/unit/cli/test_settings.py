@@ -83,18 +83,21 @@ def test_a_prediction_names_what_nobody_gave() -> None:
         (
             ["predict", BRANCHES, *FEW],
             "toy, batches of 4 a worker; given: steps 4; by default: architecture allreduce, mode sync,"
-            " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s",
+            " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s"
+            "; each worker: one device, a link of its own",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
             "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
-            "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte",
+            "architecture ps; by default: mode async, window 28 MB, bandwidth 10 Gbit/s, 0 s a byte"
+            "; each worker: one device, a link of its own",
         ),
         (
             ["predict", BRANCHES, *FEW, "--plan", CARAMEL, "--pattern", "tree", "--bandwidth", "10 Mbps"],
             f"toy, batches of 4 a worker; given: bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
-            " architecture allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s",
+            " architecture allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s"
+            "; each worker: one device, a link of its own",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
@@ -144,7 +147,7 @@ def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
     ran = hocket("plan", BRANCHES, "--policy", "search", "--budget", "1ms")
     answer, assumptions = ran.err.splitlines()
     assert answer.startswith(
-        "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s, buckets of 25 MiB), which no"
+        "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s, buckets of 25 MiB), the least"
     )
     assert assumptions.startswith(
         "toy, batches of 4 a worker; given: policy search, budget 1ms; always: mode sync; by default: "
