@@ -27,8 +27,8 @@ test: $(STAMP)
 # Labs alone: their nodes have both processors.
 test-slow: $(STAMP)
 	$(BIN)/python -m tests.kernels
-	$(BIN)/python -m pytest -q -m slow $(PARALLEL) --ignore tests/lab
-	$(BIN)/python -m pytest -q -m slow tests/lab
+	$(BIN)/python -m pytest -q -m "slow and not long" $(PARALLEL) --ignore tests/lab
+	$(BIN)/python -m pytest -q -m "slow and not long" tests/lab
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long

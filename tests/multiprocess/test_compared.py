@@ -16,6 +16,8 @@ from hocket.report.comparison import compare
 from tests.multiprocess.compare_cases import batch, network
 from tests.multiprocess.launch import run
 
+pytestmark = pytest.mark.slow
+
 NETWORK = hocket.Network(num_workers=2, num_servers=1, bandwidth_bps=1e8)
 
 

@@ -10,6 +10,8 @@ from tests.multiprocess import ddp_cases, join_cases, parity_cases, sparse_cases
 from tests.multiprocess.ddp_table import SAME, page, rows
 from tests.multiprocess.launch import ROOT, run
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.multiprocess.ddp_cases"
 RUN_BY_NAME = {
     *("another_group", "checkpointing", "a_pass_on_one_rank_alone"),

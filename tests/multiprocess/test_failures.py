@@ -10,6 +10,8 @@ import pytest
 from tests.multiprocess.failure_cases import grown
 from tests.multiprocess.launch import Ranks, run
 
+pytestmark = pytest.mark.slow
+
 CASES = "tests.multiprocess.failure_cases"
 GONE = "training stopped: rank 1 is gone"
 DONE = "training stopped: rank 1 is done after 7 steps, while rank 0 is in step 8"
@@ -42,13 +44,13 @@ def test_what_differs_between_ranks_is_refused_on_all_of_them() -> None:
     ("how", "told"),
     [
         ("kill", GONE),
-        pytest.param("kill, no buffers, seen later", GONE, marks=pytest.mark.slow),
-        pytest.param("kill in backward", GONE, marks=pytest.mark.slow),
-        pytest.param("kill, ready", GONE, marks=pytest.mark.slow),
-        pytest.param("kill, no buffers, ready", GONE, marks=pytest.mark.slow),
-        pytest.param("raise halfway, listed", GONE, marks=pytest.mark.slow),
+        ("kill, no buffers, seen later", GONE),
+        ("kill in backward", GONE),
+        ("kill, ready", GONE),
+        ("kill, no buffers, ready", GONE),
+        ("raise halfway, listed", GONE),
         ("raise halfway, ready", GONE),
-        pytest.param("return, ready", DONE, marks=pytest.mark.slow),
+        ("return, ready", DONE),
         ("return", DONE),
     ],
 )
@@ -79,7 +81,6 @@ def test_a_long_training_keeps_its_size() -> None:
         assert grown(moments) == {}
 
 
-@pytest.mark.slow
 def test_a_tensor_that_is_kept_in_every_tenth_step_is_growth() -> None:
     for moments in run(f"{CASES}:many_steps", steps=250, leak_every=10):
         assert "tensors" in grown(moments)

@@ -9,6 +9,8 @@ import pytest
 from tests.multiprocess.join_cases import CASES
 from tests.multiprocess.launch import run
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.multiprocess.join_cases"
 
 

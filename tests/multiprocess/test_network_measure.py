@@ -35,6 +35,8 @@ from hocket.profiler._exchange import (
 from hocket.profiler._ranks import _failure
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--largest", "4MB", "--repeats", "5", "--concurrent", "3")
 BIN = Path(sys.executable).parent
 
@@ -146,7 +148,6 @@ def test_processes_here_measure_a_network_that_commands_take(tmp_path: Path) -> 
     assert json.loads(row.out)["communication_s"] > 0
 
 
-@pytest.mark.slow
 def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path) -> None:
     rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     arguments = (*SMALL, "--json", "-o", str(tmp_path / "network.json"))
@@ -167,7 +168,6 @@ def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_measuring_that_takes_too_long_is_ended(folder: Path) -> None:
     with pytest.raises(HocketError, match=r"measuring took longer than 4 s|not all 2 workers met"):
         measure_network(largest_bytes=128_000_000, concurrent=16, timeout_s=4.0)
@@ -196,7 +196,6 @@ def test_fewer_repeats_than_asked_for_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert "was timed" not in hocket("network", "measure", "--repeats", "4").err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_everybody(tmp_path: Path, folder: Path, number: int, status: int) -> None:
     process = command("--repeats", "10000", "-o", str(tmp_path / "network.json"))
@@ -208,7 +207,6 @@ def test_an_interrupt_ends_everybody(tmp_path: Path, folder: Path, number: int, 
     assert not (tmp_path / "network.json").exists()
 
 
-@pytest.mark.slow
 def test_workers_do_not_outlive_who_started_them(folder: Path) -> None:
     process = command("--repeats", "10000")
     wait_for_workers(folder, 2)
@@ -219,7 +217,6 @@ def test_workers_do_not_outlive_who_started_them(folder: Path) -> None:
     folder.mkdir()
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_and_the_others_end(folder: Path) -> None:
     process = command("--repeats", "10000")
     wait_for_workers(folder, 2)
@@ -287,7 +284,6 @@ def test_a_row_takes_long_beside_the_waking_of_a_thread(message_s: float, expect
     assert row_bytes(32_000_000, message_s) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_torchrun(tmp_path: Path) -> None:
     arguments = [BIN / "hocket", "network", "measure", *SMALL, "--json", "-o", tmp_path / "network.json"]
     torchrun = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", "--no-python"]

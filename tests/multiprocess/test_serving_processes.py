@@ -21,6 +21,8 @@ from hocket.runtime.replay.servers import free_address
 from tests.multiprocess.launch import ROOT
 from tests.tokens import TOKEN
 
+pytestmark = pytest.mark.slow
+
 PS = ("--architecture", "ps")
 SCRIPT = str(ROOT / "tests/multiprocess/serving_cases.py")
 
@@ -94,7 +96,6 @@ def test_servers_and_workers_train_a_script_that_knows_nothing_of_them() -> None
     assert "out of order: 0.00%" in told["explain"]
 
 
-@pytest.mark.slow
 def test_the_same_script_trains_with_servers_and_with_allreduce_alike() -> None:
     status, err = ended("parity", *PS, "--workers", "2", "--servers", "2")
     assert status == 0, err
@@ -105,7 +106,6 @@ def test_the_same_script_trains_with_servers_and_with_allreduce_alike() -> None:
     assert all(torch.allclose(served[k], reduced[k], rtol=0, atol=1e-6) for k in reduced)
 
 
-@pytest.mark.slow
 def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> None:
     with Run("fails", *PS, "--workers", "1", "--servers", "2", "--mode", "async") as run:
         wait_for("pid0")
@@ -117,7 +117,6 @@ def test_a_killed_server_ends_every_worker_with_one_error_that_names_it() -> Non
     assert "hocket: server 1 ended with signal SIGKILL; everything was ended" in err
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
     options = (*PS, "--workers", "2", "--servers", "2", "--mode", "async", "--checkpoint", "kept")
@@ -155,7 +154,6 @@ def test_a_killed_server_goes_on_with_every_step_that_it_acknowledged() -> None:
         assert torch.equal(value, torch.full_like(value, -120.0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "how"), [("fails", "signal SIGKILL"), ("exits", "status 1"), ("leaves", "status 3")]
 )
@@ -168,7 +166,6 @@ def test_an_asynchronous_worker_that_fails_comes_again_while_others_go_on(case: 
     assert int(Path("steps0").read_text()) > 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "transport"), [("stops", "gloo"), ("hangs", "grpc")])
 def test_an_asynchronous_worker_that_stalls_is_ended_and_comes_again(case: str, transport: str) -> None:
     options = ("--workers", "2", "--mode", "async", "--restarts", "1", "--timeout", "12s")
@@ -178,14 +175,12 @@ def test_an_asynchronous_worker_that_stalls_is_ended_and_comes_again(case: str, 
     assert int(Path("steps1").read_text()) == 20
 
 
-@pytest.mark.slow
 def test_a_synchronous_job_ends_with_the_worker_that_stalls() -> None:
     status, err = ended("stops", *PS, "--workers", "2", "--timeout", "12s")
     assert status == 1, err
     assert "everything was ended" in err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("worker", "options"), [(0, ("--servers", "2")), (1, ("--staleness", "1"))])
 def test_a_worker_that_fails_before_it_joins_is_not_waited_for(
     worker: int, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -196,7 +191,6 @@ def test_a_worker_that_fails_before_it_joins_is_not_waited_for(
     assert f"hocket: worker {worker} ended with status 1 before it had joined, and the others wait" in err
 
 
-@pytest.mark.slow
 def test_a_worker_that_fails_before_it_joins_is_done_without_where_it_can_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,7 +201,6 @@ def test_a_worker_that_fails_before_it_joins_is_done_without_where_it_can_be(
     assert "worker 1 ended with status 1; the others go on" in err
 
 
-@pytest.mark.slow
 def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
     status, err = ended("fails", *PS, "--workers", "2")
     assert status == 1
@@ -215,7 +208,6 @@ def test_a_synchronous_job_ends_with_the_worker_that_is_killed() -> None:
     assert "worker 1 is gone in step" in Path("error0").read_text()
 
 
-@pytest.mark.slow
 def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> None:
     status, err = ended("leaves", *PS, "--workers", "2")
     assert status == 3
@@ -223,7 +215,6 @@ def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> Non
     assert "worker 1 is gone in step" in Path("error0").read_text()
 
 
-@pytest.mark.slow
 def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hocket", "train", "--architecture", "ps", "--workers", "2"]
     ranks = []

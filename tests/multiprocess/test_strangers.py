@@ -24,8 +24,10 @@ from tests.tokens import TOKEN
 from tests.unit.cluster.live.clusters import live_job, running
 from tests.unit.cluster.live.test_manager import events
 
+pytestmark = pytest.mark.slow
+
 _GROWTH_BYTES = 32 << 20
-COUNTS = [400, pytest.param(10_000, marks=pytest.mark.slow)]
+COUNTS = [400, 10_000]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -17,6 +17,8 @@ import hocket
 from hocket.graph import Reduction
 from tests.unit.cli.test_commands import CARAMEL
 
+pytestmark = pytest.mark.slow
+
 SUM = """
 import json, os, sys
 from pathlib import Path
@@ -192,7 +194,6 @@ except hocket.HocketError as error:
 """
 
 
-@pytest.mark.slow
 def test_a_rank_that_leaves_with_a_status_is_gone_to_the_others() -> None:
     status, err = ended(train(LEAVE))
     assert status == 1

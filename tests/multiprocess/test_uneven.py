@@ -6,6 +6,8 @@ import pytest
 
 from tests.multiprocess.launch import run
 
+pytestmark = pytest.mark.slow
+
 CASES = "tests.multiprocess.uneven_cases"
 FIX = "give every rank the same number of batches (drop_last, or an even sampler), or train within"
 

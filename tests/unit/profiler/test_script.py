@@ -16,6 +16,8 @@ from hocket.profiler import profile, profile_script
 from hocket.profiler.profiled_script import model_of
 from tests.unit.profiler.rows import classified, perceptron, rows_of
 
+pytestmark = pytest.mark.slow
+
 NEEDED = 1 + 3 + 1 + 2 * 2
 LIMIT_S = 200
 

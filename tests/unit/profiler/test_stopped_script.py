@@ -11,6 +11,8 @@ import pytest
 
 from hocket.graph import load_step
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 90
 SLEEPER = """
 import signal, time
