@@ -11,10 +11,11 @@ import time
 import pytest
 
 from hocket.cluster.cluster import Cluster
+from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
 from hocket.cluster.workloads import overlapped, paper_workload
 
-POLICIES = ("srsf-1", "srsf-2", "srsf-3", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
+POLICIES = ("srsf-1", "srsf-2", "srsf-3", *(name for name in POLICY_NAMES if name != "srsf-N"))
 PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "earliest")
 SEED = 0
 ROUNDS = 3

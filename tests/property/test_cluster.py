@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.conservation import validate
 from hocket.cluster.engine.placement.named_placements import placement_of
-from hocket.cluster.engine.policies.named_policies import policy_of
+from hocket.cluster.engine.policies.named_policies import POLICY_NAMES, policy_of
 from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.simulator import clock as clocks
@@ -24,7 +24,7 @@ from tests.naive import cluster as naive
 from tests.strategies import examples
 
 PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "lwf-2", "earliest")
-POLICIES = ("srsf-1", "srsf-2", "srsf-3", "ada-srsf", "kway", "psrsf", "srpt", "fifo", "tiresias")
+POLICIES = ("srsf-1", "srsf-2", "srsf-3", *(name for name in POLICY_NAMES if name != "srsf-N"))
 
 
 def job_set(rng: random.Random, num_gpus: int, *, ties: bool, overlapping: float = 0.5) -> JobSet:

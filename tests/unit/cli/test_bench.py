@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hocket.graph import Plan, Reduction, save_plan
+from hocket.planner import policies_of
 from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, refused
 
 
@@ -30,7 +31,7 @@ from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, refused
         (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
         (("--nodes", "1"), "1 nodes make no lab"),
         *(
-            (("--plan", name), "choose one of: auto, wfbp, ddp, horovod, caramel, bytescheduler, search")
+            (("--plan", name), f"choose one of: auto, {', '.join(policies_of('allreduce'))}, search")
             for name in ("tac", "exact")
         ),
         (("--plan", "none.json"), "none.json: "),

@@ -51,5 +51,5 @@ def test_an_unknown_policy_lists_the_known_ones() -> None:
     ):
         plan(GRAPH, Network(), "tak")
     assert policies_of("ps")[:4] == ["fifo", "random", "reverse", "default"]
-    assert policies_of("allreduce") == ["wfbp", "ddp", "horovod", "caramel", "bytescheduler"]
-    assert len(POLICIES) == len(policies_of("ps")) + 5
+    assert policies_of("allreduce")[:5] == ["wfbp", "ddp", "horovod", "caramel", "bytescheduler"]
+    assert len(POLICIES) == len(policies_of("ps")) + len(policies_of("allreduce"))

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 # In which order jobs are placed, transfer and compute.
 SERVICE_LEFT, ARRIVAL, SERVICE_ATTAINED = range(3)
+# Orders in which a job that computes stays ahead of those that it is ahead of and that wait. The engine
+# passes many iterations at once there; of an order that is not listed it passes each by itself.
+_STEADY = (SERVICE_LEFT, ARRIVAL)
 # Which transfers may run together.
 FEWER_THAN, ADADUAL, KWAY, BY_SERVICE, BY_BYTES = range(5)
 
@@ -39,4 +42,4 @@ class SchedulingPolicy:
     @property
     def steady(self) -> bool:
         """True if a job that computes stays ahead of those that it is ahead of and that wait."""
-        return self.order != SERVICE_ATTAINED
+        return self.order in _STEADY
