@@ -19,7 +19,7 @@ from hocket.cluster.engine.policies.named_policies import POLICY_NAMES, policy_o
 from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.simulator import clock as clocks
-from hocket.cluster.simulator.simulate import ClusterRun, _make_log, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, _make_log, simulate
 from tests.naive import cluster as naive
 from tests.strategies import examples
 
@@ -106,7 +106,13 @@ def compared(
         jobs = JobSet(jobs=tuple(job if rng.random() < 0.3 else sending_nothing(job) for job in jobs.jobs))
     chunk = rng.choice([3e7, 1e8, 2.5e8])
     run = simulate(
-        jobs, cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk, record=record
+        jobs,
+        cluster,
+        placement=placement,
+        policy=policy,
+        seed=seed,
+        chunk_bytes=chunk,
+        record=TimelineWindow() if record else None,
     )
     twins = naive.simulate(jobs, cluster, placement, policy, seed, chunk)
     for i, twin in enumerate(twins):
@@ -183,7 +189,7 @@ def test_everything_is_conserved_after_every_event(
     jobs = job_set(rng, cluster.num_gpus, ties=ties)
     state, rules, _ = make_state(jobs, cluster, policy_of(policy), placement_of(placement), seed, 1e8)
     clock = clocks.make_clock(state)
-    log = _make_log(False, 0, 0, len(jobs.jobs))
+    log = _make_log(None, 1.0, len(jobs.jobs))
     over = False
     while not over:
         over = clocks.run(state, rules, clock, log, 1)
@@ -199,7 +205,8 @@ def test_recording_changes_nothing(seed: int, policy: str) -> None:
     cluster = cluster_of(rng, ties=False)
     jobs = job_set(rng, cluster.num_gpus, ties=False)
     runs = [
-        simulate(jobs, cluster, placement="lwf-1", policy=policy, record=record) for record in (False, True)
+        simulate(jobs, cluster, placement="lwf-1", policy=policy, record=record)
+        for record in (None, TimelineWindow())
     ]
     assert np.array_equal(runs[0].finish_s, runs[1].finish_s)
     assert np.array_equal(runs[0].network_wait_s, runs[1].network_wait_s)

@@ -74,6 +74,7 @@ def simulate(
     from hocket.cluster.jobs_file import read_jobs
     from hocket.cluster.results.recorded import recorded_document
     from hocket.cluster.results.run_statistics import cluster_row
+    from hocket.cluster.simulator.simulate import TimelineWindow
     from hocket.cluster.simulator.simulate import simulate as run
     from hocket.document import write_json
     from hocket.network import parse_duration
@@ -83,6 +84,7 @@ def simulate(
     trace.check(options.inputs(jobs, machines.network_file))
     cluster = machines.cluster()
     job_set = read_jobs(jobs)
+    window = TimelineWindow(from_s=parse_duration(trace.timeline_from or "0s"))
     with progress("simulating"):
         result = run(
             job_set,
@@ -91,8 +93,7 @@ def simulate(
             policy=scheduling.policy,
             seed=seed,
             chunk_bytes=machines.chunk_bytes(),
-            record=trace.timeline is not None,
-            record_from_s=parse_duration(trace.timeline_from or "0s"),
+            record=window if trace.timeline is not None else None,
         )
     row = cluster_row(result, job_set, cluster, seed)
     made = {"origin": msgspec.to_builtins(origin())}

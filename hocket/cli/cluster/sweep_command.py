@@ -139,11 +139,10 @@ def sweep(
         job_sets = [read_jobs(path) for path in jobs or ()]
     with progress("simulating") as report:
         found = run(
-            job_sets,
+            [(job_set, runs.seed + i) for i, job_set in enumerate(job_sets)],
             cluster,
             placements=compared.placements.split(","),
             policies=compared.policies.split(","),
-            seeds=range(runs.seed, runs.seed + len(job_sets)),
             chunk_bytes=machines.chunk_bytes(),
             engine=runs.engine,
             progress=report,

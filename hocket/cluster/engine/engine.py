@@ -23,7 +23,8 @@ says what has happened at an instant, in this order, and then asks for decisions
 Placing is in :mod:`hocket.cluster.engine.placing`, transfers are in :mod:`hocket.cluster.engine.transfers`,
 segments are in :mod:`hocket.cluster.engine.segments`. Jobs queue, transfer and compute in the order of
 ``key``, then ``rank``. Every function changes the state in place and costs what it decides about, not what
-there is: nobody looks at all jobs. Functions take the arrays they need, and count no references to them
+there is: nobody looks at all jobs. Functions take the arrays they need, or the part of the state
+(:mod:`hocket.cluster.engine.state_parts`), and count no references to them
 (:func:`hocket.kernel.lean_kernel`).
 """
 
@@ -76,76 +77,82 @@ def _note_stall(jobs, j, now):
 
 
 @lean_kernel
-def begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now):
+def begin_iteration(compute, j, now):
     """Let every worker of job j wait for its GPU, or for batches if the first segment needs some."""
+    jobs, workers = compute.jobs, compute.workers
     jobs[j].begun, jobs[j].pending = now, jobs[j].gpus
     phase = FORWARD
-    if jobs[j].overlaps == 1 and segments[jobs[j].first_segment].needs > jobs[j].arrived:
+    if jobs[j].overlaps == 1 and compute.segments[jobs[j].first_segment].needs > jobs[j].arrived:
         phase = HELD
         jobs[j].held = jobs[j].gpus
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = phase
-        touch(gpus, touched, counts, workers[w].gpu)
+        touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
     _note_stall(jobs, j, now)
     jobs[j].stalls = 0
 
 
 @lean_kernel
-def end_launch(jobs, workers, gpus, segments, touched, counts, j, now):
+def end_launch(compute, j, now):
     """Let job j, which has had its GPUs for long enough, begin; it counts as having waited for them."""
+    jobs = compute.jobs
     jobs[j].gpu_wait += jobs[j].launch
     jobs[j].launch = 0
-    begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+    begin_iteration(compute, j, now)
 
 
 @lean_kernel
-def end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, done, now):
+def end_iterations(compute, rules, j, done, now):
     """Let job j have completed that many iterations, the last one now; it begins the next, or is over."""
+    jobs, counts = compute.jobs, compute.counts
     jobs[j].remaining -= done
     if jobs[j].remaining > 0:
         jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
-        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+        begin_iteration(compute, j, now)
     else:
-        over[counts[0].over] = j
+        compute.over[counts[0].over] = j
         counts[0].over += 1
 
 
 @lean_kernel
-def _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j):
+def _complete_iteration(compute, rules, j):
     """Let job j, which overlaps, have one iteration less; who goes first on its GPUs may change with that."""
+    jobs, workers, counts = compute.jobs, compute.workers, compute.counts
     jobs[j].remaining -= 1
     if jobs[j].remaining == 0:
-        over[counts[0].over] = j
+        compute.over[counts[0].over] = j
         counts[0].over += 1
         return
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-        touch(gpus, touched, counts, workers[w].gpu)
+        touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
 
 
 @lean_kernel
-def _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now):
+def _end_computing(compute, rules, j, now):
     """Let job j, which overlaps, have computed an iteration: the next begins beside what this one sends.
 
     All batches of the iteration before have come: a batch is needed before its gradients are computed anew.
     """
+    jobs = compute.jobs
     jobs[j].arrived -= jobs[j].num_batches
     jobs[j].complete -= jobs[j].num_batches
     sent = jobs[j].arrived == jobs[j].num_batches
     if sent:
-        _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j)
+        _complete_iteration(compute, rules, j)
     if jobs[j].remaining > (0 if sent else 1):
-        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+        begin_iteration(compute, j, now)
     else:
         _note_stall(jobs, j, now)
 
 
 @lean_kernel
-def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, j, now):
+def _arrive(compute, rules, j, now):
     """Let a batch of job j have arrived: workers that it kept waiting may compute, the next may be sent."""
+    jobs, workers, segments = compute.jobs, compute.workers, compute.segments
     jobs[j].arrived += 1
     if jobs[j].arrived == jobs[j].num_batches:
-        _complete_iteration(jobs, workers, gpus, touched, over, counts, rules, j)
+        _complete_iteration(compute, rules, j)
     if jobs[j].held > 0:
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             if workers[w].phase > HELD:
@@ -154,22 +161,23 @@ def _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, co
             if segments[jobs[j].first_segment + k].needs <= jobs[j].arrived:
                 workers[w].phase = 2 * k
                 jobs[j].held -= 1
-                touch(gpus, touched, counts, workers[w].gpu)
+                touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
         _note_stall(jobs, j, now)
     if jobs[j].arrived < jobs[j].complete:
-        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+        want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
 
 
 @lean_kernel
-def pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, num, now):
+def pass_segment(compute, rules, j, segment, num, now):
     """Let ``num`` workers of job j, which overlaps, have passed a segment; the last one completes batches."""
+    jobs, segments = compute.jobs, compute.segments
     segments[segment].passed += num
     if segments[segment].passed < jobs[j].gpus:
         return
     segments[segment].passed = 0
     jobs[j].complete = jobs[j].num_batches + segments[segment].gives
     if jobs[j].stage == COMPUTING and jobs[j].arrived < jobs[j].complete:
-        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+        want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
 
 
 @lean_kernel
@@ -186,13 +194,12 @@ def must_wait(jobs, segments, j, k):
 
 
 @lean_kernel
-def end_task(
-    jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, w, now, mate=None
-):
+def end_task(compute, rules, w, now, mate=None):
     """Let the segment end that a worker computes, and its task, if that is the last one of it.
 
     mate (G,): of each GPU the next one whose worker ends the same segment now; without it w does so alone.
     """
+    jobs, workers, gpus, segments = compute.jobs, compute.workers, compute.gpus, compute.segments
     j, k = workers[w].job, (workers[w].phase + 1) // 2  # the next segment
     goes_on = task_goes_on(jobs, segments, j, k)
     phase = WAITING
@@ -200,7 +207,7 @@ def end_task(
         phase = HELD - k if must_wait(jobs, segments, j, k) else 2 * k
     num, g = 0, workers[w].gpu
     while g != NONE:
-        touch(gpus, touched, counts, g)
+        touch(gpus, compute.touched, compute.counts, g)
         workers[w if num == 0 else gpus[g].running].phase = phase
         if not goes_on:
             gpus[g].running = NONE
@@ -211,7 +218,7 @@ def end_task(
             g = mate[g]
     if jobs[j].overlaps == 1:
         segment = jobs[j].first_segment + k - 1
-        pass_segment(jobs, segments, batch_bytes, ready, counts, rules, j, segment, num, now)
+        pass_segment(compute, rules, j, segment, num, now)
     if phase >= 0:
         return
     if phase <= HELD:
@@ -225,44 +232,28 @@ def end_task(
         return
     jobs[j].gpu_wait += now - jobs[j].begun - jobs[j].stalls - jobs[j].forward - jobs[j].backward
     if jobs[j].overlaps == 1:
-        _end_computing(jobs, workers, gpus, segments, touched, over, counts, rules, j, now)
+        _end_computing(compute, rules, j, now)
     elif jobs[j].num_servers > 0:
-        want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+        want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
         jobs[j].stalled = 1
     else:
-        end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
+        end_iterations(compute, rules, j, 1, now)
 
 
 @lean_kernel
-def end_transfer(
-    jobs,
-    workers,
-    gpus,
-    segments,
-    batch_bytes,
-    touched,
-    ports,
-    links,
-    changed,
-    flows,
-    ready,
-    over,
-    counts,
-    rules,
-    j,
-    now,
-):
+def end_transfer(compute, network, rules, j, now):
     """Let job j's transfer end: of a batch, or of an iteration, which is complete with it."""
+    jobs = compute.jobs
     jobs[j].sent += jobs[j].chunk_left + jobs[j].later
     jobs[j].chunk_left = jobs[j].later = 0.0
     jobs[j].claims = 0
-    wait_at(jobs, links, j, NONE)  # its last chunk may have had no claim
-    leave(jobs, ports, links, changed, flows, counts, j, now)
+    wait_at(jobs, network.links, j, NONE)  # its last chunk may have had no claim
+    leave(network, j, now)
     jobs[j].stage = COMPUTING
     if jobs[j].overlaps == 1:
-        _arrive(jobs, workers, gpus, segments, batch_bytes, touched, ready, over, counts, rules, j, now)
+        _arrive(compute, rules, j, now)
     else:
-        end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 1, now)
+        end_iterations(compute, rules, j, 1, now)
 
 
 @lean_kernel

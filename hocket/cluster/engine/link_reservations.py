@@ -42,14 +42,16 @@ def queue_candidate(jobs, rules, candidates, first, n, j, now):
 
 
 @lean_kernel
-def settle_claims(jobs, ports, links, candidates, n, altered, rules, now):
-    """Let candidates claim their servers or lose them, from first to last.
+def settle_claims(network, n, rules, now):
+    """Let the first n candidates claim their servers or lose them, from first to last.
 
     Lists in ``altered`` those that claim now and did not, or the other way round, and those that are ready
     and have a claim; how many. Each claim is final when it is made, since one that changes concerns those
     behind it alone: a job that gains one takes it from its holder, and behind a job that loses one
     others may gain theirs.
     """
+    jobs, ports, links = network.jobs, network.ports, network.links
+    candidates, altered = network.candidates, network.altered
     num_settled = num_altered = 0
     while num_settled < n:
         j = candidates[num_settled]

@@ -6,8 +6,11 @@ from hocket.cluster.engine.engine import begin_iteration
 from hocket.cluster.engine.placement.placement_dispatch import choose_gpus
 from hocket.cluster.engine.policies.policy_dispatch import key_of
 from hocket.cluster.engine.records import COMPUTING, FINISHED, NONE
+from hocket.cluster.engine.state_parts import compute_state
 from hocket.cluster.engine.wait_lists import wait_at
 from hocket.kernel import lean_kernel
+
+_compute_state = lean_kernel(compute_state)
 
 
 @lean_kernel
@@ -38,13 +41,14 @@ def _disconnect(jobs, ports, links, j):
 
 
 @lean_kernel
-def finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now):
+def finish_jobs(state, now):
     """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
+    jobs, workers, gpus, counts, sites = state.jobs, state.workers, state.gpus, state.counts, state.sites
     for i in range(counts[0].over):
-        j = over[i]
+        j = state.over[i]
         memory = sites.class_memory[jobs[j].memory_class]
         jobs[j].stage, jobs[j].finished = FINISHED, now
-        _disconnect(jobs, ports, links, j)
+        _disconnect(jobs, state.ports, state.links, j)
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             g = workers[w].gpu
             _take_memory(gpus, sites.class_memory, sites.class_fits, g, -memory)
@@ -71,8 +75,9 @@ def _add_port(jobs, ports, links, route, rules, j, link):
 
 
 @lean_kernel
-def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
+def _connect(jobs, ports, links, sites, rules, j):
     """Give a job on several servers its ports: the servers', then the uplinks' of its racks if several."""
+    rack, capacity, route, chosen = sites.rack, sites.capacity, sites.route, sites.chosen[: jobs[j].gpus]
     num_servers = len(rack)
     if chosen[0] // rules.gpus_per_server == chosen[-1] // rules.gpus_per_server:
         return
@@ -102,35 +107,34 @@ def _connect(jobs, ports, links, rack, capacity, route, rules, j, chosen):
 
 
 @lean_kernel
-def place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now):
+def place_on(state, rules, j, now):
     """Give job j the GPUs in ``sites.chosen``, ascending; it begins, unless it takes time to launch."""
+    jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
     memory, chosen = sites.class_memory[jobs[j].memory_class], sites.chosen
     for i in range(jobs[j].gpus):
         w, g = jobs[j].first_worker + i, chosen[i]
         workers[w].gpu, workers[w].next = g, gpus[g].resident
         gpus[g].resident = w
         _take_memory(gpus, sites.class_memory, sites.class_fits, g, memory)
-    _connect(jobs, ports, links, sites.rack, sites.capacity, sites.route, rules, j, chosen[: jobs[j].gpus])
+    _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     jobs[j].started = now
     jobs[j].stage = COMPUTING
     if jobs[j].launch == 0:
-        begin_iteration(jobs, workers, gpus, segments, touched, counts, j, now)
+        begin_iteration(_compute_state(state), j, now)
 
 
 @lean_kernel
-def place_queue(
-    jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
-):
+def place_queue(state, rules, now):
     """Place the queued jobs that fit, in order; fills ``placed``."""
+    jobs, queue, counts = state.jobs, state.queue, state.counts
     kept = num_placed = 0
     for i in range(counts[0].queued):
         j = queue[i]
-        if sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
-            memory = sites.class_memory[jobs[j].memory_class]
-            choose_gpus(jobs, workers, gpus, ports, links, segments, sites, rules, j, memory)
-            place_on(jobs, workers, gpus, ports, links, segments, touched, counts, sites, rules, j, now)
-            placed[num_placed] = j
+        if state.sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
+            choose_gpus(state, rules, j)
+            place_on(state, rules, j, now)
+            state.placed[num_placed] = j
             num_placed += 1
         else:
             queue[kept] = j

@@ -87,46 +87,50 @@ def note_moved(jobs, moved, counts, j):
 
 
 @lean_kernel
-def occupy(jobs, ports, links, changed, flows, moved, counts, j, now):
+def occupy(network, j, now):
     """Let job j's transfer be under way since ``now``."""
+    jobs, flows, counts = network.jobs, network.flows, network.counts
     jobs[j].stage, jobs[j].since, jobs[j].moving_since = TRANSFERRING, now, now
     jobs[j].flow, jobs[j].ranked_at = counts[0].flows, NONE
     flows[counts[0].flows] = j
     counts[0].flows += 1
-    _count(jobs, ports, links, changed, counts, j, 1)
-    note_moved(jobs, moved, counts, j)
+    _count(jobs, network.ports, network.links, network.changed, counts, j, 1)
+    note_moved(jobs, network.moved, counts, j)
 
 
 @lean_kernel
-def leave(jobs, ports, links, changed, flows, counts, j, now):
+def leave(network, j, now):
     """Let job j's transfer be under way no longer: it is over, or preempted."""
+    jobs, flows, counts = network.jobs, network.flows, network.counts
     jobs[j].ranked_at = NONE
     account(jobs, j, now)
     counts[0].flows -= 1
     last = flows[counts[0].flows]
     flows[jobs[j].flow], jobs[last].flow = last, jobs[j].flow
-    _count(jobs, ports, links, changed, counts, j, -1)
+    _count(jobs, network.ports, network.links, network.changed, counts, j, -1)
 
 
 @lean_kernel
-def stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now):
+def stop_transfer(network, rules, j, now):
     """Preempt job j's transfer, whose chunk is over."""
-    settle(jobs, rules, j, now)
-    leave(jobs, ports, links, changed, flows, counts, j, now)
-    jobs[j].stage = READY
-    note_moved(jobs, moved, counts, j)
+    settle(network.jobs, rules, j, now)
+    leave(network, j, now)
+    network.jobs[j].stage = READY
+    note_moved(network.jobs, network.moved, network.counts, j)
 
 
 @lean_kernel
-def _start(jobs, ports, links, changed, flows, moved, counts, j, now):
-    account(jobs, j, now)
-    occupy(jobs, ports, links, changed, flows, moved, counts, j, now)
+def _start(network, j, now):
+    account(network.jobs, j, now)
+    occupy(network, j, now)
 
 
 @lean_kernel
-def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now):
+def admit(network, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
-    n = list_waiting(jobs, links, changed, ready, counts, candidates)
+    jobs, ports, links = network.jobs, network.ports, network.links
+    candidates, left = network.candidates, network.bytes_left
+    n = list_waiting(jobs, links, network.changed, network.ready, network.counts, candidates)
     waiting = 0
     for i in range(n):
         j = candidates[i]
@@ -150,7 +154,7 @@ def admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, 
         if link == NONE:
             started = True
             jobs[j].claims = 1
-            _start(jobs, ports, links, changed, flows, moved, counts, j, now)
+            _start(network, j, now)
 
 
 @lean_kernel
@@ -164,9 +168,11 @@ def _busy_link(jobs, ports, links, j):
 
 
 @lean_kernel
-def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now):
+def preempt(network, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
-    listed = list_waiting(jobs, links, changed, ready, counts, altered)
+    jobs, ports, links = network.jobs, network.ports, network.links
+    candidates, altered = network.candidates, network.altered
+    listed = list_waiting(jobs, links, network.changed, network.ready, network.counts, altered)
     n = 0
     for i in range(listed):
         j = altered[i]
@@ -175,32 +181,30 @@ def preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates
         if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
             queue_candidate(jobs, rules, candidates, 0, n, j, now)
             n += 1
-    num_altered = settle_claims(jobs, ports, links, candidates, n, altered, rules, now)
+    num_altered = settle_claims(network, n, rules, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == TRANSFERRING:
-            note_moved(jobs, moved, counts, j)
+            note_moved(jobs, network.moved, network.counts, j)
             if jobs[j].claims == 0 and at_chunk_end(jobs, rules, j, now):
-                stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
+                stop_transfer(network, rules, j, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == READY and jobs[j].claims == 1:
             link = _busy_link(jobs, ports, links, j)
             wait_at(jobs, links, j, link)
             if link == NONE:
-                _start(jobs, ports, links, changed, flows, moved, counts, j, now)
+                _start(network, j, now)
 
 
 @lean_kernel
-def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, now):
-    """Let the transfers that share changed links have the rates that are now theirs.
-
-    fair: capacity, route, rate, room and load, for max-min sharing.
-    """
-    capacity, route, rate, room, load = fair
+def set_rates(network, shares, rules, now):
+    """Let the transfers that share changed links have the rates that are now theirs."""
+    jobs, ports, links, counts = network.jobs, network.ports, network.links, network.counts
+    changed, moved = network.changed, network.moved
     if rules.max_min and counts[0].changed > 0:
-        running = flows[: counts[0].flows]
-        fill(route, capacity, running, rate, room, load)
+        running, rate = network.flows[: counts[0].flows], shares.rate
+        fill(shares.route, shares.capacity, running, rate, shares.room, shares.load)
         for j in running:
             per_byte = 1.0 / rate[j]
             if abs(per_byte - jobs[j].per_byte) > _SAME_RATE * per_byte:
@@ -226,12 +230,10 @@ def set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, no
 
 
 @lean_kernel
-def decide_transfers(
-    jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, left, fair, rules, now
-):
+def decide_transfers(network, shares, rules, now):
     """Start and stop transfers, and set the rates that follow; adds to ``moved``."""
     if rules.preemptive:
-        preempt(jobs, ports, links, changed, flows, moved, ready, counts, candidates, altered, rules, now)
+        preempt(network, rules, now)
     else:
-        admit(jobs, ports, links, changed, flows, moved, ready, counts, candidates, left, rules, now)
-    set_rates(jobs, ports, links, changed, flows, moved, counts, rules, fair, now)
+        admit(network, rules, now)
+    set_rates(network, shares, rules, now)

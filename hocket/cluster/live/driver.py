@@ -17,6 +17,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.engine import submit, touch
 from hocket.cluster.engine.placing import finish_jobs, place_on
 from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
+from hocket.cluster.engine.state_parts import network_state
 from hocket.cluster.engine.transfer_progress import reset, settle
 from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
@@ -37,10 +38,7 @@ class Driver(EngineRows):
         submit(s.jobs, s.queue, s.counts, self.rules, course.row)
         self._leave_queue(course.row)
         s.sites.chosen[: len(gpus)] = sorted(gpus)
-        place_on(
-            s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.counts, s.sites,
-            self.rules, course.row, _tick(now_s),
-        )  # fmt: skip
+        place_on(s, self.rules, course.row, _tick(now_s))
 
     def joined(self, job: str, rank: int, iteration: int) -> None:
         """A rank talks to us; ``iteration`` of it are over, more or less than we knew."""
@@ -94,9 +92,7 @@ class Driver(EngineRows):
         if rules.preemptive:
             row["startup_left"] = rules.startup
             if not row["claims"]:
-                stop_transfer(
-                    s.jobs, s.ports, s.links, s.changed, s.flows, s.moved, s.counts, rules, course.row, now
-                )
+                stop_transfer(network_state(s), rules, course.row, now)
 
     def ended_transfer(self, job: str, iteration: int) -> None:
         """All that an iteration had to transfer has arrived."""
@@ -117,7 +113,7 @@ class Driver(EngineRows):
             row["stage"] = FINISHED
             return TimeParts(0.0, 0.0, 0.0, 0.0)
         if stage == TRANSFERRING:
-            leave(s.jobs, s.ports, s.links, s.changed, s.flows, s.counts, j, now)
+            leave(network_state(s), j, now)
         elif stage == READY:
             account(s.jobs, j, now)
             self._give_up_claims(j)
@@ -132,7 +128,7 @@ class Driver(EngineRows):
             self.over.remove(course)
         s.over[0] = j
         s.counts[0]["over"] = 1
-        finish_jobs(s.jobs, s.workers, s.gpus, s.ports, s.links, s.over, s.counts, s.sites, now)
+        finish_jobs(s, now)
         self.freed = True
         return self.parts(course)
 

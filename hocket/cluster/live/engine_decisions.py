@@ -17,6 +17,7 @@ from hocket.cluster.engine.records import (
     TRANSFERRING,
     WAITING,
 )
+from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state
 from hocket.cluster.engine.transfers import account, decide_transfers, occupy
 from hocket.cluster.live.engine_rows import EngineRows, JobProgress
 
@@ -55,21 +56,14 @@ def _instant(roster: EngineRows, now: int, actions: Actions) -> bool:
         submit(s.jobs, s.queue, s.counts, rules, course.row)
     s.counts[0]["placed"] = 0
     if s.counts[0]["queued"] and (arrived or roster.freed):
-        place_queue(
-            s.jobs, s.workers, s.gpus, s.ports, s.links, s.segments, s.touched, s.queue, s.placed,
-            s.counts, s.sites, rules, now,
-        )  # fmt: skip
+        place_queue(s, rules, now)
     roster.freed = False
     for j in s.placed[: s.counts[0]["placed"]].tolist():
         course = roster.by_row[j]
         assert course is not None
         actions.placed[course.job.id] = s.workers["gpu"][roster.workers(course)].tolist()
     if s.counts[0]["ready"] or s.counts[0]["changed"]:
-        fair = (s.sites.capacity, s.sites.route, s.rate, s.room, s.load)
-        decide_transfers(
-            s.jobs, s.ports, s.links, s.changed, s.flows, s.moved, s.ready, s.counts, s.candidates,
-            s.altered, s.bytes_left, fair, rules, now,
-        )  # fmt: skip
+        decide_transfers(network_state(s), flow_shares(s), rules, now)
     s.jobs["moved"][s.moved[: s.counts[0]["moved"]]] = 0
     s.counts[0]["moved"] = 0
     start_tasks(s.jobs, s.workers, s.gpus, s.touched, s.started, s.counts)
@@ -91,10 +85,7 @@ def _feed(roster: EngineRows, course: JobProgress, now: int) -> bool:
             if running and course.ended[rank] < course.tasks[rank]:
                 course.ended[rank] += 1
                 fed = True
-                end_task(
-                    s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ready, s.over,
-                    s.counts, rules, w, now,
-                )  # fmt: skip
+                end_task(compute_state(s), rules, w, now)
         done = course.job.iterations - int(row["remaining"])
         if done > course.done:
             course.parked.clear()
@@ -102,11 +93,8 @@ def _feed(roster: EngineRows, course: JobProgress, now: int) -> bool:
     elif row["stage"] in (READY, TRANSFERRING) and course.transferred > course.done:
         if row["stage"] == READY:  # it went ahead
             account(s.jobs, j, now)
-            occupy(s.jobs, s.ports, s.links, s.changed, s.flows, s.moved, s.counts, j, now)
-        end_transfer(
-            s.jobs, s.workers, s.gpus, s.segments, s.batch_bytes, s.touched, s.ports, s.links, s.changed,
-            s.flows, s.ready, s.over, s.counts, rules, j, now,
-        )  # fmt: skip
+            occupy(network_state(s), j, now)
+        end_transfer(compute_state(s), network_state(s), rules, j, now)
         course.done += 1
         course.chunks = 0
         course.parked.clear()

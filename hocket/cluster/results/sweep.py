@@ -22,19 +22,18 @@ Engine = Literal["processes", "ray"]
 
 
 def sweep(
-    job_sets: Sequence[JobSet],
+    job_sets: Sequence[tuple[JobSet, int]],
     cluster: Cluster,
     *,
     placements: Sequence[str],
     policies: Sequence[str],
-    seeds: Sequence[int],
     chunk_bytes: float = 4e6,
     engine: Engine = "processes",
     progress: Progress | None = None,
 ) -> Sweep:
     """Simulate every placement with every policy on every job set, and compare them pair by pair.
 
-    seeds : one for each job set; they decide what placements draw.
+    job_sets : each with its seed, which decides what placements draw.
     engine : "processes" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this
         machine for as long as it takes.
     progress : called with runs done and in all.
@@ -57,7 +56,7 @@ def sweep(
     tasks = [
         (jobs, cluster, placement, policy, seed, chunk_bytes)
         for placement, policy in settings
-        for jobs, seed in zip(job_sets, seeds, strict=True)
+        for jobs, seed in job_sets
     ]
     runs = (on_ray if engine == "ray" else on_processes)(_run, tasks, progress)
     count = len(job_sets)
@@ -69,7 +68,7 @@ def sweep(
         servers=cluster.num_servers,
         gpus_per_server=cluster.gpus_per_server,
         setting=setting_of(cluster, float(chunk_bytes)),
-        overlapping=sum(bool(job.batches) for jobs in job_sets for job in jobs.jobs),
+        overlapping=sum(bool(job.batches) for jobs, _ in job_sets for job in jobs.jobs),
         job_sets=count,
         rows=rows,
         pairs=paired_rows(rows),

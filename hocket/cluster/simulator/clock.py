@@ -15,11 +15,12 @@ from hocket.cluster.engine.engine import end_launch, end_task, end_transfer, sta
 from hocket.cluster.engine.placing import finish_jobs, place_queue
 from hocket.cluster.engine.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
 from hocket.cluster.engine.state import EngineState
+from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state
 from hocket.cluster.engine.transfer_progress import chunk_end, transfer_end
 from hocket.cluster.engine.transfers import decide_transfers, stop_transfer
 from hocket.cluster.simulator.fast_forward.fused_tasks import join_tasks, part_interrupted
-from hocket.cluster.simulator.fast_forward.periodic import JUMP, jump, land
-from hocket.cluster.simulator.fast_forward.same_start import compute_on, form_groups
+from hocket.cluster.simulator.fast_forward.periodic import JUMP, JumpLimits, jump, land
+from hocket.cluster.simulator.fast_forward.same_start import TaskGroups, compute_on, form_groups
 from hocket.cluster.simulator.fast_forward.uninterrupted import (
     STRETCH,
     begin_stretch,
@@ -31,6 +32,8 @@ from hocket.cluster.simulator.fast_forward.uninterrupted import (
 from hocket.cluster.simulator.simulation_log import unwritten, write_group, write_level, write_transfer
 from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.loop.lanes import first_lane, set_time
+
+_compute_state, _network_state, _flow_shares = map(lean_kernel, (compute_state, network_state, flow_shares))
 
 HANDS = np.dtype(
     [
@@ -56,11 +59,7 @@ class VirtualClock(NamedTuple):
     """Events to come; arrays that :func:`run` modifies in place."""
 
     tree: Ints  # minima over lanes, GPUs and then jobs
-    mate: Ints  # (G,) the next GPU whose task started with this one's
-    group_size: Ints  # (G,) of the first of them
-    leader: Ints  # (J, 2) where a forward or backward segment started first, at the latest such instant
-    stamp: Ints  # (J, 2) that instant's number
-    groups: Ints  # (G,) room to work in
+    groups: TaskGroups
     arrivals: Ints  # (J,) jobs by arrival
     stretches: Records  # (J,) STRETCH
     jumps: Records  # (J,) JUMP
@@ -81,11 +80,13 @@ def make_clock(state: EngineState) -> VirtualClock:
 
     return VirtualClock(
         tree=np.full(2 * leaves, NEVER, np.int64),
-        mate=room(num_gpus),
-        group_size=room(num_gpus),
-        leader=room(num_jobs, 2),
-        stamp=room(num_jobs, 2),
-        groups=room(num_gpus),
+        groups=TaskGroups(
+            mate=room(num_gpus),
+            size=room(num_gpus),
+            leader=room(num_jobs, 2),
+            stamp=room(num_jobs, 2),
+            firsts=room(num_gpus),
+        ),
         arrivals=np.lexsort([state.jobs["rank"], state.jobs["arrival"]]).astype(np.int64),
         stretches=np.zeros(num_jobs, STRETCH),
         jumps=np.zeros(num_jobs, JUMP),
@@ -101,34 +102,12 @@ def run(state, rules, clock, log, most_instants):
 
     Also comes back when ``log.levels`` is full; it is called again with room.
     """
-    jobs, workers, gpus, ports, links = state.jobs, state.workers, state.gpus, state.ports, state.links
-    counts, touched, ready, over, changed = (
-        state.counts,
-        state.touched,
-        state.ready,
-        state.over,
-        state.changed,
-    )
-    flows, moved, placed, started = state.flows, state.moved, state.placed, state.started
-    candidates, altered, left, queue = state.candidates, state.altered, state.bytes_left, state.queue
-    segments, batch_bytes, sites = state.segments, state.batch_bytes, state.sites
-    fair = (sites.capacity, sites.route, state.rate, state.room, state.load)
-    lists = (jobs, workers, gpus, ports, links, batch_bytes, touched, changed, flows, moved, ready, counts)
-    tree, mate, group_size, leader, stamp = (
-        clock.tree,
-        clock.mate,
-        clock.group_size,
-        clock.leader,
-        clock.stamp,
-    )
-    groups, stretches, jumps, passing, hands = (
-        clock.groups,
-        clock.stretches,
-        clock.jumps,
-        clock.passing,
-        clock.hands,
-    )
-    arrivals, forward_until = clock.arrivals, clock.forward_until
+    compute, network, shares = _compute_state(state), _network_state(state), _flow_shares(state)
+    jobs, workers, gpus, segments = state.jobs, state.workers, state.gpus, state.segments
+    ports, links, touched, counts = state.ports, state.links, state.touched, state.counts
+    moved, placed, queue = state.moved, state.placed, state.queue
+    tree, arrivals, hands, groups = clock.tree, clock.arrivals, clock.hands, clock.groups
+    stretches, jumps, passing = clock.stretches, clock.jumps, clock.passing
     num_jobs, num_gpus = len(jobs), len(gpus)
 
     for _ in range(most_instants):
@@ -155,83 +134,35 @@ def run(state, rules, clock, log, most_instants):
             hands[0].events += 1
             if lane < num_gpus:
                 if log.wanted:
-                    write_group(log, hands, jobs, workers, gpus, segments, mate, lane, now)
-                until = compute_on(
-                    jobs, workers, gpus, segments, batch_bytes, ready, counts, rules, mate, lane, now
-                )
+                    write_group(log, hands, compute, groups.mate, lane, now)
+                until = compute_on(compute, rules, groups.mate, lane, now)
                 if until == NEVER:
-                    w = gpus[lane].running
-                    end_task(
-                        jobs,
-                        workers,
-                        gpus,
-                        segments,
-                        batch_bytes,
-                        touched,
-                        ready,
-                        over,
-                        counts,
-                        rules,
-                        w,
-                        now,
-                        mate,
-                    )
+                    end_task(compute, rules, gpus[lane].running, now, groups.mate)
                 set_time(tree, lane, until)
                 continue
             j = lane - num_gpus
             set_time(tree, lane, NEVER)
             if jobs[j].stage == COMPUTING and jobs[j].launch > 0:
-                end_launch(jobs, workers, gpus, segments, touched, counts, j, now)
+                end_launch(compute, j, now)
                 launched = True
                 continue
             if jumps[j].iterations > 0:
-                land(jobs, batch_bytes, rules, jumps, j)
+                land(jobs, state.batch_bytes, rules, jumps, j)
                 set_time(tree, jumps[j].leader, now + segments[jobs[j].first_segment].ticks)
                 if jobs[j].stage == TRANSFERRING:
                     set_time(tree, lane, transfer_end(jobs, rules, j))
                 continue
             if stretches[j].passing == 1:
-                end_stretch(
-                    jobs,
-                    workers,
-                    gpus,
-                    segments,
-                    touched,
-                    over,
-                    counts,
-                    rules,
-                    stretches,
-                    passing,
-                    hands,
-                    j,
-                    now,
-                )
+                end_stretch(compute, rules, clock, j, now)
             elif jobs[j].claims == 1 or now == transfer_end(jobs, rules, j):
                 if log.wanted:
                     write_transfer(log, hands, jobs, ports, j, now)
-                end_transfer(
-                    jobs,
-                    workers,
-                    gpus,
-                    segments,
-                    batch_bytes,
-                    touched,
-                    ports,
-                    links,
-                    changed,
-                    flows,
-                    ready,
-                    over,
-                    counts,
-                    rules,
-                    j,
-                    now,
-                )
+                end_transfer(compute, network, rules, j, now)
             else:
-                stop_transfer(jobs, ports, links, changed, flows, moved, counts, rules, j, now)
+                stop_transfer(network, rules, j, now)
         memory_freed = counts[0].over > 0
         if memory_freed:
-            finish_jobs(jobs, workers, gpus, ports, links, over, counts, sites, now)
+            finish_jobs(state, now)
 
         # Jobs arrive, and are placed.
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
@@ -240,9 +171,7 @@ def run(state, rules, clock, log, most_instants):
         if counts[0].queued > 0 and (memory_freed or arrived > hands[0].arrived):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
-            place_queue(
-                jobs, workers, gpus, ports, links, segments, touched, queue, placed, counts, sites, rules, now
-            )
+            place_queue(state, rules, now)
         hands[0].events += arrived - hands[0].arrived
         hands[0].arrived = arrived
         hands[0].placements += counts[0].placed
@@ -257,39 +186,13 @@ def run(state, rules, clock, log, most_instants):
             w = gpus[touched[i]].running
             interrupted |= w != NONE and stretches[workers[w].job].passing == 1
         if interrupted:
-            resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now)
+            resume_interrupted(compute, network, placed, rules, clock, now)
             if came:
-                part_interrupted(
-                    jobs,
-                    workers,
-                    gpus,
-                    touched,
-                    counts,
-                    tree,
-                    leader,
-                    forward_until,
-                    hands[0].turn == 1,
-                    now,
-                )
+                part_interrupted(compute, clock, now)
 
         # Transfers start and stop.
         if counts[0].ready > 0 or counts[0].changed > 0:
-            decide_transfers(
-                jobs,
-                ports,
-                links,
-                changed,
-                flows,
-                moved,
-                ready,
-                counts,
-                candidates,
-                altered,
-                left,
-                fair,
-                rules,
-                now,
-            )
+            decide_transfers(network, shares, rules, now)
         for i in range(counts[0].moved):
             j = moved[i]
             jobs[j].moved = 0
@@ -307,42 +210,17 @@ def run(state, rules, clock, log, most_instants):
         # GPUs start to compute, or go on.
         num_groups = 0
         if counts[0].touched > 0:
-            start_tasks(jobs, workers, gpus, touched, started, counts)
-            num_groups = form_groups(
-                jobs,
-                workers,
-                gpus,
-                segments,
-                counts,
-                started,
-                mate,
-                group_size,
-                leader,
-                stamp,
-                groups,
-                instant,
-            )
+            start_tasks(jobs, workers, gpus, touched, state.started, counts)
+            num_groups = form_groups(compute, state.started, groups, instant)
+        limits = JumpLimits(hands[0].placements, next_arrival)
         for i in range(num_groups):
-            g = groups[i]
+            g = groups.firsts[i]
             w = gpus[g].running
             j = workers[w].job
-            whole = workers[w].phase == IN_FORWARD and group_size[g] == jobs[j].gpus
+            whole = workers[w].phase == IN_FORWARD and groups.size[g] == jobs[j].gpus
             if whole and unwritten(log, hands, jobs, j, now):
                 if jobs[j].overlaps == 1:
-                    until = jump(
-                        jobs,
-                        workers,
-                        gpus,
-                        ports,
-                        links,
-                        counts,
-                        jumps,
-                        hands[0].placements,
-                        j,
-                        g,
-                        next_arrival,
-                        now,
-                    )
+                    until = jump(compute, network, jumps, limits, j, g, now)
                 elif may_pass(jobs, workers, gpus, ports, links, rules, j):
                     until = begin_stretch(jobs, rules, stretches, passing, hands, j, now)
                 else:
@@ -350,7 +228,7 @@ def run(state, rules, clock, log, most_instants):
                 if until != NEVER:
                     set_time(tree, num_gpus + j, until)
                     continue
-                until = join_tasks(jobs, workers, gpus, forward_until, j, now)
+                until = join_tasks(jobs, workers, gpus, clock.forward_until, j, now)
                 if until != NEVER:
                     set_time(tree, g, until)
                     continue

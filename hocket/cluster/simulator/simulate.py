@@ -31,6 +31,14 @@ _NO_TICK = 2.0**62  # that any run comes to
 _LEVELS_A_CALL = 100_000
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimelineWindow:
+    """Part of a run: the first tasks and transfers to end of those that begin at or after ``from_s``."""
+
+    from_s: float = 0.0
+    most_spans: int = MOST_SPANS
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterRun:
     """The fate of each job, in the order of the job set, and of the cluster; times in seconds.
@@ -81,15 +89,12 @@ def simulate(
     policy: str,
     seed: int = 0,
     chunk_bytes: float = CHUNK_BYTES,
-    record: bool = False,
-    record_from_s: float = 0.0,
-    record_spans: int = MOST_SPANS,
+    record: TimelineWindow | None = None,
 ) -> ClusterRun:
     """Run ``jobs`` on ``cluster``.
 
     seed: what placement "rand" draws with; chunk_bytes: where "psrsf" and "srpt" may preempt a transfer;
-    record: also write down ``levels``, and ``timeline`` with the first ``record_spans`` tasks and transfers
-    to end of those that begin at or after ``record_from_s``.
+    record: also write down ``levels``, and this part of the run as ``timeline``.
 
     Raises
     ------
@@ -106,12 +111,12 @@ def simulate(
         raise HocketError(f"seed {seed!r} is not a whole number from 0 to 2^63 - 1")
     state, rules, tick_s = make_state(jobs, cluster, chosen_policy, chosen_placement, seed, chunk_bytes)
     clock = clocks.make_clock(state)
-    from_tick = round(min(record_from_s / tick_s, _NO_TICK)) if record else 0
-    log = _make_log(record, from_tick, record_spans, len(state.jobs))
+    log = _make_log(record, tick_s, len(state.jobs))
     prepared = time.perf_counter()
     clocks.run(state, rules, clock, log, 0)  # what has to be compiled or loaded is, before the clock goes on
     began += time.perf_counter() - prepared
     levels = _run(state, rules, clock, log)
+    spans = log.spans[: clock.hands[0]["spans"]]
     return _outcome(
         state,
         np.array([job.arrival_s for job in jobs.jobs]),
@@ -120,20 +125,20 @@ def simulate(
         placement=placement,
         policy=policy,
         events=int(clock.hands[0]["events"]),
-        levels=levels * (tick_s, 1.0) if record else None,
-        timeline=timeline_of(jobs, cluster, log.spans[: clock.hands[0]["spans"]], tick_s) if record else None,
+        levels=levels * (tick_s, 1.0) if log.wanted else None,
+        timeline=timeline_of(jobs, cluster, spans, tick_s) if log.wanted else None,
         chunk_bytes=float(chunk_bytes),
         began=began,
     )
 
 
-def _make_log(record: bool, from_tick: int, most_spans: int, num_jobs: int) -> SimulationLog:
+def _make_log(record: TimelineWindow | None, tick_s: float, num_jobs: int) -> SimulationLog:
     return SimulationLog(
-        wanted=record,
-        from_tick=from_tick,
+        wanted=record is not None,
+        from_tick=round(min(record.from_s / tick_s, _NO_TICK)) if record is not None else 0,
         opened=np.full(num_jobs, NONE, np.int64),
-        spans=np.zeros((most_spans if record else 0, 5), np.int64),
-        levels=np.zeros((_LEVELS_A_CALL if record else 0, 2), np.int64),
+        spans=np.zeros((record.most_spans if record is not None else 0, 5), np.int64),
+        levels=np.zeros((_LEVELS_A_CALL if record is not None else 0, 2), np.int64),
     )
 
 

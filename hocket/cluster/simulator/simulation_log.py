@@ -41,11 +41,12 @@ def unwritten(log, hands, jobs, j, now):
 
 
 @lean_kernel
-def write_group(log, hands, jobs, workers, gpus, segments, mate, lane, now):
+def write_group(log, hands, compute, mate, lane, now):
     """Write down the segment that the group of GPU ``lane`` has computed."""
-    w = gpus[lane].running
+    workers, segments = compute.workers, compute.segments
+    w = compute.gpus[lane].running
     j = workers[w].job
-    segment = jobs[j].first_segment + workers[w].phase // 2
+    segment = compute.jobs[j].first_segment + workers[w].phase // 2
     shown = SHOWN_BACKWARD if segments[segment].backward == 1 else SHOWN_FORWARD
     g = lane
     while g != NONE:

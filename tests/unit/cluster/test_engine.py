@@ -6,7 +6,7 @@ import pytest
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.simulator.simulate import ClusterRun, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, simulate
 from hocket.errors import HocketError, UnknownNameError
 
 B = 1e-9
@@ -48,7 +48,9 @@ def run(
         per_byte_s=B,
         contention_per_byte_s=0.5 * B,
     )
-    return simulate(JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=record)
+    return simulate(
+        JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=TimelineWindow() if record else None
+    )
 
 
 def test_jobs_arrive_when_their_file_says() -> None:
@@ -200,9 +202,7 @@ def test_record_writes_lanes_levels_and_stops() -> None:
         Cluster(num_servers=1, gpus_per_server=1),
         placement="ff",
         policy="fifo",
-        record=True,
-        record_from_s=3.5,
-        record_spans=3,
+        record=TimelineWindow(from_s=3.5, most_spans=3),
     )
     assert short.timeline is not None
     assert [span.start_s for span in short.timeline.spans] == [4.0, 6.0, 7.0]
@@ -212,8 +212,8 @@ def test_what_is_not_drawn_is_not_simulated_one_by_one() -> None:
     """Before the recorded time, and when all that a timeline holds is written, iterations pass at once."""
     jobs, cluster = JobSet(jobs=(job("a", iterations=10**5),)), Cluster(num_servers=1, gpus_per_server=1)
     runs = [
-        simulate(jobs, cluster, placement="ff", policy="fifo", record=True, **options)
-        for options in ({"record_spans": 5}, {"record_from_s": 1e6})
+        simulate(jobs, cluster, placement="ff", policy="fifo", record=record)
+        for record in (TimelineWindow(most_spans=5), TimelineWindow(from_s=1e6))
     ]
     for found in runs:
         assert found.finish_s[0] == 3e5
@@ -228,8 +228,7 @@ def test_nothing_is_drawn_from_after_the_end() -> None:
         Cluster(num_servers=1, gpus_per_server=1),
         placement="ff",
         policy="fifo",
-        record=True,
-        record_from_s=1e12,
+        record=TimelineWindow(from_s=1e12),
     )
     assert found.timeline is not None
     assert not found.timeline.spans

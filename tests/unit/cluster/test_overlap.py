@@ -17,7 +17,7 @@ from hocket.cluster.engine.state import make_state
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.cluster.jobs_file import read_jobs, write_jobs
 from hocket.cluster.overlap import lower_step
-from hocket.cluster.simulator.simulate import ClusterRun, simulate
+from hocket.cluster.simulator.simulate import ClusterRun, TimelineWindow, simulate
 from hocket.errors import FormatError
 from hocket.graph import Plan, Reduction, StepGraph, save_plan, save_step
 from hocket.graph.io import plan_document, step_document
@@ -41,7 +41,9 @@ def overlapping(name: str, *batches: tuple[float, float, float], **changes: Any)
 def run(*jobs: Job, policy: str = "srsf-1", record: bool = False, per_server: int = 1) -> ClusterRun:
     """On two servers where a GB takes a second."""
     cluster = Cluster(num_servers=2, gpus_per_server=per_server, startup_s=0.0, per_byte_s=1e-9)
-    return simulate(JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=record)
+    return simulate(
+        JobSet(jobs=jobs), cluster, placement="ff", policy=policy, record=TimelineWindow() if record else None
+    )
 
 
 def test_what_fits_beside_computing_costs_nothing_but_at_the_end() -> None:

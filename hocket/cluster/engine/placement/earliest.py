@@ -85,11 +85,13 @@ def exposed_ticks(jobs, segments, batch_ticks, j, slowdown):
 
 
 @kernel
-def lost_time(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, option):
+def lost_time(state, gpus_per_server, j, option):
     """Ticks that job j and those it delays are predicted to take longer on these GPUs; option: ascending."""
+    jobs, workers, gpus, sites = state.jobs, state.workers, state.gpus, state.sites
     computing = jobs[j].iterations * (jobs[j].forward + jobs[j].backward)
-    slowdown = _slowdown(ports, links, sites.rack, sites.capacity, gpus_per_server, option)
-    alone = computing + jobs[j].iterations * exposed_ticks(jobs, segments, sites.batch_ticks, j, slowdown)
+    slowdown = _slowdown(state.ports, state.links, sites.rack, sites.capacity, gpus_per_server, option)
+    exposed = exposed_ticks(jobs, state.segments, sites.batch_ticks, j, slowdown)
+    alone = computing + jobs[j].iterations * exposed
     ahead = delayed = 0
     for g in option:
         ahead_here = delayed_here = 0
@@ -107,11 +109,12 @@ def lost_time(jobs, workers, gpus, ports, links, segments, sites, gpus_per_serve
 
 
 @kernel
-def earliest_finish(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, memory):
+def earliest_finish(state, gpus_per_server, j, memory):
     """Write job j's GPUs, all with ``memory`` bytes free, to ``sites.chosen``."""
+    gpus, sites = state.gpus, state.sites
     gpu_load, option, chosen = sites.gpu_load, sites.option, sites.chosen
     rack = sites.rack
-    num, num_servers = jobs[j].gpus, len(rack)
+    num, num_servers = state.jobs[j].gpus, len(rack)
     servers = ascending(sites.server_load)
     racks = len(sites.capacity) - num_servers
     least = np.inf
@@ -132,7 +135,7 @@ def earliest_finish(jobs, workers, gpus, ports, links, segments, sites, gpus_per
         if found < num:
             continue
         option[:num].sort()
-        lost = lost_time(jobs, workers, gpus, ports, links, segments, sites, gpus_per_server, j, option[:num])
+        lost = lost_time(state, gpus_per_server, j, option[:num])
         if lost < least:
             least = lost
             chosen[:num] = option[:num]

@@ -32,10 +32,10 @@ def by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen):
 
 
 @kernel
-def least_workload_first(gpus, gpu_load, server_load, gpus_per_server, memory, num, kappa, chosen):
-    """Write ``num`` GPUs with ``memory`` bytes free to ``chosen``; ties go to the first."""
-    if num <= kappa:
-        least_loaded(gpus, gpu_load, memory, num, chosen)
+def least_workload_first(gpus, sites, rules, memory, num):
+    """Write ``num`` GPUs with ``memory`` bytes free to ``sites.chosen``; ties go to the first."""
+    if num <= rules.kappa:
+        least_loaded(gpus, sites.gpu_load, memory, num, sites.chosen)
     else:
-        servers = ascending(server_load)
-        by_server(gpus, gpu_load, servers, gpus_per_server, memory, num, chosen)
+        servers = ascending(sites.server_load)
+        by_server(gpus, sites.gpu_load, servers, rules.gpus_per_server, memory, num, sites.chosen)

@@ -13,20 +13,21 @@ from hocket.kernel import kernel
 
 
 @kernel
-def choose_gpus(jobs, workers, gpus, ports, links, segments, sites, rules, j, memory):
-    """Write job j's GPUs to ``sites.chosen``, ascending; enough have ``memory`` bytes free."""
-    num, per_server, chosen = jobs[j].gpus, rules.gpus_per_server, sites.chosen
-    gpu_load, server_load = sites.gpu_load, sites.server_load
+def choose_gpus(state, rules, j):
+    """Write job j's GPUs to ``sites.chosen``, ascending; enough have the memory that it needs free."""
+    jobs, gpus, sites = state.jobs, state.gpus, state.sites
+    num, memory, chosen = jobs[j].gpus, sites.class_memory[jobs[j].memory_class], sites.chosen
+    per_server, gpu_load = rules.gpus_per_server, sites.gpu_load
     if rules.placement == FIRST_FIT:
         first_fit(gpus, memory, num, chosen)
     elif rules.placement == RAND:
         draw_gpus(gpus, memory, num, rules.seed, jobs[j].draw, chosen)
     else:
-        add_up_loads(jobs, workers, gpus, per_server, gpu_load, server_load)
+        add_up_loads(jobs, state.workers, gpus, per_server, gpu_load, sites.server_load)
         if rules.placement == LEAST_LOADED:
             least_loaded(gpus, gpu_load, memory, num, chosen)
         elif rules.placement == LEAST_WORKLOAD_FIRST:
-            least_workload_first(gpus, gpu_load, server_load, per_server, memory, num, rules.kappa, chosen)
+            least_workload_first(gpus, sites, rules, memory, num)
         else:
-            earliest_finish(jobs, workers, gpus, ports, links, segments, sites, per_server, j, memory)
+            earliest_finish(state, per_server, j, memory)
     chosen[:num].sort()

@@ -30,42 +30,27 @@ def join_tasks(jobs, workers, gpus, forward_until, j, now):
 
 
 @lean_kernel
-def _part_tasks(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, j, now):
+def _part_tasks(compute, clock, j, now):
     """Let job j end its forward task by itself if that is not over."""
-    at = forward_until[j]
-    forward_until[j] = NONE
-    if at == now and not first_instant:
+    jobs, workers, gpus = compute.jobs, compute.workers, compute.gpus
+    at = clock.forward_until[j]
+    clock.forward_until[j] = NONE
+    # At a later instant of this time what ends now has ended.
+    if at == now and clock.hands[0].turn > 1:
         return
     phase = IN_FORWARD if at > now else BACKWARD
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = phase
         if phase == BACKWARD:
             gpus[workers[w].gpu].running = NONE
-            touch(gpus, touched, counts, workers[w].gpu)
-    set_time(tree, leader[j, 0], at if at > now else NEVER)
+            touch(gpus, compute.touched, compute.counts, workers[w].gpu)
+    set_time(clock.tree, clock.groups.leader[j, 0], at if at > now else NEVER)
 
 
 @lean_kernel
-def part_interrupted(jobs, workers, gpus, touched, counts, tree, leader, forward_until, first_instant, now):
-    """Let joined tasks go on one by one where a job is placed or launched at this instant.
-
-    leader (J, 2): the GPU in whose lane a job's group is; first_instant: whether what ends now ends at this
-    instant.
-    """
-    for i in range(counts[0].touched):
-        w = gpus[touched[i]].running
-        if w == NONE or forward_until[workers[w].job] < now:
-            continue
-        _part_tasks(
-            jobs,
-            workers,
-            gpus,
-            touched,
-            counts,
-            tree,
-            leader,
-            forward_until,
-            first_instant,
-            workers[w].job,
-            now,
-        )
+def part_interrupted(compute, clock, now):
+    """Let joined tasks go on one by one where a job is placed or launched at this instant."""
+    for i in range(compute.counts[0].touched):
+        w = compute.gpus[compute.touched[i]].running
+        if w != NONE and clock.forward_until[compute.workers[w].job] >= now:
+            _part_tasks(compute, clock, compute.workers[w].job, now)

@@ -11,6 +11,8 @@ Everything that its future depends on is compared: nothing about the cluster or 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hocket.cluster.engine.policies.policy_dispatch import key_of
@@ -41,6 +43,13 @@ JUMP = np.dtype(
 )
 
 
+class JumpLimits(NamedTuple):
+    """The cluster beside a job that may jump: what keeps it from doing so, or ends its jump."""
+
+    placements: int  # how many there have been
+    next_arrival: int  # NEVER without one
+
+
 @lean_kernel
 def _remember(jobs, jumps, placements, j, now):
     """Take down how job j begins an iteration; whether it began the one before so, and nobody came since."""
@@ -68,25 +77,26 @@ def _remember(jobs, jumps, placements, j, now):
 
 
 @lean_kernel
-def jump(jobs, workers, gpus, ports, links, counts, jumps, placements, j, leader, until, now):
+def jump(compute, network, jumps, limits, j, leader, now):
     """Let job j, which begins to compute an iteration on all its GPUs, jump; when it lands, or NEVER.
 
-    until: the next arrival; leader: the GPU in whose lane its group is.
+    leader: the GPU in whose lane its group is.
     """
+    jobs, until = compute.jobs, limits.next_arrival
     # A job that has waited for a GPU since its iteration began is not alone on it.
     if (
-        counts[0].queued > 0
+        compute.counts[0].queued > 0
         or jobs[j].begun + jobs[j].stalls != now
         or jobs[j].forward == 0
         or not (jobs[j].stage == COMPUTING or (jobs[j].stage == TRANSFERRING and jobs[j].claims == 1))
-        or not links_alone(jobs, ports, links, j)
-        or not gpus_alone(jobs, workers, gpus, j)
+        or not links_alone(jobs, network.ports, network.links, j)
+        or not gpus_alone(jobs, compute.workers, compute.gpus, j)
     ):
         jumps[j].known = 0
         return NEVER
     period = now - jumps[j].since
     exposed = jobs[j].transferring - jumps[j].transferring
-    same = _remember(jobs, jumps, placements, j, now)
+    same = _remember(jobs, jumps, limits.placements, j, now)
     jumps[j].since, jumps[j].transferring = now, jobs[j].transferring
     if not same:
         return NEVER

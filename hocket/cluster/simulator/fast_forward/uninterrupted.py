@@ -102,42 +102,42 @@ def close_stretch(stretches, passing, hands, j):
 
 
 @lean_kernel
-def challenged(jobs, workers, gpus, rules, stretches, g, j, now):
+def challenged(compute, rules, stretches, g, j, now):
     """True if a job that is ready for GPU g may get it before job j is through with its stretch there."""
+    jobs, workers = compute.jobs, compute.workers
     if jobs[j].num_servers > 0 or not rules.steady:
         return True
     catch_up(jobs, rules, stretches, j, now)
-    w = first_ready(jobs, workers, gpus, g)
+    w = first_ready(jobs, workers, compute.gpus, g)
     return w != NONE and before(jobs, workers[w].job, j)
 
 
 @lean_kernel
-def end_stretch(
-    jobs, workers, gpus, segments, touched, over, counts, rules, stretches, passing, hands, j, now
-):
+def end_stretch(compute, rules, clock, j, now):
     """Let job j be over: nothing has interrupted it."""
-    catch_up(jobs, rules, stretches, j, now)
-    close_stretch(stretches, passing, hands, j)
+    jobs, workers, gpus = compute.jobs, compute.workers, compute.gpus
+    catch_up(jobs, rules, clock.stretches, j, now)
+    close_stretch(clock.stretches, clock.passing, clock.hands, j)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = WAITING
         gpus[workers[w].gpu].running = NONE
-        touch(gpus, touched, counts, workers[w].gpu)
-    end_iterations(jobs, workers, gpus, segments, touched, over, counts, rules, j, 0, now)
+        touch(gpus, compute.touched, compute.counts, workers[w].gpu)
+    end_iterations(compute, rules, j, 0, now)
 
 
 @lean_kernel
-def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
+def resume(compute, network, rules, clock, j, now):
     """Let job j, in the middle of a stretch, go on event by event, as if it had come here so."""
-    jobs, workers, gpus, ports, links, batch_bytes, touched, changed, flows, moved, ready, counts = lists
-    catch_up(jobs, rules, stretches, j, now)
-    close_stretch(stretches, passing, hands, j)
-    set_time(tree, len(gpus) + j, NEVER)
-    begun = stretches[j].since
+    jobs, workers, gpus, mate = compute.jobs, compute.workers, compute.gpus, clock.groups.mate
+    catch_up(jobs, rules, clock.stretches, j, now)
+    close_stretch(clock.stretches, clock.passing, clock.hands, j)
+    set_time(clock.tree, len(gpus) + j, NEVER)
+    begun = clock.stretches[j].since
     jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
     # A task that ends now ends at the first instant of this time, and the next begins there: at a later one,
     # which a job's transfer without any length makes, the GPUs are taken.
-    ends = hands[0].turn == 1
+    ends = clock.hands[0].turn == 1
     if offset == 0 and ends:
         phase, end = FORWARD, NEVER
     elif offset < jobs[j].forward:
@@ -155,37 +155,38 @@ def resume(lists, rules, tree, mate, stretches, passing, hands, j, now):
         mate[g] = NONE if w + 1 == jobs[j].first_worker + jobs[j].gpus else workers[w + 1].gpu
         if end == NEVER:
             gpus[g].running = NONE
-            touch(gpus, touched, counts, g)
+            touch(gpus, compute.touched, compute.counts, g)
     if end < NEVER:
-        set_time(tree, leader, end)
+        set_time(clock.tree, leader, end)
     if phase == WAITING:
         jobs[j].pending = 0
         if offset == computing and ends:
-            want_transfer(jobs, batch_bytes, ready, counts, rules, j, now)
+            want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
         else:
             jobs[j].startup_left, jobs[j].claims = rules.startup, 1
             jobs[j].per_byte = jobs[j].alone_per_byte
             reset(jobs, j, jobs[j].size, rules.chunk)
-            occupy(jobs, ports, links, changed, flows, moved, counts, j, begun + computing)
+            occupy(network, j, begun + computing)
         jobs[j].stalled = 1
 
 
 @lean_kernel
-def resume_interrupted(lists, placed, rules, tree, mate, stretches, passing, hands, now):
+def resume_interrupted(compute, network, placed, rules, clock, now):
     """Let stretches go on event by event into which a job comes at this instant."""
-    jobs, workers, gpus, ports, links, _, touched, _, _, _, _, counts = lists
+    jobs, workers, counts = compute.jobs, compute.workers, compute.counts
+    ports, links, stretches = network.ports, network.links, clock.stretches
     for i in range(counts[0].touched):
-        g = touched[i]
-        w = gpus[g].running
+        g = compute.touched[i]
+        w = compute.gpus[g].running
         if w == NONE or stretches[workers[w].job].passing == 0:
             continue
-        if challenged(jobs, workers, gpus, rules, stretches, g, workers[w].job, now):
-            resume(lists, rules, tree, mate, stretches, passing, hands, workers[w].job, now)
+        if challenged(compute, rules, stretches, g, workers[w].job, now):
+            resume(compute, network, rules, clock, workers[w].job, now)
     for i in range(counts[0].placed):
         j = placed[i]
         for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
             user = links[ports[p].link].user
             while user != NONE:
                 if stretches[ports[user].job].passing == 1:
-                    resume(lists, rules, tree, mate, stretches, passing, hands, ports[user].job, now)
+                    resume(compute, network, rules, clock, ports[user].job, now)
                 user = ports[user].next
