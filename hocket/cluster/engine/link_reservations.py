@@ -42,7 +42,7 @@ def queue_candidate(jobs, rules, candidates, first, n, j, now):
 
 
 @lean_kernel
-def settle_claims(network, n, rules, now):
+def settle_claims(jobs, ports, links, lists, n, rules, now):
     """Let the first n candidates claim their servers or lose them, from first to last.
 
     Lists in ``altered`` those that claim now and did not, or the other way round, and those that are ready
@@ -50,8 +50,7 @@ def settle_claims(network, n, rules, now):
     behind it alone: a job that gains one takes it from its holder, and behind a job that loses one
     others may gain theirs.
     """
-    jobs, ports, links = network.jobs, network.ports, network.links
-    candidates, altered = network.candidates, network.altered
+    candidates, altered = lists.candidates, lists.altered
     num_settled = num_altered = 0
     while num_settled < n:
         j = candidates[num_settled]

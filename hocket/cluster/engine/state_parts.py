@@ -27,7 +27,7 @@ class ComputeState(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """Jobs on links, and the lists that decisions about transfers read and fill."""
+    """Jobs on links, and the lists that a transfer's start and end add to."""
 
     jobs: Records  # (J,) JOB
     ports: Records  # JOB.num_hops for each job
@@ -35,8 +35,13 @@ class NetworkState(NamedTuple):
     changed: Ints  # (links,) links on which a transfer started or ended
     flows: Ints  # (J,) jobs that transfer, in no order
     moved: Ints  # (J,) jobs whose transfer started or stopped, or has another rate
-    ready: Ints  # (J,) jobs that are ready to transfer
     counts: Records  # (1,) COUNTS
+
+
+class TransferLists(NamedTuple):
+    """Jobs whose transfers are to be decided on, and room to put them in order."""
+
+    ready: Ints  # (J,) jobs that are ready to transfer
     candidates: Ints  # (J,) room to work in
     altered: Ints  # (J,) room to work in
     bytes_left: Floats  # (J,) room to work in
@@ -76,12 +81,13 @@ def network_state(state: EngineState) -> NetworkState:
         state.changed,
         state.flows,
         state.moved,
-        state.ready,
         state.counts,
-        state.candidates,
-        state.altered,
-        state.bytes_left,
     )
+
+
+def transfer_lists(state: EngineState) -> TransferLists:
+    """The part of the state that decisions about transfers read and fill."""
+    return TransferLists(state.ready, state.candidates, state.altered, state.bytes_left)
 
 
 def flow_shares(state: EngineState) -> FlowShares:

@@ -126,11 +126,11 @@ def _start(network, j, now):
 
 
 @lean_kernel
-def admit(network, rules, now):
+def admit(network, lists, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
     jobs, ports, links = network.jobs, network.ports, network.links
-    candidates, left = network.candidates, network.bytes_left
-    n = list_waiting(jobs, links, network.changed, network.ready, network.counts, candidates)
+    candidates, left = lists.candidates, lists.bytes_left
+    n = list_waiting(jobs, links, network.changed, lists.ready, network.counts, candidates)
     waiting = 0
     for i in range(n):
         j = candidates[i]
@@ -168,11 +168,11 @@ def _busy_link(jobs, ports, links, j):
 
 
 @lean_kernel
-def preempt(network, rules, now):
+def preempt(network, lists, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
     jobs, ports, links = network.jobs, network.ports, network.links
-    candidates, altered = network.candidates, network.altered
-    listed = list_waiting(jobs, links, network.changed, network.ready, network.counts, altered)
+    candidates, altered = lists.candidates, lists.altered
+    listed = list_waiting(jobs, links, network.changed, lists.ready, network.counts, altered)
     n = 0
     for i in range(listed):
         j = altered[i]
@@ -181,7 +181,7 @@ def preempt(network, rules, now):
         if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
             queue_candidate(jobs, rules, candidates, 0, n, j, now)
             n += 1
-    num_altered = settle_claims(network, n, rules, now)
+    num_altered = settle_claims(jobs, ports, links, lists, n, rules, now)
     for i in range(num_altered):
         j = altered[i]
         if jobs[j].stage == TRANSFERRING:
@@ -230,10 +230,10 @@ def set_rates(network, shares, rules, now):
 
 
 @lean_kernel
-def decide_transfers(network, shares, rules, now):
+def decide_transfers(network, lists, shares, rules, now):
     """Start and stop transfers, and set the rates that follow; adds to ``moved``."""
     if rules.preemptive:
-        preempt(network, rules, now)
+        preempt(network, lists, rules, now)
     else:
-        admit(network, rules, now)
+        admit(network, lists, rules, now)
     set_rates(network, shares, rules, now)

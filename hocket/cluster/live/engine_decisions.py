@@ -17,7 +17,7 @@ from hocket.cluster.engine.records import (
     TRANSFERRING,
     WAITING,
 )
-from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state
+from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfers import account, decide_transfers, occupy
 from hocket.cluster.live.engine_rows import EngineRows, JobProgress
 
@@ -63,7 +63,7 @@ def _instant(roster: EngineRows, now: int, actions: Actions) -> bool:
         assert course is not None
         actions.placed[course.job.id] = s.workers["gpu"][roster.workers(course)].tolist()
     if s.counts[0]["ready"] or s.counts[0]["changed"]:
-        decide_transfers(network_state(s), flow_shares(s), rules, now)
+        decide_transfers(network_state(s), transfer_lists(s), flow_shares(s), rules, now)
     s.jobs["moved"][s.moved[: s.counts[0]["moved"]]] = 0
     s.counts[0]["moved"] = 0
     start_tasks(s.jobs, s.workers, s.gpus, s.touched, s.started, s.counts)

@@ -15,7 +15,7 @@ from hocket.cluster.engine.engine import end_launch, end_task, end_transfer, sta
 from hocket.cluster.engine.placing import finish_jobs, place_queue
 from hocket.cluster.engine.records import COMPUTING, IN_FORWARD, NEVER, NONE, TRANSFERRING, Ints, Records
 from hocket.cluster.engine.state import EngineState
-from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state
+from hocket.cluster.engine.state_parts import compute_state, flow_shares, network_state, transfer_lists
 from hocket.cluster.engine.transfer_progress import chunk_end, transfer_end
 from hocket.cluster.engine.transfers import decide_transfers, stop_transfer
 from hocket.cluster.simulator.fast_forward.fused_tasks import join_tasks, part_interrupted
@@ -33,7 +33,8 @@ from hocket.cluster.simulator.simulation_log import unwritten, write_group, writ
 from hocket.kernel import lean_kernel, look_for_stop
 from hocket.sim.loop.lanes import first_lane, set_time
 
-_compute_state, _network_state, _flow_shares = map(lean_kernel, (compute_state, network_state, flow_shares))
+_compute_state, _network_state = lean_kernel(compute_state), lean_kernel(network_state)
+_transfer_lists, _flow_shares = lean_kernel(transfer_lists), lean_kernel(flow_shares)
 
 HANDS = np.dtype(
     [
@@ -102,7 +103,8 @@ def run(state, rules, clock, log, most_instants):
 
     Also comes back when ``log.levels`` is full; it is called again with room.
     """
-    compute, network, shares = _compute_state(state), _network_state(state), _flow_shares(state)
+    compute, network = _compute_state(state), _network_state(state)
+    lists, shares = _transfer_lists(state), _flow_shares(state)
     jobs, workers, gpus, segments = state.jobs, state.workers, state.gpus, state.segments
     ports, links, touched, counts = state.ports, state.links, state.touched, state.counts
     moved, placed, queue = state.moved, state.placed, state.queue
@@ -192,7 +194,7 @@ def run(state, rules, clock, log, most_instants):
 
         # Transfers start and stop.
         if counts[0].ready > 0 or counts[0].changed > 0:
-            decide_transfers(network, shares, rules, now)
+            decide_transfers(network, lists, shares, rules, now)
         for i in range(counts[0].moved):
             j = moved[i]
             jobs[j].moved = 0
