@@ -70,10 +70,14 @@ def _look_again(place: str) -> None:
     signal.setitimer(signal.ITIMER_REAL, _HURRY_S)
 
 
+# Of what came during a read, so that little is lost; bounded, as a rank may print as fast as it is read.
+_READS_AGAIN = 8
+
+
 def cut(place: str, most_bytes: int = MOST_BYTES) -> bool:
     """Empty PLACE.out if it is longer than ``most_bytes``; so much of it, the last, is in PLACE.earlier then.
 
-    Returns whether it was longer. Output between the read and the emptying is lost. The
+    Returns whether it was longer. Output between the last read and the emptying is lost. The
     file is emptied first: on a full disk there is no other room for what is kept.
     """
     with contextlib.suppress(OSError), open(f"{place}.out", "r+b", buffering=0) as out:
@@ -81,6 +85,10 @@ def cut(place: str, most_bytes: int = MOST_BYTES) -> bool:
             return False
         out.seek(-most_bytes, os.SEEK_END)
         last = out.read(most_bytes)
+        for _ in range(_READS_AGAIN):
+            if not (more := out.read(most_bytes)):
+                break
+            last = (last + more)[-most_bytes:]
         out.truncate(0)
         with open(f"{place}.earlier", "wb", buffering=0) as earlier:
             earlier.write(last)
