@@ -9,10 +9,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 
+from hocket.process_stats import PROC, ProcessStat, descendants, process_stats
 from hocket.signals import uninterrupted
 
 _GRACE_S = 5.0
@@ -98,7 +97,9 @@ def _end_all_started() -> None:
     while started and time.monotonic() < until_s:
         time.sleep(_GLANCE_S)
         running = _running()
-        started = {pid: began for pid, began in started.items() if running.get(pid, (0, ""))[1] == began}
+        started = {
+            pid: began for pid, began in started.items() if pid in running and running[pid].began == began
+        }
         # One that it started since; those whose parents have ended are not found again.
         started |= _started()
     _send(started, signal.SIGKILL)
@@ -107,29 +108,22 @@ def _end_all_started() -> None:
 def _started() -> dict[int, str]:
     """The processes that descend from this one, and when each began."""
     running = _running()
-    found, generation = {}, {os.getpid()}
-    while generation:
-        generation = {pid for pid, (parent, _) in running.items() if parent in generation}
-        found.update({pid: running[pid][1] for pid in generation})
-    return found
+    return {pid: running[pid].began for pid in descendants(running, os.getpid())}
 
 
-def _running() -> dict[int, tuple[int, str]]:
-    """The parent of each process of this machine that has not ended, and when it began.
+def _running() -> dict[int, ProcessStat]:
+    """The processes of this machine that have not ended.
 
     Without multiprocessing's trackers: they end with those who use them, and remove what these leave.
     """
-    return dict(_each_running())
+    return {pid: stat for pid, stat in process_stats().items() if stat.state != "Z" and not _is_tracker(pid)}
 
 
-def _each_running() -> Iterator[tuple[int, tuple[int, str]]]:
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                # The name, which comes second, can have spaces and parentheses in it.
-                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if fields[0] != "Z" and _TRACKER not in Path("/proc", entry, "cmdline").read_bytes():
-                    yield int(entry), (int(fields[1]), fields[19])
+def _is_tracker(pid: int) -> bool:
+    try:
+        return _TRACKER in (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return False
 
 
 def _send(pids: dict[int, str], number: int) -> None:

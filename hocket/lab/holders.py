@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from hocket.process_stats import process_stat
 
 
 def myself() -> str:
@@ -23,9 +24,7 @@ def has_ended(holder: str) -> bool:
 
 
 def _holder(pid: int) -> str:
-    # The name, which comes second, can have spaces and parentheses in it.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return f"{pid} {_numbering()} {fields[19]}"
+    return f"{pid} {_numbering()} {process_stat(pid).began}"
 
 
 def _numbering() -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-_PROC = Path("/proc")
+from hocket.process_stats import PROC, descendants, process_stats
+
 _IDLE, _IOWAIT, _GUEST = 3, 4, 8
 """Places in the first line of ``/proc/stat``, after its name: a guest's time is the user's too."""
-_PARENT, _TIMES = 1, slice(11, 15)
-"""Places in ``/proc/PID/stat`` after the command: the parent, and ticks of it and its ended children."""
 _MUCH = 0.1  # of all processors: with less of them others disturb a step hardly
 _FULL = 0.85  # of all processors: with less of them in use there was room for the step
 
@@ -36,7 +34,7 @@ class MachineUse(NamedTuple):
 class UseMeter:
     """A meter of the machine's use, from when it is made on. ``proc`` is the kernel's file system."""
 
-    def __init__(self, proc: Path = _PROC) -> None:
+    def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._begin = self._read()
 
@@ -53,8 +51,10 @@ class UseMeter:
     def _read(self) -> _Reading | None:
         try:
             lines = (self._proc / "stat").read_text().splitlines()
-            own = sum(_ticks_of_tree(self._proc, os.getpid()))
-        except (OSError, ValueError, IndexError):
+            processes = process_stats(self._proc)
+            ours = {os.getpid(), *descendants(processes, os.getpid())}
+            own = sum(processes[pid].ticks for pid in ours)
+        except (OSError, ValueError, IndexError, KeyError):
             return None
         ticks = [int(field) for field in lines[0].split()[1:]]
         busy = sum(ticks[:_GUEST]) - ticks[_IDLE] - ticks[_IOWAIT]
@@ -72,23 +72,3 @@ class _Reading(NamedTuple):
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def _ticks_of_tree(proc: Path, root: int) -> Iterable[int]:
-    """Ticks of ``root`` and of each process below it."""
-    found: dict[int, tuple[int, int]] = {}
-    for path in proc.glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        found[int(path.parent.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES]))
-    for process, (_, ticks) in found.items():
-        if _is_below(found, process, root):
-            yield ticks
-
-
-def _is_below(found: dict[int, tuple[int, int]], process: int, root: int) -> bool:
-    while process in found and process != root:
-        process = found[process][0]
-    return process == root

@@ -22,7 +22,7 @@ def write(proc: Path, busy: int, processes: dict[int, tuple[int, int]]) -> None:
     (proc / "stat").write_text(f"cpu  {line}\ncpu0 {line}\ncpu1 {line}\nintr 5 1\n")
     for process, (parent, ticks) in processes.items():
         (proc / str(process)).mkdir(exist_ok=True)
-        text = f"{process} (a (b) c) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0"
+        text = f"{process} (a (b) c) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77"
         (proc / str(process) / "stat").write_text(text)
 
 
