@@ -36,6 +36,7 @@ Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
 
+_AGAIN = "measure again while nothing else runs"
 _APART = 0.15
 """The share by which sum and plain step may differ; alone on a machine, those of six models were nearer."""
 _MEAN_APART = 0.01
@@ -89,14 +90,16 @@ class Profile:
         shortest_s, longest_s = float(min(self.operations_sum_s)), float(max(self.operations_sum_s))
         if longest_s > (1 + _UNEVEN) * shortest_s:
             said += (
-                f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, measure"
-                " again while nothing else runs, as workers are predicted to wait for each other's slow ones"
+                f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, {_AGAIN},"
+                " as workers are predicted to wait for each other's slow ones"
             )
         if self.use is not None and self.use.crowded:
             said += (
                 f"; other programs used {self.use.others:.1f} of {self.use.processors} processors meanwhile,"
-                " which makes steps longer: measure again while nothing else runs"
+                " which makes steps longer"
             )
+            if _AGAIN not in said:
+                said += f": {_AGAIN}"
         return said
 
 
