@@ -213,7 +213,7 @@ class Lab:
         self.command(first, argv, env)  # refuses what no node can run, before any does
         shared = {
             "MASTER_ADDR": first.address,
-            "MASTER_PORT": str(links.free_port(first)),
+            "MASTER_PORT": str(links.port_in(first)),
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "ROLE_NAME": "default",

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from hocket import ports
 from hocket.errors import HocketError
 from hocket.lab.shares import introduce, segments_on_the_way, shaper
 from hocket.signals import uninterrupted
@@ -40,7 +41,6 @@ _COUPLED = (
 _NAMESPACE = re.compile(r"hocket-(?P<lab>.+)-(?:switch|node(?P<index>\d+))")
 _CALL_S = 60.0  # far more than any call takes, even for 250 nodes
 _SYSTEM_PATH = "/usr/sbin:/sbin"  # where iproute2 often is, and an ordinary PATH often does not lead
-_FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,10 +204,10 @@ def delete(lab: str, nodes: Iterable[LabNode]) -> None:
             _call("ip", "netns", "delete", namespace)
 
 
-def free_port(node: LabNode) -> int:
-    """A TCP port that nothing in the node listens on."""
-    asked = (tool_path("ip"), "netns", "exec", node.namespace, sys.executable, "-IS", "-c", _FREE_PORT)
-    return int(_finished(asked, ()))
+def port_in(node: LabNode) -> int:
+    """A free port of the node (:func:`~hocket.ports.free_port`)."""
+    program = (sys.executable, "-IS", ports.__file__, node.address)
+    return int(_finished((tool_path("ip"), "netns", "exec", node.namespace, *program), ()))
 
 
 def pids_in(namespaces: Iterable[str]) -> dict[str, list[int]]:

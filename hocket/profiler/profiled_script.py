@@ -6,7 +6,6 @@ import builtins
 import gc
 import io
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hocket.errors import HocketError, reason
+from hocket.ports import free_port
 from hocket.profiler._loop import MOST_UNSEEN, unseen
 from hocket.profiler._loop_steps import LoopProfile, needed_steps
 from hocket.profiler.watching import Watching
@@ -188,11 +188,9 @@ def _as_rank() -> Iterator[None]:
     if "RANK" in os.environ:
         yield
         return
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     alone = {
         **{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))},
         # Without it Lightning takes LOCAL_RANK for a launcher of several ranks, and waits for the others.
         "TORCHELASTIC_RUN_ID": "none",  # torchrun's own, where it is given none
     }

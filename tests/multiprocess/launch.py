@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from hocket.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +27,10 @@ class Ranks:
     """Processes that run ``case`` ("module:function"), called with rank, world and ``arguments``."""
 
     def __init__(self, case: str, world: int, arguments: Mapping[str, Any], folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         self._folder = folder
         environment = os.environ | {
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
+            "MASTER_PORT": str(free_port("127.0.0.1")),
             "WORLD_SIZE": str(world),
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",

@@ -14,7 +14,8 @@ from hocket.graph import Plan, StepGraph
 from hocket.launch import Rule, ServedJob
 from hocket.network import Network
 from hocket.planner import POLICIES, plan
-from hocket.runtime.replay.servers import free_address, serve
+from hocket.ports import free_port
+from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, largest
@@ -37,7 +38,7 @@ def planned(policy: str, workers: int) -> Plan:
 def job_of(rank: int, rule: Rule, servers: int) -> ServedJob:
     told = [""]
     if rank == 0:
-        address = free_address("127.0.0.1")
+        address = f"127.0.0.1:{free_port('127.0.0.1')}"
         job = ServedJob(address=address, token=TOKEN, rule=rule, servers=servers, timeout_s=TIMEOUT_S)
         told = [job.encoded()]
     dist.broadcast_object_list(told)

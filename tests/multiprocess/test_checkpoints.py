@@ -20,12 +20,12 @@ from torch import nn
 
 from hocket.errors import HocketError
 from hocket.launch import JOB_VARIABLE, Rule, ServedJob
+from hocket.ports import free_port
 from hocket.runtime.ps.server.checkpoint import Checkpoint
 from hocket.runtime.ps.server.checkpoint_records import Buffers, Pushed, Update
 from hocket.runtime.ps.server.shard import Shard
 from hocket.runtime.ps.server_training import serve
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
-from hocket.runtime.replay.servers import free_address
 from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
@@ -217,7 +217,7 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
     known = [0, 0]
     for _ in range(3):
         job = ServedJob(
-            address=free_address("127.0.0.1"),
+            address=f"127.0.0.1:{free_port('127.0.0.1')}",
             token=TOKEN,
             rule=rule,
             servers=2,

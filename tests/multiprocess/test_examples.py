@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.interop import load_timeline
+from hocket.ports import free_port
 from hocket.report.comparison import compare
 
 pytestmark = pytest.mark.slow
@@ -58,9 +58,7 @@ IN_FRAMEWORKS = ("lightning_fabric", "accelerate_cnn")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rank_of_any_launcher_joins_the_others(name: str) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = str(unused.getsockname()[1])
+    port = str(free_port("127.0.0.1"))
     meeting = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     command = [sys.executable, EXAMPLES / f"{name}.py", "--ddp", "--steps", "1", "--batch-size", "2"]
     ranks = [

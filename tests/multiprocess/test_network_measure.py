@@ -22,6 +22,7 @@ from hocket.errors import HocketError
 from hocket.network import load_network, reduction_s
 from hocket.network.file import AllReduce, Fits, MeasuredPoint, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_line
+from hocket.ports import free_port
 from hocket.profiler import measure_network
 from hocket.profiler._exchange import (
     LEAD_BYTES,
@@ -91,12 +92,6 @@ def ended(process: subprocess.Popen[str]) -> Ran:
     return Ran(process.returncode, out, err)
 
 
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
-
-
 def check(document: dict[str, Any], workers: int, where: Sequence[str]) -> None:
     assert document["format"] == "hocket.network/1"
     assert document["host"]["workers"] == document["allreduce"]["workers"] == workers
@@ -149,7 +144,7 @@ def test_processes_here_measure_a_network_that_commands_take(tmp_path: Path) -> 
 
 
 def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path) -> None:
-    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     arguments = (*SMALL, "--json", "-o", str(tmp_path / "network.json"))
     processes = [command(*arguments, RANK=str(rank), **rendezvous) for rank in range(2)]
     first, second = (ended(process) for process in processes)
@@ -159,7 +154,7 @@ def test_ranks_that_a_launcher_started_meet_and_the_first_prints(tmp_path: Path)
 
 
 def test_a_rank_that_never_comes_ends_the_wait(folder: Path) -> None:
-    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     ran = ended(command("--timeout", "1s", RANK="0", **rendezvous))
     assert measuring(folder) == []
     assert ran == Ran(2, "", ran.err)

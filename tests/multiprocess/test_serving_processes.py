@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from hocket.launch import Rule, ServedJob
+from hocket.ports import free_port
 from hocket.runtime.ps.server.values import Values
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
-from hocket.runtime.replay.servers import free_address
 from tests.multiprocess.launch import ROOT
 from tests.tokens import TOKEN
 
@@ -218,7 +218,7 @@ def test_a_script_that_leaves_has_failed_and_its_status_is_the_commands() -> Non
 def test_ranks_that_somebody_else_starts_become_servers_and_workers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hocket", "train", "--architecture", "ps", "--workers", "2"]
     ranks = []
-    port = free_address("127.0.0.1").split(":")[1]
+    port = str(free_port("127.0.0.1"))
     environment = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     for rank in range(3):
         told = environment | {"RANK": str(rank), "HOCKET_TOKEN": TOKEN}

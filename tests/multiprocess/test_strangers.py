@@ -14,7 +14,7 @@ import pytest
 
 from hocket.launch import Rule
 from hocket.launch.job import split_address
-from hocket.runtime.replay.servers import free_address
+from hocket.ports import free_port
 from tests.multiprocess.launch import ROOT
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
@@ -99,7 +99,7 @@ def test_servers_go_on(
 
 
 def test_a_server_with_few_files_waits_for_its_workers(tmp_path: Path) -> None:
-    port = int(free_address("127.0.0.1").split(":")[1])
+    port = free_port("127.0.0.1")
     told = os.environ | {
         **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
         **{"HOCKET_TOKEN": TOKEN, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},

@@ -24,7 +24,8 @@ from hocket.bench.replay.accuracy_request import Orders, Replayed, ReplayedRow, 
 from hocket.graph import Plan, load_plan, load_step
 from hocket.launch import Rule, ServedJob
 from hocket.launch.credentials import new_credentials
-from hocket.runtime.replay.servers import free_address, serve
+from hocket.ports import free_port
+from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, largest
@@ -135,8 +136,10 @@ def _job(orders: Orders, row: Replayed, plan: Plan, everybody: GlooGroup) -> Ser
     asked = row.configuration
     told = ""
     if dist.get_rank() == 0:
+        host = os.environ["MASTER_ADDR"]
         job = ServedJob(
-            address=free_address(os.environ["MASTER_ADDR"]),
+            # Not handed on as a socket: workers would reach it long before the server can answer.
+            address=f"{host}:{free_port(host)}",
             token=new_credentials().text,
             rule=Rule(mode=asked.mode, workers=asked.workers, barrier=plan.barrier),
             transport=asked.transport,

@@ -8,7 +8,6 @@ import functools
 import ipaddress
 import os
 import platform
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,11 @@ from hocket.cluster.live.manager_address import TOKEN_VARIABLE
 from hocket.errors import HocketError
 from hocket.lab import Lab
 from hocket.lab.links import LabNode as LabNode
-from hocket.lab.links import free_port, is_there
+from hocket.lab.links import is_there, port_in
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
 from hocket.launch.rank_records import Ranks, Wrap
+from hocket.ports import free_port
 
 WITHHELD = frozenset(
     (
@@ -129,11 +129,10 @@ class LocalNode:
         if self._place is not None:
             self._check_there()
             try:
-                return await asyncio.to_thread(free_port, self._place)
+                return await asyncio.to_thread(port_in, self._place)
             except HocketError as error:
                 raise NodeError(f"{self.name}: {error}") from None
-        with socket.create_server((self.address, 0)) as unused:
-            return int(unused.getsockname()[1])
+        return free_port(self.address)
 
     def _check_there(self) -> None:
         """A lab that was taken down may come back; until then its nodes are machines that are gone."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
 from hocket.launch.rank_records import Ranks
+from hocket.ports import free_port
 
 _ANSWER_S = 30.0
 _TRIES = 5
@@ -60,8 +60,7 @@ class RankActor:
 
     def free_port(self, host: str) -> int:
         """A port of ``host`` that nobody listens at."""
-        with socket.create_server((host, 0)) as unused:
-            return int(unused.getsockname()[1])
+        return free_port(host)
 
     def start(self, key: str, command: list[str], environment: dict[str, str], folder: str) -> str:
         """Start a rank; why it cannot be, or ""."""

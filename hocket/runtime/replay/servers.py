@@ -6,7 +6,6 @@ A server runs as it does in training and applies every push, at a learning rate 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -21,13 +20,6 @@ from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
 from hocket.runtime.ps.wire.order_statistics import Direction
 from hocket.runtime.ps.worker.client import Client
 from hocket.runtime.replay.replayed_processor import Mailbox
-
-
-def free_address(host: str) -> str:
-    """``host`` with a port that nobody listens at."""
-    # Not handed on as a socket: workers would reach it long before the server can answer.
-    with socket.create_server((host, 0)) as unused:
-        return f"{host}:{unused.getsockname()[1]}"
 
 
 def serve(job: ServedJob, index: int) -> None:

@@ -62,6 +62,8 @@ def manager(state: Path) -> Iterator[subprocess.Popen[str]]:
     assert process.stderr is not None
     try:
         said = process.stderr.readline()
+        while said.startswith("loading the engine: "):  # on a busy machine
+            said = process.stderr.readline()
         assert said.startswith("manager at "), said
         yield process
     finally:
