@@ -67,7 +67,7 @@ def measure(
     ] = "120s",
     json: options.Json = False,
 ) -> None:
-    """Time transfers and all-reduces between processes, and fit what --network takes.
+    """Time transfers and all-reduces between processes over gloo, and fit what --network takes.
 
     Started by torchrun on one or several machines, it measures between torchrun's processes.
     """

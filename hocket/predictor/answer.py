@@ -15,6 +15,7 @@ _SHOWN = 0.005  # of a speed-up, which is printed with two decimals
 _NAMED = 4  # of several numbers of workers in a row
 
 _MODES = {"async": "asynchronous", "sync": "synchronous"}
+_OLDER = "; asynchronous examples are on older weights, not the same progress as synchronous ones"
 
 
 def curves(rows: Iterable[Prediction]) -> list[list[Prediction]]:
@@ -39,6 +40,16 @@ def saturation(curve: Sequence[Prediction]) -> Prediction | None:
     return reaching if gain <= growth / 2 else None
 
 
+def fastest(curve: Sequence[Prediction]) -> Prediction | None:
+    """The row that nothing tried beats, where more workers are slower or none are faster than the fewest."""
+    best = max(curve, key=lambda row: row.throughput)
+    if len(curve) > 1 and not _faster(best, curve[0]):
+        return curve[0]
+    if curve[-1].throughput < SATURATED * best.throughput and _faster(best, curve[-1]):
+        return best
+    return None
+
+
 def base_note(rows: Sequence[Prediction]) -> str | None:
     """A note on what speed-ups and efficiencies are against; None where they are not defined."""
     if not rows or rows[0].alone_throughput is None:
@@ -50,6 +61,7 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
         f"speed-up and efficiency are against one worker alone, without a network{updates}:"
         f" {rate_text(rows[0].alone_throughput)}"
         + (", its mean; the row of one worker draws its steps, so that it differs by chance" if drawn else "")
+        + (_OLDER if any(row.mode == "async" and row.workers > 1 for row in rows) else "")
     )
 
 
@@ -163,7 +175,8 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
         machines = counted(best_buy.workers, "worker")
         if best_buy.servers:
             machines += f" and {counted(best_buy.servers, 'server')}"
-        lines.append(f"cheapest: {machines}, {digits(1e6 * best_buy.cost_per_example)} per million examples")
+        price = digits(1e6 * best_buy.cost_per_example)
+        lines.append(f"cheapest of these rows: {machines}, {price} per million examples")
     return lines
 
 
@@ -201,7 +214,7 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
             f"{said} ({_ratios(curve[1:], least)}): stay with {least.workers}, {_rate(least)}"
             f"; {_busiest(curve[1], f'with {curve[1].workers}')}"
         )
-    if curve[-1].throughput < SATURATED * best.throughput and _faster(best, curve[-1]):
+    if fastest(curve) is best:
         shown = best
         said = f"of the numbers tried, {counted(best.workers, 'worker')} are fastest, {_rate(best)}"
         last = f"{_are([curve[-1]])} slower than {best.workers} ({_ratios([curve[-1]], best)})"

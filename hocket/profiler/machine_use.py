@@ -19,7 +19,7 @@ class MachineUse(NamedTuple):
     """Means over a measurement."""
 
     own: float
-    """Processors that this program and what it started used."""
+    """Processors that this program, its job's other ranks here and what they started used."""
     others: float
     """Processors that all other programs used, and those that the machine's host kept for itself."""
     processors: int
@@ -52,7 +52,9 @@ class UseMeter:
         try:
             lines = (self._proc / "stat").read_text().splitlines()
             processes = process_stats(self._proc)
-            ours = {os.getpid(), *descendants(processes, os.getpid())}
+            # Of a launcher's ranks on this machine, all: they take their share in each step of the training.
+            root = os.getppid() if os.environ.get("LOCAL_WORLD_SIZE", "1") != "1" else os.getpid()
+            ours = {root, *descendants(processes, root)}
             own = sum(processes[pid].ticks for pid in ours)
         except (OSError, ValueError, IndexError, KeyError):
             return None

@@ -11,6 +11,7 @@ from hocket.predictor.answer import (
     caveats,
     cheapest,
     curves,
+    fastest,
     name_of,
     saturation,
 )
@@ -69,9 +70,10 @@ def render_prediction(
 def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Tile]:
     """The answers for the curve that gets highest, the cheapest configuration, and how far off it all is."""
     curve = max(curves(rows), key=lambda each: max(row.throughput for row in each))
-    knee = saturation(curve)
-    row = knee or curve[-1]
-    label = "Saturates at" if knee else "Still grows at" if len(curve) > 1 else "Predicted for"
+    top, knee = fastest(curve), saturation(curve)
+    row = top or knee or curve[-1]
+    grows = "Still grows at" if len(curve) > 1 else "Predicted for"
+    label = "Fastest with" if top else "Saturates at" if knee else grows
     rate = f"{four_digits(row.throughput)} examples/s"
     of_several = f"{name_of(curve, rows)}, " if len(curves(rows)) > 1 else ""
     busy = f"{row.bottleneck_utilization:.1%} of the time"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket.predictor.answer import cheapest, curves, name_of, saturation
+from hocket.predictor.answer import cheapest, curves, fastest, name_of, saturation
 from hocket.predictor.prediction import Prediction
 from hocket.report.prediction_measured import MeasuredThroughput
 
@@ -28,7 +28,8 @@ def prediction_figure(
 def _curve(
     curve: Sequence[Prediction], rows: Sequence[Prediction], points: Sequence[MeasuredThroughput]
 ) -> dict[str, Any]:
-    least, knee, buy = curve[0], saturation(curve), cheapest(rows)
+    least, buy = curve[0], cheapest(rows)
+    knee = saturation(curve) if fastest(curve) is None else None
     own = [point for point in points if point.servers == least.servers]
     return {
         "name": name_of(curve, rows),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.predictor.answer import curves, saturation
+from hocket.predictor.answer import curves, fastest, saturation
 from hocket.predictor.prediction import Prediction
 from hocket.report.columns import Column, number_column, text_column
 from hocket.report.prediction_measured import MeasuredThroughput
@@ -92,7 +92,7 @@ def _percent(fraction: float | None) -> float | None:
 
 def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
     """Of each row, whether its curve saturates there."""
-    knees = {id(saturation(curve)) for curve in curves(rows)}
+    knees = {id(saturation(curve)) for curve in curves(rows) if fastest(curve) is None}
     return [id(row) in knees for row in rows]
 
 

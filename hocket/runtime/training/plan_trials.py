@@ -101,7 +101,7 @@ class Trials:
     def run(self) -> Generator[None, None, str]:
         """Try them all, leave the one that stays in force, and return why; resumed before each step."""
         every = range(len(self._tried))
-        final_turns = 2 * (_LEAD + _MOST_TURNS) // 2  # of both, about
+        final_turns = 2 * _MOST_TURNS  # of both
         for done in range(_ROUNDS):
             left = (_ROUNDS - done) * len(every) + final_turns
             yield from self._turns(
@@ -112,8 +112,9 @@ class Trials:
         lead = 0
         for turn in range(_MOST_TURNS):
             pair = (first, second) if turn % 2 == 0 else (second, first)
-            left = final_turns - min(2 * turn, final_turns - 2)
-            yield from self._turns(pair, left, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}")
+            yield from self._turns(
+                pair, final_turns - 2 * turn, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}"
+            )
             lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
             if abs(lead) == _LEAD:
                 break
@@ -125,12 +126,12 @@ class Trials:
     def _turns(self, order: Sequence[int], left: int, part: str) -> Generator[None, None, None]:
         """Train some steps by each plan of ``order`` and keep the slowest rank's seconds a step.
 
-        ``left``: about how many turns there are to come, these included.
+        ``left``: how many turns there are to come at most, these included.
         """
         seconds = []
         for k, turn in zip(order, range(left, 0, -1), strict=False):
             name = self._tried[k].plan.policy
-            where = f"plan {k + 1} of {len(self._tried)}, {part}, about {turn * _STEPS_PER_TURN} steps left"
+            where = f"plan {k + 1} of {len(self._tried)}, {part}, at most {turn * _STEPS_PER_TURN} steps left"
             self._choice.enter(f"trying '{name}'", f": {where}")
             enforce(self._training, self._choice, self._tried[k])
             for _ in range(_WARM_STEPS):

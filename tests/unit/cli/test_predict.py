@@ -181,7 +181,7 @@ def test_prices_give_the_cheapest() -> None:
         assert row["cost_per_example"] == pytest.approx(hourly / 3600 / row["throughput"])
     ran = predict(*priced)
     assert "Cost" in ran.out
-    assert ran.out.splitlines()[1].startswith("Cheapest: ")
+    assert ran.out.splitlines()[1].startswith("Cheapest of these rows: ")
 
 
 def test_repeats_give_intervals() -> None:

@@ -76,7 +76,8 @@ def test_saturation_is_the_fewest_workers_near_the_best(
 def test_the_base_of_speedups_is_said() -> None:
     assert base_note([row(2, 50)]) == (
         "speed-up and efficiency are against one worker alone, without a network or updates, which servers "
-        "run: 50 examples/s"
+        "run: 50 examples/s; asynchronous examples are on older weights, not the same progress as synchronous"
+        " ones"
     )
     reduced = row(2, 50, servers=0, mode="sync", architecture="allreduce")
     assert base_note([reduced]) == (
@@ -90,7 +91,7 @@ def test_one_worker_off_its_profiles_mean_is_explained() -> None:
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce", "alone_throughput": 100.0}
     alone = row(1, 100.4, **reduced)
     assert "by chance" not in (base_note([alone]) or "")
-    assert (base_note([row(1, 98.0, **reduced), row(2, 50)]) or "").endswith(
+    assert (base_note([row(1, 98.0, **reduced), row(2, 50, mode="sync")]) or "").endswith(
         ", its mean; the row of one worker draws its steps, so that it differs by chance"
     )
 
@@ -188,7 +189,7 @@ def test_modes_are_named_where_there_are_two_or_it_is_asynchronous() -> None:
 def test_the_cheapest_is_named_with_its_price() -> None:
     rows = [row(1, 50, cost_per_example=6e-6), row(2, 100, 2, cost_per_example=5.5e-6)]
     assert cheapest(rows) is rows[1]
-    assert answers(rows)[-1] == "cheapest: 2 workers and 2 servers, 5.5 per million examples"
+    assert answers(rows)[-1] == "cheapest of these rows: 2 workers and 2 servers, 5.5 per million examples"
     assert cheapest([row(1, 50)]) is None
 
 

@@ -43,6 +43,22 @@ def test_children_are_ours_and_the_rest_are_others(tmp_path: Path, monkeypatch: 
     assert use.processors == 2
 
 
+def test_other_ranks_of_a_launchers_job_are_no_other_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [10.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    launcher, me, sibling = os.getppid(), os.getpid(), os.getpid() + 1
+    write(tmp_path, 1000, {launcher: (0, 0), me: (launcher, 0), sibling: (launcher, 0)})
+    meter = UseMeter(tmp_path)
+    now[0] += 1.0
+    write(tmp_path, 1190, {launcher: (0, 1), me: (launcher, 80), sibling: (launcher, 79)})
+    use = meter.use()
+    assert use is not None
+    assert (use.own, use.others) == (pytest.approx(160 / TICKS), pytest.approx(30 / TICKS))
+
+
 def test_nothing_is_said_where_nobody_counts(tmp_path: Path) -> None:
     assert UseMeter(tmp_path).use() is None
 

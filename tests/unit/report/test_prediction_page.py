@@ -24,6 +24,17 @@ def test_it_opens_with_the_answers():
     assert "Read with care" not in text
 
 
+def test_where_more_workers_are_slower_the_fastest_is_shown_and_nothing_saturates():
+    rows = [fake_prediction(w, throughput=rate) for w, rate in ((1, 50.0), (2, 97.0), (4, 100.0), (8, 60.0))]
+    page = Page(render_prediction(rows))
+    assert "Fastest with 4 workers 100 examples/s" in page.text
+    assert "of the numbers tried, 4 workers are fastest" in page.text
+    assert "aturates" not in page.text
+    assert page.data["prediction"]["curves"][0]["saturation"] is None
+    alone = Page(render_prediction([fake_prediction(w, throughput=50.0 / w) for w in (1, 2, 3)]))
+    assert "Fastest with 1 worker 50 examples/s" in alone.text
+
+
 def test_lockstep_is_a_caveat():
     text = Page(render_prediction([fake_prediction(1), fake_prediction(2, lockstep=True)])).text
     assert text.count("Read with care: the profile has a single sampled step") == 1

@@ -141,8 +141,8 @@ def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: p
     told: list[str] = []
     monkeypatch.setattr(Choice, "enter", lambda self, phase, more="": told.append(phase + more))
     _, steps = tried(monkeypatch, {"ddp": 1.0, "a": 0.9}, {})
-    assert told[0] == "trying 'ddp': plan 1 of 2, round 1 of 2, about 80 steps left"
-    assert told[1] == "trying 'a': plan 2 of 2, round 1 of 2, about 75 steps left"
+    assert told[0] == "trying 'ddp': plan 1 of 2, round 1 of 2, at most 110 steps left"
+    assert told[1] == "trying 'a': plan 2 of 2, round 1 of 2, at most 105 steps left"
     assert told[2].startswith("trying 'a': plan 2 of 2, round 2 of 2")
-    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, about 60 steps left")
+    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, at most 90 steps left")
     assert len(told) * STEPS_A_TURN == steps
