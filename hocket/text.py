@@ -1,4 +1,4 @@
-"""Numbers and quantities in sentences: three significant digits, in the unit that fits."""
+"""Numbers and quantities in the unit that fits: three significant digits in sentences, four in tables."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _LONG_TIMES = (TimeUnit("days", 1 / 86400), TimeUnit("h", 1 / 3600), TimeUnit("m
 _SHORT_TIMES = (_SECONDS, TimeUnit("ms", 1e3), TimeUnit("µs", 1e6), TimeUnit("ns", 1e9))
 _PERIODS = (_SECONDS, TimeUnit("min", 1 / 60), TimeUnit("h", 1 / 3600), TimeUnit("day", 1 / 86400))
 _PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+UNDEFINED = "–"
+"""A cell without a value."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -60,6 +63,28 @@ def duration_text(seconds: float, unit: TimeUnit | None = None) -> str:
     """A duration to three digits, in ``unit``, else in the one that fits: ``314 days``, ``26.9 ms``."""
     unit = unit or time_unit([seconds])
     return f"{digits(seconds * unit.per_second)} {unit.symbol}"
+
+
+def decimals_for(values: Iterable[float]) -> int:
+    """The number of decimals that give the largest of ``values`` four significant digits, at most three."""
+    largest = max((abs(value) for value in values), default=0.0)
+    return 3 - sum(largest >= limit for limit in (10.0, 100.0, 1000.0))
+
+
+def number_text(value: float, decimals: int) -> str:
+    """A number with so many decimals; one that would keep fewer than two digits, in three digits of its own.
+
+    Beside a step of an hour, one of a millisecond would read 0.
+    """
+    if value and abs(value) < 9.95 * 10.0**-decimals:
+        return f"{value:.3g}"
+    return f"{value:z.{decimals}f}"
+
+
+def time_text(seconds: float, unit: TimeUnit) -> str:
+    """A time in ``unit``, to four digits or so."""
+    value = seconds * unit.per_second
+    return f"{number_text(value, decimals_for([value]))} {unit.symbol}"
 
 
 def scaled_text(value: float, unit: str) -> str:

@@ -37,10 +37,10 @@ def compare(
     """Compare two timelines: step time, waiting and overlap, and which operations and transfers differ."""
     import msgspec
 
+    from hocket.columns import in_one_line, narrow
     from hocket.document import check_writable, read_document, write_whole
     from hocket.interop import timeline_from_document
     from hocket.origin import origin_of
-    from hocket.report.columns import in_one_line
     from hocket.report.comparison import compare as run
     from hocket.report.comparison_page import render_comparison
     from hocket.report.comparison_table import (
@@ -66,12 +66,12 @@ def compare(
         print_json(msgspec.to_builtins(found))
     else:
         shown = found.spans[:top]
-        figures, spans = figures_columns(found), spans_columns(shown, wide=wide)
+        figures, spans = figures_columns(found), spans_columns(shown)
         bold = [figure.name == "step" for figure in found.figures]
-        sheets = [Sheet("", in_one_line(figures), bold, ())]
+        sheets = [Sheet("", in_one_line(figures), bold)]
         if shown:
             title = "Operations and transfers that differ most; their durations"
-            sheets.append(Sheet(title, in_one_line(spans), [False] * len(shown), ()))
+            sheets.append(Sheet(title, in_one_line(spans if wide else narrow(spans))))
         remarks = [figures_legend(found), *([] if wide or not shown else [MORE])]
         show([comparison_verdict(found)], sheets=sheets, remarks=remarks)
     ours, theirs = found.predicted, found.measured

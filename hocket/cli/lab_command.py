@@ -176,14 +176,15 @@ def lab_document(lab: Lab) -> dict[str, Any]:
 
 def lab_table(lab: Lab) -> Any:
     """A rich table of a lab's nodes and the processes in them."""
-    from rich.table import Table
+    from hocket.columns import terminal_table, text_column
 
     rate = f"{lab.rate_bps / 1e9:g} Gbit/s" if lab.rate_bps >= 1e9 else f"{lab.rate_bps / 1e6:g} Mbit/s"
-    table = Table(title=f"lab {lab.name}: {len(lab.nodes)} nodes, {rate} each way", box=None)
-    for heading in ("node", "address", "interface", "namespace", "processes"):
-        table.add_column(heading)
-    pids = lab.pids()
-    for node in lab.nodes:
-        inside = " ".join(map(str, pids[node.name])) or "none"
-        table.add_row(node.name, node.address, node.interface, node.namespace, inside)
-    return table
+    pids, nodes = lab.pids(), lab.nodes
+    columns = [
+        text_column("node", [node.name for node in nodes]),
+        text_column("address", [node.address for node in nodes]),
+        text_column("interface", [node.interface for node in nodes]),
+        text_column("namespace", [node.namespace for node in nodes]),
+        text_column("processes", [" ".join(map(str, pids[node.name])) or "none" for node in nodes]),
+    ]
+    return terminal_table(columns, title=f"lab {lab.name}: {len(nodes)} nodes, {rate} each way", spaced=True)

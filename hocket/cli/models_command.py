@@ -29,13 +29,12 @@ def models(json: options.Json = False) -> None:
             ]
         )
         return
-    from rich.table import Table
+    from hocket.columns import terminal_table, text_column, written_column
 
-    shown = Table(box=None)
-    shown.add_column("model")
-    for heading in ("parameters", "MiB", "operations"):
-        shown.add_column(heading, justify="right")
-    for name, table in tables.items():
-        operations = str(zoo.spec(name).num_operations)
-        shown.add_row(name, str(len(table)), f"{num_bytes[name] / 2**20:.2f}", operations)
-    print_table(shown)
+    columns = [
+        text_column("model", tables),
+        written_column("parameters", [len(table) for table in tables.values()]),
+        written_column("MiB", [f"{num_bytes[name] / 2**20:.2f}" for name in tables]),
+        written_column("operations", [zoo.spec(name).num_operations for name in tables]),
+    ]
+    print_table(terminal_table(columns, spaced=True))

@@ -16,8 +16,8 @@ from hocket.network.fit_quality import is_usable, measured_verdict
 from hocket.text import duration_text, scaled_text
 
 if TYPE_CHECKING:
+    from hocket.columns import Column
     from hocket.network import NetworkFile
-    from hocket.report.columns import Column
 
 app = App(help="Measure the network that steps are planned for.")
 
@@ -112,7 +112,6 @@ def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None
     """
     host = measured.host
     assert host is not None
-    columns = measured_columns(measured)
     path = "network.json" if output is None else str(output)
     if output is not None and is_usable(measured):
         following = shlex.join(["hocket", "predict", "step.json", "--network", path])
@@ -125,14 +124,14 @@ def _show(measured: NetworkFile, output: Path | None, *, launched: bool) -> None
     show(
         [measured_verdict(measured)],
         assumptions=f"{host.where}, {host.backend}, torch {host.torch}, lower quartile of each size's times",
-        sheets=[Sheet("", columns, [False] * len(columns[0].cells), columns[-2:])],
+        sheets=[Sheet("", measured_columns(measured))],
         following=following,
     )
 
 
 def measured_columns(measured: NetworkFile) -> list[Column]:
     """The columns of what was fitted, with the points' distance from the fits."""
-    from hocket.report.columns import text_column
+    from hocket.columns import text_column
 
     assert measured.allreduce is not None
     assert measured.fits is not None
@@ -174,4 +173,4 @@ def measured_columns(measured: NetworkFile) -> list[Column]:
         "Largest": "The largest of those errors.",
     }
     cells = zip(headings.items(), zip(*rows, strict=True), strict=True)
-    return [text_column(heading, heading, meaning, texts) for (heading, meaning), texts in cells]
+    return [text_column(heading, texts, meaning) for (heading, meaning), texts in cells]

@@ -212,19 +212,18 @@ def _show(
     at: str,
 ) -> None:
     """Print the answer of each curve first; caveats go to standard error, beside it."""
+    from hocket.columns import in_one_line
     from hocket.predictor.answer import base_note, caveats, verdicts
-    from hocket.report.columns import in_one_line
-    from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows, terms
+    from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
 
     wide = context.params["wide"]
     columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
-    unexplained = [column for column in terms(columns) if column.heading not in ("Speed-up", "Efficiency")]
     base = base_note(rows)
     remarks = [*([] if base is None else [capitalized(base)]), *([] if wide else [MORE])]
     show(
         list(map(capitalized, verdicts(rows, at))),
         assumptions=said,
-        sheets=[Sheet("", columns, saturated_rows(rows), unexplained)],
+        sheets=[Sheet("", columns, saturated_rows(rows))],
         remarks=remarks,
         following=_following(context, rows),
     )

@@ -226,12 +226,15 @@ def print_calibration(device: str) -> None:
             "TF32, PyTorch's default for convolutions there, and half precision are faster"
         )
         return
-    from rich.table import Table
+    from hocket.columns import terminal_table, text_column, written_column
 
-    table = Table(title=f"calibration of {device}: predicted against published", box=None)
-    for heading in ("model", "batch", "published/s", "predicted/s", "ratio", "source"):
-        table.add_column(heading, justify="left" if heading in ("model", "source") else "right")
-    for row in rows:
-        figures = (f"{row.published_images_s:.1f}", f"{row.predicted_images_s:.1f}", f"{row.ratio:.3f}")
-        table.add_row(row.model, str(row.batch_size), *figures, row.source)
-    note_table(table)
+    columns = [
+        text_column("model", [row.model for row in rows]),
+        written_column("batch", [row.batch_size for row in rows]),
+        written_column("published/s", [f"{row.published_images_s:.1f}" for row in rows]),
+        written_column("predicted/s", [f"{row.predicted_images_s:.1f}" for row in rows]),
+        written_column("ratio", [f"{row.ratio:.3f}" for row in rows]),
+        text_column("source", [row.source for row in rows]),
+    ]
+    title = f"calibration of {device}: predicted against published"
+    note_table(terminal_table(columns, title=title, spaced=True))

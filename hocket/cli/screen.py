@@ -14,7 +14,7 @@ from hocket.cli.printing import is_quiet, print_table, width
 from hocket.document import check_output
 
 if TYPE_CHECKING:
-    from hocket.report.columns import Column
+    from hocket.columns import Column
 
 NETWORK_OPTIONS = ("network_file", "bandwidth", "latency", "parse_alpha", "parse_beta", "pattern")
 """Parameters that describe a network, which the next command is to have as well."""
@@ -23,12 +23,11 @@ MORE = "--wide shows all columns"
 
 
 class Sheet(NamedTuple):
-    """One table: its title (or nothing), its columns, which rows stand out, and which columns need a word."""
+    """One table: its title (or nothing), its columns, and which rows stand out."""
 
     title: str
     columns: Sequence[Column]
-    bold: Sequence[bool]
-    terms: Sequence[Column]
+    bold: Sequence[bool] = ()
 
 
 def show(
@@ -43,7 +42,7 @@ def show(
 
     ``remarks`` stand below the tables, behind what their headings mean. A terminal gets the columns that fit.
     """
-    from hocket.report.columns import fitting, legend, terminal_columns
+    from hocket.columns import fitting, legend, terminal_table
 
     check_output()
     print("\n".join(map(as_sentence, answers)))
@@ -57,9 +56,9 @@ def show(
         if sheet.title:
             print(sheet.title)
         kept = fitting(sheet.columns, width(sys.stdout))
-        print_table(terminal_columns(kept, sheet.bold))
-        explained.update({column.meaning: column for column in sheet.terms if column in kept})
-        missing.update(dict.fromkeys(column.short for column in sheet.columns if column not in kept))
+        print_table(terminal_table(kept, sheet.bold))
+        explained.update({column.meaning: column for column in kept if column.needs_word})
+        missing.update(dict.fromkeys(column.title for column in sheet.columns if column not in kept))
     lines = [legend(list(explained.values())), *map(as_sentence, remarks)]
     if missing:
         lines.append(f"Not shown for want of width: {', '.join(missing)}.")

@@ -52,12 +52,12 @@ def planned_by(
 
 def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "") -> Sheet:
     """The table of ``rows``, which one of the policy ``of`` stands out from."""
-    from hocket.report.columns import in_one_line
-    from hocket.report.step_table import best_first, step_columns, terms
+    from hocket.columns import in_one_line
+    from hocket.report.step_table import best_first, step_columns
 
     columns = step_columns(rows, wide=wide)
-    shown = columns if wide else in_one_line(columns)
-    return Sheet(title, shown, [row.policy == of for row in best_first(rows)], terms(shown))
+    bold = [row.policy == of for row in best_first(rows)]
+    return Sheet(title, columns if wide else in_one_line(columns), bold)
 
 
 def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:

@@ -14,9 +14,8 @@ from hocket.graph.timeline_steps import Cover
 from hocket.predictor.answer import curves, name_of
 from hocket.predictor.prediction import Prediction
 from hocket.report.cluster_table import PART_NAMES
-from hocket.report.ranking_table import time_text
 from hocket.report.step_plot_data import TimelinePanel
-from hocket.text import TimeUnit, counted, four_digits
+from hocket.text import TimeUnit, counted, four_digits, time_text
 
 _NAMED = 10
 _MOST_LANES = 60

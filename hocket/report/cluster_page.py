@@ -17,10 +17,9 @@ from hocket.report.alternatives import (
 from hocket.report.cluster_plot_data import Residence, cluster_figure, residence_figure
 from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
 from hocket.report.html_page import Tile, rendered
-from hocket.report.ranking_table import time_text
 from hocket.report.result_files import ClusterEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
-from hocket.text import TimeUnit, time_unit
+from hocket.text import TimeUnit, time_text, time_unit
 
 
 def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a shared cluster") -> str:

@@ -8,9 +8,17 @@ from rich.table import Table
 
 from hocket.cluster.results.paired import Estimate, Sweep
 from hocket.cluster.results.run_statistics import PARTS, ClusterRow
-from hocket.report.columns import Column, number_column, terminal_columns, text_column
-from hocket.report.ranking_table import UNDEFINED, RankingCell, decimals_for
-from hocket.text import time_unit
+from hocket.columns import (
+    Cell,
+    Column,
+    known,
+    number_column,
+    percent_column,
+    terminal_table,
+    text_column,
+    time_column,
+)
+from hocket.text import UNDEFINED, decimals_for, time_unit
 
 # Parts of a job's time: the part's name, the heading in tables, which have many columns, and its meaning.
 PART_NAMES = {
@@ -26,38 +34,40 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
     """The columns of ``rows``, in the order given; what no row has gets none, nor does what all share."""
     unit = time_unit(row.average_jct_s for row in rows)
 
-    def seconds(heading: str, short: str, meaning: str, values_s: Sequence[float | None]) -> Column:
-        scaled = [None if value is None else value * unit.per_second for value in values_s]
-        return number_column(heading, short, unit.symbol, meaning, scaled)
-
     def part(name: str) -> Column:
         _, heading, meaning = PART_NAMES[name]
-        return seconds(heading, heading, meaning, [getattr(row, f"average_{name}_s") for row in rows])
+        return time_column(heading, [getattr(row, f"average_{name}_s") for row in rows], unit, meaning)
 
-    sources = [row.source for row in rows]
     columns = [
-        text_column("Placement", "Placement", "How GPUs are chosen.", [row.placement for row in rows]),
-        text_column("Policy", "Policy", "Who computes and transfers first.", [row.policy for row in rows]),
-        seconds(
-            *("Average JCT", "JCT", "From arrival to end, the mean over jobs."),
+        text_column("Placement", [row.placement for row in rows], "How GPUs are chosen."),
+        text_column("Policy", [row.policy for row in rows], "Who computes and transfers first."),
+        time_column(
+            "Average JCT",
             [row.average_jct_s for row in rows],
+            unit,
+            "From arrival to end, the mean over jobs.",
+            short="JCT",
         ),
-        seconds("Median", "Median", "Half of the jobs took no longer.", [row.median_jct_s for row in rows]),
-        seconds("95th pct.", "p95", "19 of 20 jobs took no longer.", [row.p95_jct_s for row in rows]),
-        number_column(
-            *("Utilization", "Util.", "%", "Share of all GPUs' time spent computing."),
-            [100 * row.gpu_utilization for row in rows],
-            2,
+        time_column("Median", [row.median_jct_s for row in rows], unit, "Half of the jobs took no longer."),
+        time_column(
+            "95th pct.", [row.p95_jct_s for row in rows], unit, "19 of 20 jobs took no longer.", short="p95"
         ),
-        seconds("Makespan", "Makespan", "From first arrival to last end.", [row.makespan_s for row in rows]),
+        percent_column(
+            "Utilization",
+            [row.gpu_utilization for row in rows],
+            "Share of all GPUs' time spent computing.",
+            short="Util.",
+            decimals=2,
+        ),
+        time_column("Makespan", [row.makespan_s for row in rows], unit, "From first arrival to last end."),
         *(part(name) for name in PARTS),
     ]
+    sources, chunks = [row.source for row in rows], [chunk_text(row) for row in rows]
     if len(set(sources)) > 1:
-        columns.insert(0, text_column("Jobs", "Jobs", "Which job set.", sources))
-    chunks = [chunk_text(row) for row in rows]
+        columns.insert(0, text_column("Jobs", sources, "Which job set."))
     if len(set(chunks)) > 1:
-        columns.insert(2, text_column("Chunk", "Chunk", "At whose end transfers may be preempted.", chunks))
-    return [column for column in columns if any(cell.value is not None for cell in column.cells)]
+        columns.insert(2, text_column("Chunk", chunks, "At whose end transfers may be preempted."))
+    return known(columns)
 
 
 def chunk_text(row: ClusterRow) -> str:
@@ -67,7 +77,7 @@ def chunk_text(row: ClusterRow) -> str:
 
 def cluster_table(rows: Sequence[ClusterRow]) -> Table:
     """``rows`` for the terminal."""
-    return terminal_columns(cluster_columns(rows), [False] * len(rows))
+    return terminal_table(cluster_columns(rows))
 
 
 def sweep_table(sweep: Sweep) -> Table:
@@ -75,31 +85,27 @@ def sweep_table(sweep: Sweep) -> Table:
     rows = sweep.rows
     unit = time_unit(row.average_jct_s.mean for row in rows)
 
-    def seconds(heading: str, estimates: Sequence[Estimate]) -> Column:
-        values = [each.mean * unit.per_second for each in estimates]
-        return number_column(heading, heading, unit.symbol, "", values)
-
     averages = [row.average_jct_s for row in rows]
-    halves = [RankingCell(*_half(each, unit.per_second)) for each in averages]
+    halves = [_half(each, unit.per_second) for each in averages]
     columns = [
-        text_column("Placement", "Placement", "", [row.placement for row in rows]),
-        text_column("Policy", "Policy", "", [row.policy for row in rows]),
-        seconds("JCT", averages),
-        Column("± 95%", "± 95%", unit.symbol, "", halves),
-        seconds("Median", [row.median_jct_s for row in rows]),
-        seconds("p95", [row.p95_jct_s for row in rows]),
-        number_column("Util.", "Util.", "%", "", [100 * row.gpu_utilization.mean for row in rows], 2),
-        seconds("Makespan", [row.makespan_s for row in rows]),
+        text_column("Placement", [row.placement for row in rows]),
+        text_column("Policy", [row.policy for row in rows]),
+        time_column("JCT", [each.mean for each in averages], unit),
+        Column("± 95%", halves, unit=unit.symbol),
+        time_column("Median", [row.median_jct_s.mean for row in rows], unit),
+        time_column("p95", [row.p95_jct_s.mean for row in rows], unit),
+        percent_column("Util.", [row.gpu_utilization.mean for row in rows], decimals=2),
+        time_column("Makespan", [row.makespan_s.mean for row in rows], unit),
     ]
     least = min(each.mean for each in averages)
-    return terminal_columns(columns, [each.mean == least for each in averages])
+    return terminal_table(columns, [each.mean == least for each in averages])
 
 
-def _half(estimate: Estimate, scale: float) -> tuple[str, float | None]:
+def _half(estimate: Estimate, scale: float) -> Cell:
     if estimate.low is None or estimate.high is None:
-        return UNDEFINED, None
+        return Cell(UNDEFINED, None)
     half = (estimate.high - estimate.low) / 2 * scale
-    return f"±{half:.{decimals_for([estimate.mean * scale])}f}", half
+    return Cell(f"±{half:.{decimals_for([estimate.mean * scale])}f}", half)
 
 
 def paired_table(sweep: Sweep) -> Table | None:
@@ -109,21 +115,18 @@ def paired_table(sweep: Sweep) -> Table | None:
     if not pairs:
         return None
     columns = [
-        text_column("Placement", "Placement", "", [pair.placement for pair in pairs]),
-        text_column("Policy", "Policy", "", [pair.policy for pair in pairs]),
-        number_column("", "JCT", "%", "", [100 * pair.relative.mean for pair in pairs], 2),
-        Column("", "95% interval", "%", "", [RankingCell(*_interval(pair.relative)) for pair in pairs]),
-        number_column("", "p95", "%", "", [100 * pair.p95_relative.mean for pair in pairs], 2),
-        Column("", "95% interval", "%", "", [RankingCell(*_interval(pair.p95_relative)) for pair in pairs]),
-        Column(
-            *("", f"Faster on\nof {sweep.job_sets}", "", ""),
-            [RankingCell(str(pair.faster), pair.faster) for pair in pairs],
-        ),
+        text_column("Placement", [pair.placement for pair in pairs]),
+        text_column("Policy", [pair.policy for pair in pairs]),
+        percent_column("JCT", [pair.relative.mean for pair in pairs], decimals=2),
+        Column("95% interval", [_interval(pair.relative) for pair in pairs], unit="%"),
+        percent_column("p95", [pair.p95_relative.mean for pair in pairs], decimals=2),
+        Column("95% interval", [_interval(pair.p95_relative) for pair in pairs], unit="%"),
+        number_column(f"Faster on\nof {sweep.job_sets}", [pair.faster for pair in pairs], decimals=0),
     ]
-    return terminal_columns(columns, [False] * len(pairs))
+    return terminal_table(columns)
 
 
-def _interval(estimate: Estimate) -> tuple[str, float | None]:
+def _interval(estimate: Estimate) -> Cell:
     if estimate.low is None or estimate.high is None:
-        return UNDEFINED, None
-    return f"{100 * estimate.low:+.2f} .. {100 * estimate.high:+.2f}", 100 * estimate.low
+        return Cell(UNDEFINED, None)
+    return Cell(f"{100 * estimate.low:+.2f} .. {100 * estimate.high:+.2f}", 100 * estimate.low)

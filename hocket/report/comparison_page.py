@@ -7,20 +7,20 @@ from typing import Any
 
 import msgspec
 
+from hocket.columns import led_by
 from hocket.graph.timeline import Span, Timeline
 from hocket.graph.timeline_steps import cut_into_steps
 from hocket.origin import Origin
 from hocket.report.alternatives import busy_table, listed, timeline_text
-from hocket.report.columns import Column, number_column, text_column
-from hocket.report.comparison import Comparison, SpanDifference, compare
-from hocket.report.comparison_table import matched_line
+from hocket.report.comparison import Comparison, compare
+from hocket.report.comparison_table import figures_columns, matched_line, spans_columns
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.matching import with_common_names
-from hocket.report.ranking_table import time_text
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
-from hocket.text import TimeUnit, counted, time_unit
+from hocket.text import TimeUnit, counted, time_text, time_unit
 
 _MOST_SPANS = 1000  # in the table
+_FIRST = ("Name", "Kind", "Longer by", "Later by")
 
 
 def render_comparison(
@@ -56,8 +56,8 @@ def render_comparison(
         title=title,
         setup=_setup(found, origins),
         tiles=_tiles(found, unit),
-        figure_columns=_figure_columns(found, unit),
-        span_columns=_span_columns(found.spans[:_MOST_SPANS], unit),
+        figure_columns=figures_columns(found),
+        span_columns=led_by(spans_columns(found.spans[:_MOST_SPANS], unit), *_FIRST),
         left_out=max(0, len(found.spans) - _MOST_SPANS),
         matched=matched_line(found),
         alone=(("predicted", found.only_predicted), ("measured", found.only_measured)),
@@ -110,36 +110,6 @@ def _figures_text(found: Comparison, unit: TimeUnit) -> str:
             for each in found.figures
         ]
     )
-
-
-def _seconds(heading: str, unit: TimeUnit, meaning: str, values_s: Sequence[float | None]) -> Column:
-    scaled = [None if second is None else second * unit.per_second for second in values_s]
-    return number_column(heading, heading, unit.symbol, meaning, scaled)
-
-
-def _figure_columns(found: Comparison, unit: TimeUnit) -> list[Column]:
-    figures = found.figures
-    ratio = "Measured over predicted."
-    return [
-        text_column("Of a step", "Of a step", "What is timed.", [figure.name for figure in figures]),
-        _seconds("Predicted", unit, "As simulated.", [figure.predicted_s for figure in figures]),
-        _seconds("Measured", unit, "In training.", [figure.measured_s for figure in figures]),
-        number_column("Ratio", "Ratio", "", ratio, [figure.ratio for figure in figures], 3),
-    ]
-
-
-def _span_columns(spans: Sequence[SpanDifference], unit: TimeUnit) -> list[Column]:
-    later, longer = "Measured less predicted start.", "Measured less predicted duration."
-    return [
-        text_column("Name", "Name", "An operation, a piece or a transfer.", [span.name for span in spans]),
-        text_column("Kind", "Kind", "What it is.", [span.kind for span in spans]),
-        _seconds("Longer by", unit, longer, [span.duration_difference_s for span in spans]),
-        _seconds("Later by", unit, later, [span.start_difference_s for span in spans]),
-        _seconds("Duration, predicted", unit, "Of a step.", [span.predicted_duration_s for span in spans]),
-        _seconds("Duration, measured", unit, "Of a step.", [span.measured_duration_s for span in spans]),
-        _seconds("Start, predicted", unit, "After the step's.", [span.predicted_start_s for span in spans]),
-        _seconds("Start, measured", unit, "After the step's.", [span.measured_start_s for span in spans]),
-    ]
 
 
 def _one_step(timeline: Timeline, anchor: str) -> Timeline:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from hocket.report.columns import Column, number_column, text_column
+from hocket.columns import Column, number_column, text_column, time_column
 from hocket.report.comparison import Comparison, OneSided, SpanDifference
 from hocket.text import TimeUnit, counted, time_unit
 
@@ -19,14 +19,13 @@ def figures_columns(comparison: Comparison) -> list[Column]:
     figures = comparison.figures
     both = [value for figure in figures for value in (figure.predicted_s, figure.measured_s)]
     unit = time_unit(value for value in both if value is not None)
-    return [
-        text_column("Of a step", "Of a step", "", [figure.name for figure in figures]),
-        _times("Predicted", [figure.predicted_s for figure in figures], unit),
-        _times("Measured", [figure.measured_s for figure in figures], unit),
-        number_column(
-            "Ratio", "Ratio", "", "Measured over predicted.", [figure.ratio for figure in figures], 3
-        ),
+    columns = [
+        text_column("Of a step", [figure.name for figure in figures], "What is timed."),
+        time_column("Predicted", [figure.predicted_s for figure in figures], unit, "As simulated."),
+        time_column("Measured", [figure.measured_s for figure in figures], unit, "In training."),
+        number_column("Ratio", [figure.ratio for figure in figures], "Measured over predicted.", decimals=3),
     ]
+    return [column.as_clear() for column in columns]
 
 
 def figures_legend(comparison: Comparison) -> str:
@@ -35,22 +34,24 @@ def figures_legend(comparison: Comparison) -> str:
     return "; ".join(f"{name}: {_MEANINGS[name]}" for name in named)
 
 
-def spans_columns(spans: Sequence[SpanDifference], *, wide: bool = False) -> list[Column]:
-    """Durations of ``spans`` on both sides and, where ``wide``, their starts, in the order given."""
-    found = {
-        "Predicted": [span.predicted_duration_s for span in spans],
-        "Measured": [span.measured_duration_s for span in spans],
-        "Longer by": [span.duration_difference_s for span in spans],
-        "Later by": [span.start_difference_s for span in spans],
-    }
-    if wide:
-        found["Start, predicted"] = [span.predicted_start_s for span in spans]
-        found["Start, measured"] = [span.measured_start_s for span in spans]
-    unit = time_unit(abs(value) for values in found.values() for value in values)
+def spans_columns(spans: Sequence[SpanDifference], unit: TimeUnit | None = None) -> list[Column]:
+    """Durations of ``spans`` on both sides and their starts, in the order given; in the unit that fits."""
+    durations = [(span.predicted_duration_s, span.measured_duration_s) for span in spans]
+    apart = [(span.duration_difference_s, span.start_difference_s) for span in spans]
+    unit = unit or time_unit(abs(time_s) for pair in (*durations, *apart) for time_s in pair)
+
+    def times(heading: str, times_s: Iterable[float], meaning: str, short: str = "") -> Column:
+        return time_column(heading, list(times_s), unit, meaning, short=short).as_clear()
+
     return [
-        text_column("Kind", "Kind", "", [span.kind for span in spans]),
-        text_column("Name", "Name", "", [span.name for span in spans]),
-        *(_times(heading, values, unit) for heading, values in found.items()),
+        text_column("Kind", [span.kind for span in spans], "What it is.").as_clear(),
+        text_column("Name", [span.name for span in spans], "An operation, a piece or a transfer.").as_clear(),
+        times("Duration, predicted", (pair[0] for pair in durations), "Of a step.", "Predicted"),
+        times("Duration, measured", (pair[1] for pair in durations), "Of a step.", "Measured"),
+        times("Longer by", (pair[0] for pair in apart), "Measured less predicted duration."),
+        times("Later by", (pair[1] for pair in apart), "Measured less predicted start."),
+        times("Start, predicted", (each.predicted_start_s for each in spans), "After the step's.").as_wide(),
+        times("Start, measured", (each.measured_start_s for each in spans), "After the step's.").as_wide(),
     ]
 
 
@@ -69,8 +70,3 @@ def one_sided_lines(side: str, names: OneSided) -> list[str]:
         named = f"only in the {side} timeline: {counted(each.count, 'name')}: {examples}{more}"
         lines.append(f"{named}; {each.reason}")
     return lines
-
-
-def _times(heading: str, values_s: Sequence[float | None], unit: TimeUnit) -> Column:
-    scaled = [None if value is None else value * unit.per_second for value in values_s]
-    return number_column(heading, heading, unit.symbol, "", scaled)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.columns import (
+    Cell,
+    Column,
+    Value,
+    known,
+    narrow,
+    number_column,
+    percent_column,
+    text_column,
+    time_column,
+)
 from hocket.predictor.answer import curves, fastest, saturation
 from hocket.predictor.prediction import Prediction
-from hocket.report.columns import Column, number_column, text_column
 from hocket.report.prediction_measured import MeasuredThroughput
-from hocket.report.ranking_table import UNDEFINED, RankingCell, Value, decimals_for
-from hocket.text import TimeUnit, rate_period, time_unit
+from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, time_unit
 
-_SHORT = {"Throughput": "Rate"}
-_LEFT_OUT = frozenset({"Efficiency", "Busy", "lin", "cynthia"})
-_SELF_EVIDENT = frozenset({"Workers", "Servers", "Throughput", "Step"})
 _BUSIEST = "What is in use for most of the time, and for how much of it."
 
 
@@ -25,69 +31,70 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
     rate = decimals_for(row.throughput / period.per_second for row in rows)
     measured = [_mean([p.throughput for p in points if p[:2] == (row.workers, row.servers)]) for row in rows]
 
-    def rates(heading: str, meaning: str, per_second: Sequence[float | None]) -> Column:
+    def rates(heading: str, per_second: Sequence[float | None], meaning: str, short: str = "") -> Column:
         values = [None if value is None else value / period.per_second for value in per_second]
-        return number_column(heading, _SHORT.get(heading, heading), by, meaning, values, rate)
+        return number_column(heading, values, meaning, unit=by, short=short, decimals=rate)
 
     per_million = [None if row.cost_per_example is None else 1e6 * row.cost_per_example for row in rows]
-    efficiencies = [_percent(row.efficiency) for row in rows]
-    busy = [100 * row.bottleneck_utilization for row in rows]
-    errors = [_percent(row.throughput / m - 1) if m else None for row, m in zip(rows, measured, strict=True)]
+    errors = [row.throughput / m - 1 if m else None for row, m in zip(rows, measured, strict=True)]
     columns = [
-        number_column("Workers", "Workers", "", "Processes that compute.", [row.workers for row in rows], 0),
         number_column(
-            "Servers", "Servers", "", "Parameter servers.", [row.servers or None for row in rows], 0
-        ),
+            "Workers", [row.workers for row in rows], "Processes that compute.", decimals=0
+        ).as_clear(),
+        number_column(
+            "Servers", [row.servers or None for row in rows], "Parameter servers.", decimals=0
+        ).as_clear(),
         rates(
-            "Throughput",
-            "Examples over all workers.",
-            [row.throughput for row in rows],
-        ),
+            "Throughput", [row.throughput for row in rows], "Examples over all workers.", "Rate"
+        ).as_clear(),
         Column(
-            *("95% interval", "± 95%", by, "Half the confidence interval over repeated seeds."),
+            "95% interval",
             [_half_width(row, rate, period) for row in rows],
+            "Half the confidence interval over repeated seeds.",
+            by,
+            "± 95%",
         ),
-        rates("Measured", "Mean of the measured points.", measured),
-        number_column("Error", "Error", "%", "Predicted over measured, less 1.", errors, 1),
+        rates("Measured", measured, "Mean of the measured points."),
+        percent_column("Error", errors, "Predicted over measured, less 1."),
         number_column(
-            *("Speed-up", "Speed-up", "", "Throughput over one worker's alone, without a network."),
+            "Speed-up",
             [row.speedup for row in rows],
-            2,
-        ),
-        number_column(
-            "Efficiency", "Eff.", "%", "Throughput over what all workers could reach alone.", efficiencies, 1
-        ),
-        number_column(
-            *("Step", "Step", unit.symbol, "Mean time that a worker takes for a step."),
-            [row.step_s * unit.per_second for row in rows],
-        ),
-        text_column(
-            *("Bottleneck", "Bottleneck", "The resource that is busy longest."),
-            [row.bottleneck for row in rows],
-        ),
-        number_column("Busy", "Busy", "%", "For how much of the time it is.", busy, 1),
-        rates("lin", "Throughput by Lin et al.'s published model, to compare.", [row.lin for row in rows]),
-        rates("cynthia", "Throughput by Cynthia, another one.", [row.cynthia for row in rows]),
-        number_column(
-            "Cost", "Cost", "/1e6", "In the currency of the prices, a million examples.", per_million
-        ),
+            "Throughput over one worker's alone, without a network.",
+            decimals=2,
+        ).as_clear(),  # a remark says over which worker
+        percent_column(
+            "Efficiency",
+            [row.efficiency for row in rows],
+            "Throughput over what all workers could reach alone.",
+            short="Eff.",
+        )
+        .as_clear()
+        .as_wide(),
+        time_column(
+            "Step", [row.step_s for row in rows], unit, "Mean time that a worker takes for a step."
+        ).as_clear(),
+        text_column("Bottleneck", [row.bottleneck for row in rows], "The resource that is busy longest."),
+        percent_column(
+            "Busy", [row.bottleneck_utilization for row in rows], "For how much of the time it is."
+        ).as_wide(),
+        rates(
+            "lin", [row.lin for row in rows], "Throughput by Lin et al.'s published model, to compare."
+        ).as_wide(),
+        rates("cynthia", [row.cynthia for row in rows], "Throughput by Cynthia, another one.").as_wide(),
+        number_column("Cost", per_million, "In the currency of the prices, a million examples.", unit="/1e6"),
     ]
-    return [column for column in columns if any(cell.value is not None for cell in column.cells)]
+    return known(columns)
 
 
-def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> RankingCell:
+def _half_width(row: Prediction, decimals: int, period: TimeUnit) -> Cell:
     if row.throughput_low is None or row.throughput_high is None:
-        return RankingCell(UNDEFINED, None)
+        return Cell(UNDEFINED, None)
     half: Value = (row.throughput_high - row.throughput_low) / 2 / period.per_second
-    return RankingCell(f"±{half:.{decimals}f}", half)
+    return Cell(f"±{half:.{decimals}f}", half)
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _percent(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction
 
 
 def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
@@ -99,17 +106,12 @@ def saturated_rows(rows: Sequence[Prediction]) -> list[bool]:
 def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
     """The columns that answer: throughput, what it is worth, a step, and what is busiest; costs if any."""
     found = []
-    for column in prediction_columns(rows, points):
+    for column in narrow(prediction_columns(rows, points)):
         if column.heading == "Throughput":
             found.append(column._replace(short=f"Examples{column.unit[1:]}", unit=""))
         elif column.heading == "Bottleneck":
             shares = [f"{row.bottleneck} {row.bottleneck_utilization:.0%}" for row in rows]
-            found.append(text_column("Busiest", "Busiest", _BUSIEST, shares))
-        elif column.heading not in _LEFT_OUT:
+            found.append(text_column("Busiest", shares, _BUSIEST))
+        else:
             found.append(column)
     return found
-
-
-def terms(columns: Sequence[Column]) -> list[Column]:
-    """Those of ``columns`` whose heading alone does not say what they hold."""
-    return [column for column in columns if column.heading not in _SELF_EVIDENT]

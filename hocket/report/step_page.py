@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.columns import Column, led_by, number_column, percent_column
 from hocket.errors import HocketError
 from hocket.graph.result import ResultRow
 from hocket.report.alternatives import busy_table, overlap_text, timeline_text
 from hocket.report.best_result import num_level_with, over_bound, ranked, setup_of, usual_like
-from hocket.report.columns import Column, number_column
 from hocket.report.html_page import Tile, network_line, rendered
-from hocket.report.ranking_table import decimals_for, ranking_table, time_text
 from hocket.report.result_files import Entry
 from hocket.report.step_plot_data import TimelinePanel, overlap_figure, timeline_figure
-from hocket.text import TimeUnit, counted, time_unit
+from hocket.report.step_table import ranking_columns
+from hocket.text import TimeUnit, counted, decimals_for, time_text, time_unit
 
 _ARCHITECTURES = {"ps": "parameter servers", "allreduce": "all-reduce"}
 # Read on a phone without a move to the side.
@@ -120,24 +120,21 @@ def _setup_tile(best: ResultRow, ranking: Sequence[Entry], unit: TimeUnit) -> Ti
 def _columns(ranking: Sequence[Entry]) -> list[Column]:
     """The ranking's columns with each row's place, the usual policy's step beside its own."""
     rows = [entry.row for entry in ranking]
-    table = ranking_table(rows)
-    found = [
-        Column(column.heading, column.short, unit, column.meaning, [cells[k] for cells in table.rows])
-        for k, (column, unit) in enumerate(zip(table.columns, table.units, strict=True))
-    ]
-    first = [column for name in _FIRST for column in found if column.heading == name]
+    places = number_column("#", list(range(1, len(rows) + 1)), "Place, the fastest first.", decimals=0)
+    columns = [places, *ranking_columns(rows)]
+    first = [places.heading, *_FIRST]
     usual = [usual_like(row, ranking) for row in rows]
     longer = [
-        None if other is None or other.iteration_s <= 0 else 100 * (row.iteration_s / other.iteration_s - 1)
+        None if other is None or other.iteration_s <= 0 else row.iteration_s / other.iteration_s - 1
         for row, other in zip(rows, usual, strict=True)
     ]
     names = sorted({other.policy for other in usual if other is not None})
     if names:
         meaning = f"How much longer a step is than under {' or '.join(names)} on the same setup."
         heading = f"Over {names[0]}" if len(names) == 1 else "Over usual"
-        first.append(number_column(heading, heading, "%", meaning, longer, 1))
-    places = number_column("#", "#", "", "Place, the fastest first.", list(range(1, len(rows) + 1)), 0)
-    return [places, *first, *(column for column in found if column.heading not in _FIRST)]
+        columns.append(percent_column(heading, longer, meaning))
+        first.append(heading)
+    return led_by(columns, *first)
 
 
 def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[TimelinePanel]:

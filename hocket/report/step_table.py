@@ -1,36 +1,111 @@
-"""Results of a step as a table for the terminal: a few columns that compare, or all of them."""
+"""Results of a step as a table: all columns for the page, a few that compare or all for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.columns import (
+    Cell,
+    Column,
+    narrow,
+    number_column,
+    percent_column,
+    text_column,
+    time_column,
+)
 from hocket.graph.result import ResultRow
-from hocket.report.best_result import ranked
-from hocket.report.columns import Column
-from hocket.report.ranking_table import RankingCell, ranking_table
+from hocket.report.best_result import over_bound, ranked, setup_of
 from hocket.report.result_files import Entry
 from hocket.report.verdicts import usual_row
+from hocket.text import rate_period, time_unit
 
-_LEFT_OUT = frozenset({"95th pct.", "Throughput", "Overlap", "Utilization", "rho", "Straggler", "Bound"})
-_SELF_EVIDENT = frozenset({"Model", "Architecture", "Workers", "Servers", "Policy", "Step time"})
+
+def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
+    """The columns of ``rows``, in the order given; what all share of model and cluster has none."""
+    unit = time_unit(row.iteration_s for row in rows)
+    period = rate_period(row.throughput for row in rows)
+    policies = text_column("Policy", [row.title for row in rows], "How transfers are ordered.")
+    return [
+        policies.as_clear(),
+        *_setup_columns(rows),
+        time_column(
+            "Step time",
+            [row.iteration_s for row in rows],
+            unit,
+            "Mean time of one training step.",
+            short="Step",
+        ).as_clear(),
+        time_column(
+            "95th pct.",
+            [row.iteration_p95_s for row in rows],
+            unit,
+            "19 of 20 steps are no longer.",
+            short="p95",
+        ).as_wide(),
+        number_column(
+            "Throughput",
+            [row.throughput / period.per_second for row in rows],
+            "Examples over all workers.",
+            unit=f"1/{period.symbol}",
+            short="Rate",
+        ).as_wide(),
+        number_column(
+            "Overlap",
+            [row.overlap if min(row.communication_s, row.compute_s) > 0 else None for row in rows],
+            "1: all of the shorter one of communication (N) and computation (C) is hidden.",
+            decimals=3,
+        ).as_wide(),
+        percent_column(
+            "Utilization", [row.utilization for row in rows], "Share spent computing.", short="Util."
+        ).as_wide(),
+        number_column(
+            "rho", [row.rho for row in rows], "N / C: communication over computation.", decimals=3
+        ).as_wide(),
+        percent_column(
+            "Straggler",
+            [row.straggler_fraction for row in rows],
+            "How long a worker waits for the last one, of a step.",
+            short="Strag.",
+        ).as_wide(),
+        time_column(
+            "Bound",
+            [row.bound_s for row in rows],
+            unit,
+            "No order of as many transfers has a shorter mean step time.",
+        ).as_wide(),
+        percent_column(
+            "Over bound",
+            [over_bound(row) for row in rows],
+            "How far a step is above the least that any order of as many transfers can reach.",
+        ),
+    ]
+
+
+def _setup_columns(rows: Sequence[ResultRow]) -> list[Column]:
+    """The model and the cluster, as far as ``rows`` differ in them."""
+    setups = [setup_of(row) for row in rows]
+    columns = [
+        text_column("Model", [row.model for row in rows], "The network that was trained."),
+        text_column("Architecture", [row.architecture for row in rows], "ps or allreduce."),
+        number_column("Workers", [row.workers for row in rows], "Processes that compute.", decimals=0),
+        number_column(
+            "Servers", [row.servers for row in rows], "Processes that hold the parameters.", decimals=0
+        ),
+    ]
+    return [column.as_clear() for i, column in enumerate(columns) if len({each[i] for each in setups}) > 1]
 
 
 def step_columns(rows: Sequence[ResultRow], *, wide: bool = False) -> list[Column]:
     """The columns of ``rows``, best first, with how much longer each step is than the usual policy's."""
     order = best_first(rows)
-    ranking = ranking_table(order)
-    columns = [
-        Column(column.heading, column.short, unit, column.meaning, [cells[k] for cells in ranking.rows])
-        for k, (column, unit) in enumerate(zip(ranking.columns, ranking.units, strict=True))
-        if wide or column.heading not in _LEFT_OUT
-    ]
+    columns = ranking_columns(order) if wide else narrow(ranking_columns(order))
     usual = usual_row(order)
     if usual is not None and usual.iteration_s > 0:
         apart = [100 * (row.iteration_s / usual.iteration_s - 1) for row in order]
-        name = f"Against {usual.policy}"
         meaning = "How much longer (+) or shorter (-) a step is."
         step = next(k for k, column in enumerate(columns) if column.heading == "Step time")
-        columns.insert(step + 1, Column(name, name, "%", meaning, [_signed(value) for value in apart]))
+        against = Column(f"Against {usual.policy}", [_signed(value) for value in apart], meaning, "%")
+        columns.insert(step + 1, against)
     return columns
 
 
@@ -39,11 +114,6 @@ def best_first(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [entry.row for entry in ranked(Entry(row) for row in rows)]
 
 
-def terms(columns: Sequence[Column]) -> list[Column]:
-    """Those of ``columns`` whose heading alone does not say what they hold."""
-    return [column for column in columns if column.heading not in _SELF_EVIDENT]
-
-
-def _signed(percent: float) -> RankingCell:
+def _signed(percent: float) -> Cell:
     text = f"{percent:+z.1f}"
-    return RankingCell("0.0" if text == "+0.0" else text, percent)
+    return Cell("0.0" if text == "+0.0" else text, percent)

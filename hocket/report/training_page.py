@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from hocket.columns import Column, number_column, percent_column, text_column, time_column
 from hocket.errors import HocketError
 from hocket.report.alternatives import busy_table, listed, timeline_text
-from hocket.report.columns import Column, number_column, text_column
 from hocket.report.html_page import Tile, network_line, rendered
-from hocket.report.ranking_table import time_text
 from hocket.report.result_files import TrainingEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.report.training_run import NamedTime, TrainingRun, WorkerSteps, training_of
-from hocket.text import TimeUnit, counted, time_unit
+from hocket.text import TimeUnit, counted, time_text, time_unit
 
 _MOST_NAMES = 200
 
@@ -115,19 +114,15 @@ def _steps_text(workers: Sequence[WorkerSteps], unit: TimeUnit) -> str:
 def _worker_columns(workers: Sequence[WorkerSteps], unit: TimeUnit) -> list[Column]:
     middles = list(zip(*map(_middle, workers), strict=True))
 
-    def seconds(heading: str, meaning: str, values_s: Sequence[float]) -> Column:
-        scaled = [second * unit.per_second for second in values_s]
-        return number_column(heading, heading, unit.symbol, meaning, scaled)
-
     waiting = [max(0.0, step - computing) for step, computing in zip(middles[0], middles[1], strict=True)]
     return [
-        text_column("Worker", "Worker", "The process.", [worker.worker for worker in workers]),
-        seconds("Step", "Median over its whole steps.", middles[0]),
-        seconds("Computing", "A processor runs an operation.", middles[1]),
-        seconds("Waiting", "It runs none.", waiting),
-        seconds("Overlap", "It computes while something travels.", middles[2]),
+        text_column("Worker", [worker.worker for worker in workers], "The process."),
+        time_column("Step", middles[0], unit, "Median over its whole steps."),
+        time_column("Computing", middles[1], unit, "A processor runs an operation."),
+        time_column("Waiting", waiting, unit, "It runs none."),
+        time_column("Overlap", middles[2], unit, "It computes while something travels."),
         number_column(
-            *("Steps", "Steps", "", "Whole steps recorded."), [len(worker.step_s) for worker in workers], 0
+            "Steps", [len(worker.step_s) for worker in workers], "Whole steps recorded.", decimals=0
         ),
     ]
 
@@ -137,20 +132,12 @@ def _named_columns(named: Sequence[NamedTime], unit: TimeUnit, found: TrainingRu
     shown = named[:_MOST_NAMES]
     step_s = sum(median(worker.step_s) for worker in found.workers) / len(found.workers)
     return [
-        text_column(
-            "Parameter", "Parameter", "Or the batch that it travels in.", list(map(_parameter, shown))
+        text_column("Parameter", list(map(_parameter, shown)), "Or the batch that it travels in."),
+        time_column("Mean", [each.mean_s for each in shown], unit, "Of a step, over steps and workers."),
+        percent_column(
+            "Of a step",
+            [each.mean_s / step_s if step_s > 0 else None for each in shown],
+            "The mean over the median step.",
         ),
-        number_column(
-            *("Mean", "Mean", unit.symbol, "Of a step, over steps and workers."),
-            [each.mean_s * unit.per_second for each in shown],
-        ),
-        number_column(
-            *("Of a step", "Share", "%", "The mean over the median step."),
-            [100 * each.mean_s / step_s if step_s > 0 else None for each in shown],
-            1,
-        ),
-        number_column(
-            *("Longest", "Longest", unit.symbol, "Of any worker's step."),
-            [each.longest_s * unit.per_second for each in shown],
-        ),
+        time_column("Longest", [each.longest_s for each in shown], unit, "Of any worker's step."),
     ]

@@ -1,42 +1,41 @@
-"""The table of predictions' errors against replays, for the terminal."""
+"""The tables of predictions' errors against replays, for the terminal and the page alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from hocket.bench.replay.accuracy_statistics import AccuracyGroup, AccuracyRow
-
-_LEFT = ("step", "policy", "mode", "transport", "group")
-
-
-def row_table(rows: Sequence[AccuracyRow]) -> Table:
-    """A line for each configuration."""
-    table = _table(
-        *("step", "policy", "mode", "workers", "servers", "transport", "measured/s", "predicted/s"),
-        *("error", "lin", "cynthia", "stolen"),
-    )
-    for row in rows:
-        table.add_row(
-            *(row.step, row.policy, row.mode, str(row.workers), str(row.servers or ""), row.transport),
-            *(f"{row.measured:.4g}", f"{row.predicted:.4g}", f"{row.error:+.1%}"),
-            *("" if error is None else f"{error:+.1%}" for error in (row.lin_error, row.cynthia_error)),
-            f"{row.stolen:.1%}",
-        )
-    return table
+from hocket.columns import Column, text_column, written_column
 
 
-def group_table(groups: Sequence[AccuracyGroup]) -> Table:
-    """A line for each architecture, mode and transport."""
-    table = _table("group", "rows", "mean error", "largest", "lin, mean", "cynthia, mean")
-    for group in groups:
-        coarse = (group.lin_mean_error, group.cynthia_mean_error)
-        table.add_row(
-            *(group_name(group), str(group.rows), f"{group.mean_error:.1%}", f"{group.largest_error:.1%}"),
-            *("" if error is None else f"{error:.1%}" for error in coarse),
-        )
-    return table
+def row_columns(rows: Sequence[AccuracyRow]) -> list[Column]:
+    """A row for each configuration."""
+    return [
+        text_column("step", [row.step for row in rows]),
+        text_column("policy", [row.policy for row in rows]),
+        text_column("mode", [row.mode for row in rows]),
+        written_column("workers", [row.workers for row in rows]),
+        written_column("servers", [row.servers or "" for row in rows]),
+        text_column("transport", [row.transport for row in rows]),
+        written_column("measured/s", [f"{row.measured:.4g}" for row in rows]),
+        written_column("predicted/s", [f"{row.predicted:.4g}" for row in rows]),
+        written_column("error", [f"{row.error:+.1%}" for row in rows]),
+        written_column("lin", [_share(row.lin_error, "+.1%") for row in rows]),
+        written_column("cynthia", [_share(row.cynthia_error, "+.1%") for row in rows]),
+        written_column("stolen", [f"{row.stolen:.1%}" for row in rows]),
+    ]
+
+
+def group_columns(groups: Sequence[AccuracyGroup]) -> list[Column]:
+    """A row for each architecture, mode and transport."""
+    return [
+        text_column("group", [group_name(group) for group in groups]),
+        written_column("rows", [group.rows for group in groups]),
+        written_column("mean error", [f"{group.mean_error:.1%}" for group in groups]),
+        written_column("largest", [f"{group.largest_error:.1%}" for group in groups]),
+        written_column("lin, mean", [_share(group.lin_mean_error, ".1%") for group in groups]),
+        written_column("cynthia, mean", [_share(group.cynthia_mean_error, ".1%") for group in groups]),
+    ]
 
 
 def group_name(group: AccuracyGroup) -> str:
@@ -48,8 +47,5 @@ def group_name(group: AccuracyGroup) -> str:
     return f"parameter servers, {group.mode}" + (", gRPC" if group.transport == "grpc" else "")
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in _LEFT else "right")
-    return table
+def _share(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"

@@ -8,29 +8,32 @@ from statistics import median
 from rich.table import Table
 
 from hocket.bench.training.training_request import HOCKET
-from hocket.bench.training.training_statistics import Limit, Quartiles, TrainingCell, TrainingSummary
+from hocket.bench.training.training_statistics import Limit, TrainingCell, TrainingSummary
+from hocket.columns import terminal_table, text_column, written_column
 
 _LIMITS: dict[Limit, str] = {"compute": "C busy", "network": "N", "cycle": "the critical cycle"}
-_HEADINGS = ("variant", "step, ms", "quartiles", "over DDP", "quartiles", "to bound", "stolen")
 
 
 def cell_table(cell: TrainingCell) -> Table:
     """The variants of one model at one batch size, over DDP's best bucket or, compiled, compiled DDP."""
-    table = Table(box=None, header_style="bold")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading == "variant" else "right")
-    for row in cell.rows:
-        ratio = (
-            ("", "") if row.speedup is None else (f"{row.speedup.median:.3f}x", _quartiles(row.speedup, 3))
-        )
-        to_bound = "" if row.over_bound is None else f"{row.over_bound:.3f}"
-        in_ms = Quartiles(**{of: 1e3 * getattr(row.step_s, of) for of in Quartiles.__struct_fields__})
-        table.add_row(
-            *(row.variant, f"{in_ms.median:.1f}", _quartiles(in_ms, 1), *ratio, to_bound),
-            f"{median(row.stolen):.1%}",
-            style="bold" if row.variant == HOCKET else "",
-        )
-    return table
+    rows = cell.rows
+    gains = [row.speedup for row in rows]
+    columns = [
+        text_column("variant", [row.variant for row in rows]),
+        written_column("step, ms", [f"{1e3 * row.step_s.median:.1f}" for row in rows]),
+        written_column(
+            "quartiles", [f"{1e3 * row.step_s.low:.1f}..{1e3 * row.step_s.high:.1f}" for row in rows]
+        ),
+        written_column("over DDP", ["" if gain is None else f"{gain.median:.3f}x" for gain in gains]),
+        written_column(
+            "quartiles", ["" if gain is None else f"{gain.low:.3f}..{gain.high:.3f}" for gain in gains]
+        ),
+        written_column(
+            "to bound", ["" if row.over_bound is None else f"{row.over_bound:.3f}" for row in rows]
+        ),
+        written_column("stolen", [f"{median(row.stolen):.1%}" for row in rows]),
+    ]
+    return terminal_table(columns, [row.variant == HOCKET for row in rows], spaced=True)
 
 
 def cell_heading(cell: TrainingCell) -> str:
@@ -44,10 +47,6 @@ def cell_heading(cell: TrainingCell) -> str:
         f" critical cycle {cell.cycle_s:.4g} s; bound {cell.bound_s:.4g} s by {_LIMITS[cell.limit]};"
         f" {cell.plan} simulated {cell.simulated_s:.4g} s"
     )
-
-
-def _quartiles(spread: Quartiles, decimals: int) -> str:
-    return f"{spread.low:.{decimals}f}..{spread.high:.{decimals}f}"
 
 
 def summary_line(cells: Sequence[TrainingCell], summary: TrainingSummary) -> str:

@@ -43,7 +43,8 @@ def predict(
     import hocket.profiler  # noqa: F401  # says in one line where torch is missing
     from hocket.bench.replay.accuracy import accuracy_document, bench_predict
     from hocket.bench.replay.accuracy_request import STEPS, AccuracyRequest
-    from hocket.bench.replay.accuracy_table import group_table, row_table
+    from hocket.bench.replay.accuracy_table import group_columns, row_columns
+    from hocket.columns import terminal_table
     from hocket.document import write_whole
     from hocket.report.accuracy_page import render_accuracy
 
@@ -76,8 +77,8 @@ def predict(
         print_json({**accuracy_document(accuracy), "assumed": defaults(context)})
     else:
         print(heading(option_settings(context)))
-        print_table(row_table(accuracy.rows))
-        print_table(group_table(accuracy.groups))
+        for columns in (row_columns(accuracy.rows), group_columns(accuracy.groups)):
+            print_table(terminal_table(columns, spaced=True))
 
 
 @grouped

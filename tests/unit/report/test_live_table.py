@@ -21,5 +21,5 @@ def test_brackets_are_no_markup() -> None:
     )  # fmt: skip
     printed = io.StringIO()
     Console(file=printed, width=160).print(live_table(status))
-    for text in ("[bold]a", "KeyError: [/data]", "drained: [red]", "[red]:0"):
+    for text in ("[bold]a", "KeyError: [/data]", "drained: [red]", "[red]:0", "waited [s]", "JCT [s]"):
         assert text in printed.getvalue()

@@ -101,8 +101,8 @@ def test_a_page_weighs_less_than_a_megabyte(page):
 
 
 def test_of_very_many_spans_the_first_ones_are_drawn_and_the_caption_says_so():
-    from hocket.report.ranking_table import TimeUnit
     from hocket.report.step_plot_data import MOST_SPANS, TimelinePanel, timeline_figure
+    from hocket.text import TimeUnit
 
     timeline = scattered_timeline(MOST_SPANS + 1000)
     (panel,) = timeline_figure([TimelinePanel("run", "tac", timeline)], TimeUnit("s", 1.0))["panels"]

@@ -119,7 +119,7 @@ def test_rows_stay_in_the_order_asked_and_the_saturated_one_stands_out():
 def test_the_terminal_gets_few_columns_and_what_is_busiest_in_one():
     rows = fake_curve()
     columns = narrow_columns(rows)
-    assert [column.short for column in columns] == [
+    assert [column.title for column in columns] == [
         *("Workers", "Servers", "Examples/s", "Speed-up", "Step", "Busiest"),
     ]
     assert columns[-1].cells[0].text == "worker processors 90%"

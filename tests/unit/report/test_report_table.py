@@ -6,15 +6,15 @@ import pytest
 from fake_runs import fake_row
 from rich.console import Console
 
-from hocket.report.columns import fitting, in_one_line, legend, terminal_columns
-from hocket.report.ranking_table import decimals_for, number_text, ranking_table
-from hocket.report.step_table import step_columns, terms
+from hocket.columns import fitting, in_one_line, legend, terminal_table
+from hocket.report.step_table import ranking_columns, step_columns
+from hocket.text import decimals_for, number_text
 
 
 def printed(rows, width=80, wide=True):
     console = Console(file=io.StringIO(), width=width)
     columns = fitting(step_columns(rows, wide=wide), width)
-    console.print(terminal_columns(columns, [False] * len(rows)))
+    console.print(terminal_table(columns))
     return console.file.getvalue()
 
 
@@ -32,8 +32,8 @@ def test_markup_in_a_name_is_shown_as_it_is():
 
 def test_the_terminal_shows_what_the_page_shows():
     rows = [fake_row("tac")]
-    for cell in ranking_table(rows).rows[0]:
-        assert cell.text in printed(rows, width=200)
+    for column in ranking_columns(rows):
+        assert column.cells[0].text in printed(rows, width=200)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,9 @@ def test_four_digits(largest, decimals):
 
 def test_a_short_step_beside_a_long_one_does_not_read_0():
     rows = [fake_row("a", compute_s=3000.0, spread=0.0), fake_row("b", spread=0.0)]
-    assert ranking_table(rows).units[1] == "min"
-    assert [cells[1].text for cells in ranking_table(rows).rows] == ["50.00", "0.00593"]
+    times = ranking_columns(rows)[1]
+    assert times.unit == "min"
+    assert [cell.text for cell in times.cells] == ["50.00", "0.00593"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_numbers_keep_two_digits(value, decimals, text):
 
 def test_rounding_never_shows_a_negative_zero():
     row = fake_row(iteration_s=0.3 - 1e-12, bound_s=0.3)
-    assert ranking_table([row]).rows[0][-1].text == "0.0"
+    assert ranking_columns([row])[-1].cells[0].text == "0.0"
 
 
 def test_few_columns_compare_with_the_usual_policy():
@@ -74,7 +75,7 @@ def test_few_columns_compare_with_the_usual_policy():
     columns = step_columns(rows)
     assert [column.heading for column in columns] == ["Policy", "Step time", "Against fifo", "Over bound"]
     assert [cell.text for cell in columns[2].cells] == ["-25.0", "0.0"]
-    assert [column.heading for column in terms(columns)] == ["Against fifo", "Over bound"]
+    assert [column.heading for column in columns if column.needs_word] == ["Against fifo", "Over bound"]
     assert "Against fifo" not in [column.heading for column in step_columns(rows[:1])]
 
 
@@ -99,5 +100,5 @@ def test_what_does_not_fit_is_left_out_whole():
 
 def test_a_legend_says_each_heading_once_without_its_unit():
     columns = in_one_line(step_columns([fake_row("tac"), fake_row("fifo")]))
-    assert [column.short for column in columns][1:3] == ["Step [ms]", "Against fifo [%]"]
+    assert [column.title for column in columns][1:3] == ["Step [ms]", "Against fifo [%]"]
     assert legend(columns[2:3]) == "Against fifo: how much longer (+) or shorter (-) a step is."
