@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hocket.bench.replay.accuracy import Accuracy
 from hocket.bench.replay.accuracy_statistics import AccuracyRow
-from hocket.bench.replay.accuracy_table import group_name
+from hocket.bench.replay.accuracy_table import group_columns, row_columns
+from hocket.columns import Column, led_by
 from hocket.report.html_page import Tile, rendered
-from hocket.text import counted
+from hocket.text import capitalized, counted
+
+_FIRST = ("step", "policy", "workers", "error", "measured/s", "predicted/s")
 
 
 def render_accuracy(accuracy: Accuracy) -> str:
@@ -34,9 +39,14 @@ def render_accuracy(accuracy: Accuracy) -> str:
             f"{counted(every.rows, 'row')}: the mean error is {every.mean_error:.1%}, the largest"
             f" {worst.error:+.1%} ({_named(worst)})."
         ),
-        groups=[(group_name(group), group) for group in groups],
-        rows=accuracy.rows,
+        group_columns=_headed(group_columns(groups)),
+        row_columns=_headed(led_by(row_columns(accuracy.rows), *_FIRST)),
     )
+
+
+def _headed(columns: Sequence[Column]) -> list[Column]:
+    """The terminal's ``columns`` with headings as pages have them."""
+    return [column._replace(heading=capitalized(column.heading)) for column in columns]
 
 
 def _named(row: AccuracyRow) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hocket.cluster.results.run_statistics import PARTS, ClusterRow
+from hocket.columns import Column, percent_column, text_column
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Span
 from hocket.graph.timeline_steps import Cover
@@ -117,9 +118,18 @@ def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
     return listed(sentences)
 
 
-def busy_table(panels: Sequence[TimelinePanel]) -> list[BusyRow]:
-    """The lanes of all panels, as many as are read."""
-    return [row for panel in panels for row in busy_rows(panel, most=_MOST_LANES // max(1, len(panels)))]
+def busy_columns(panels: Sequence[TimelinePanel]) -> list[Column]:
+    """The lanes of all panels, as many as are read; no columns without a lane."""
+    most = _MOST_LANES // max(1, len(panels))
+    rows = [row for panel in panels for row in busy_rows(panel, most=most)]
+    columns = [
+        text_column("Run", [row.run for row in rows]),
+        text_column("Process", [row.process for row in rows]),
+        text_column("Lane", [row.lane for row in rows]),
+        percent_column("Busy", [row.busy for row in rows]),
+        text_column("With", [row.kinds for row in rows]),
+    ]
+    return columns if rows else []
 
 
 def busy_rows(panel: TimelinePanel, *, most: int) -> list[BusyRow]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hocket.cluster.results.run_statistics import PARTS, ClusterRow, SimulatedCluster
+from hocket.columns import Column
 from hocket.errors import HocketError
 from hocket.report.alternatives import (
-    BusyRow,
-    busy_table,
+    busy_columns,
     cluster_texts,
     residence_text,
     timeline_text,
@@ -65,7 +65,7 @@ class _Drawn(NamedTuple):
 
     figure: dict[str, Any] | None
     text: str
-    busy: list[BusyRow]
+    busy: list[Column]
 
 
 def _job_set(row: ClusterRow) -> tuple[tuple[str, float], ...]:
@@ -156,7 +156,7 @@ def _timelines(ranking: Sequence[ClusterEntry], unit: TimeUnit) -> _Drawn:
             for caption, entry in zip(captions, chosen, strict=True)
             if entry.timeline is not None
         ]
-        return _Drawn(timeline_figure(panels, unit), timeline_text(panels, unit), busy_table(panels))
+        return _Drawn(timeline_figure(panels, unit), timeline_text(panels, unit), busy_columns(panels))
     figure = residence_figure(
         (Residence(caption, entry.row) for caption, entry in zip(captions, chosen, strict=True)), unit
     )

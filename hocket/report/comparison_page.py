@@ -11,7 +11,7 @@ from hocket.columns import led_by
 from hocket.graph.timeline import Span, Timeline
 from hocket.graph.timeline_steps import cut_into_steps
 from hocket.origin import Origin
-from hocket.report.alternatives import busy_table, listed, timeline_text
+from hocket.report.alternatives import busy_columns, listed, timeline_text
 from hocket.report.comparison import Comparison, compare
 from hocket.report.comparison_table import figures_columns, matched_line, spans_columns
 from hocket.report.html_page import Tile, network_line, rendered
@@ -64,7 +64,7 @@ def render_comparison(
         same_start=found.predicted.anchor == found.measured.anchor,
         figures_text=_figures_text(found, unit),
         timeline_text=timeline_text(panels, unit),
-        busy=busy_table(panels),
+        busy=busy_columns(panels),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.columns import Column, percent_column, text_column
 from hocket.errors import HocketError
 from hocket.predictor.answer import (
     answers,
@@ -58,13 +59,22 @@ def render_prediction(
         caveats=held,
         columns=prediction_columns(rows, points),
         highlighted=saturated_rows(rows),
-        errors=errors,
+        errors=_error_columns(errors) if errors else [],
         priced=cheapest(rows) is not None,
         has_models=any(row.lin is not None for row in rows),
         has_intervals=any(row.throughput_low is not None for row in rows),
         texts=prediction_texts(rows),
         num_points=counted(len(points), "measured point"),
     )
+
+
+def _error_columns(errors: Sequence[ModelError]) -> list[Column]:
+    """Each model's errors."""
+    return [
+        text_column("Model", [error.model for error in errors]),
+        percent_column("Mean error", [error.mean for error in errors]),
+        percent_column("Largest", [error.largest for error in errors]),
+    ]
 
 
 def _tiles(rows: Sequence[Prediction], errors: Sequence[ModelError]) -> list[Tile]:

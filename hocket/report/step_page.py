@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hocket.columns import Column, led_by, number_column, percent_column
 from hocket.errors import HocketError
 from hocket.graph.result import ResultRow
-from hocket.report.alternatives import busy_table, overlap_text, timeline_text
+from hocket.report.alternatives import busy_columns, overlap_text, timeline_text
 from hocket.report.best_result import num_level_with, over_bound, ranked, setup_of, usual_like
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.result_files import Entry
@@ -52,7 +52,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         highlighted=[i == 0 for i in range(len(ranking))],
         overlap_text=overlap_text(rows),
         timeline_text=timeline_text(panels, unit),
-        busy=busy_table(panels),
+        busy=busy_columns(panels),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hocket.columns import Column, number_column, percent_column, text_column, time_column
 from hocket.errors import HocketError
-from hocket.report.alternatives import busy_table, listed, timeline_text
+from hocket.report.alternatives import busy_columns, listed, timeline_text
 from hocket.report.html_page import Tile, network_line, rendered
 from hocket.report.result_files import TrainingEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
@@ -50,7 +50,7 @@ def render_training(entry: TrainingEntry, *, title: str = "A training run") -> s
         num_transfers=len(found.transfers),
         steps_text=_steps_text(found.workers, unit),
         timeline_text=timeline_text([panel], unit),
-        busy=busy_table([panel]),
+        busy=busy_columns([panel]),
     )
 
 

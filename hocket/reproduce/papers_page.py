@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket import __version__
+from hocket.columns import Column, text_column, written_column
 from hocket.origin import Origin
 from hocket.report.html_page import Tile, rendered
 from hocket.reproduce.claim import VERDICTS
-from hocket.reproduce.reproduction import Circumstances, Reproduction
+from hocket.reproduce.reproduction import Circumstances, PaperTable, Reproduction
 from hocket.text import four_digits
 
 
@@ -32,8 +33,15 @@ def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
         setup=" · ".join(setup),
         tiles=[Tile(verdict.capitalize(), str(counts[verdict]), "claims") for verdict in VERDICTS],
         papers=made,
-        cell=cell_text,
+        columns_of=_columns,
     )
+
+
+def _columns(table: PaperTable) -> list[Column]:
+    """The columns of a table: names first, then numbers."""
+    texts = [[cell_text(row[k]) for row in table.rows] for k in range(len(table.columns))]
+    numbers = zip(table.columns[1:], texts[1:], strict=True)
+    return [text_column(table.columns[0], texts[0]), *(written_column(*number) for number in numbers)]
 
 
 def hardware_text(circumstances: Circumstances) -> str:
