@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -108,6 +109,16 @@ def test_files_that_a_page_names_are_there(page: str) -> None:
     ]
     named = re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", (ROOT.parent / page).read_text())
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
+def test_the_design_page_lists_the_layers_of_the_contract() -> None:
+    settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contract = next(each for each in settings["contracts"] if each["name"] == "the flow's layers")
+    page = (ROOT.parent / "docs/design.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", page, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(contract["layers"]) + 1))
+    listed = [set(re.findall(r"`(\w+)`", names)) for _, names in rows]
+    assert listed == [set(layer.split(" | ")) for layer in contract["layers"]]
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:
