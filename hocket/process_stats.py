@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 PROC = Path("/proc")
 
@@ -32,10 +33,22 @@ def process_stat(pid: int, proc: Path = PROC) -> ProcessStat:
 def process_stats(proc: Path = PROC) -> dict[int, ProcessStat]:
     """The line of every process, by its number."""
     found = {}
-    for path in proc.glob("[0-9]*"):
+    for pid in all_pids(proc):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            found[int(path.name)] = process_stat(int(path.name), proc)
+            found[pid] = process_stat(pid, proc)
     return found
+
+
+def all_pids(proc: Path = PROC) -> list[int]:
+    """The number of every process, in order."""
+    return sorted(int(entry) for entry in os.listdir(proc) if entry.isdecimal())
+
+
+def first_environment(pid: int | Literal["self"]) -> dict[str, str]:
+    """The variables that a process began with; OSError where it has ended or is another user's."""
+    told = (PROC / str(pid) / "environ").read_bytes()
+    variables = (os.fsdecode(each).partition("=") for each in told.split(b"\0") if each)
+    return {name: value for name, _, value in variables}
 
 
 def descendants(processes: Mapping[int, ProcessStat], root: int) -> set[int]:

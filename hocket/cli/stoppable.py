@@ -11,6 +11,7 @@ import threading
 import time
 from types import TracebackType
 
+from hocket.ending import signal_each
 from hocket.process_stats import PROC, ProcessStat, descendants, process_stats
 from hocket.signals import uninterrupted
 
@@ -92,7 +93,7 @@ def _let_go(number: int) -> None:
 def _end_all_started() -> None:
     """End the processes that this one has started, and theirs: ask, then make them."""
     started = _started()
-    _send(started, signal.SIGTERM)
+    signal_each(started, signal.SIGTERM)
     until_s = time.monotonic() + _CHILDREN_S
     while started and time.monotonic() < until_s:
         time.sleep(_GLANCE_S)
@@ -102,7 +103,7 @@ def _end_all_started() -> None:
         }
         # One that it started since; those whose parents have ended are not found again.
         started |= _started()
-    _send(started, signal.SIGKILL)
+    signal_each(started, signal.SIGKILL)
 
 
 def _started() -> dict[int, str]:
@@ -124,9 +125,3 @@ def _is_tracker(pid: int) -> bool:
         return _TRACKER in (PROC / str(pid) / "cmdline").read_bytes()
     except OSError:  # it has ended meanwhile
         return False
-
-
-def _send(pids: dict[int, str], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
+from hocket.ending import TERMINATE, end_processes
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
 from hocket.lab.holders import has_ended, myself
 from hocket.lab.links import LabNode
-from hocket.lab.node_processes import TERMINATE, RankResult, end_processes, run_ranks
+from hocket.lab.node_processes import RankResult, run_ranks
 from hocket.lab.processors import processors_of_nodes, starting_on
 from hocket.lab.shares import segments_together
 from hocket.signals import uninterrupted

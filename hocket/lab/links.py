@@ -25,6 +25,7 @@ from pathlib import Path
 from hocket import ports
 from hocket.errors import HocketError
 from hocket.lab.shares import introduce, segments_on_the_way, shaper
+from hocket.process_stats import all_pids
 from hocket.signals import uninterrupted
 
 INTERFACE = "eth0"
@@ -224,11 +225,6 @@ def pids_in(namespaces: Iterable[str]) -> dict[str, list[int]]:
             if (namespace := by_identity.get((status.st_dev, status.st_ino), "")) and pid != os.getpid():
                 found[namespace].append(pid)
     return found
-
-
-def all_pids() -> list[int]:
-    """Every process of this machine, in order."""
-    return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
 
 
 def _mac(node: LabNode) -> str:

@@ -17,21 +17,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
+from hocket.ending import TERMINATE, Steps, end_processes
 from hocket.errors import HocketError
-from hocket.lab.links import LabNode, all_pids
+from hocket.lab.links import LabNode
+from hocket.process_stats import all_pids, first_environment
 
 _MARK = "HOCKET_LAB_RUN"
 _POLL_S = 0.1
 _CHUNK_BYTES = 2**20  # no pipe holds more unless root made it larger
 
-Steps = Sequence[tuple[signal.Signals, float]]
 Start = Callable[[LabNode, Mapping[str, str]], subprocess.Popen[bytes]]
-
-#: Steps by which processes are made to end: a signal, and the seconds that it may take to work.
-TERMINATE: Steps = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,36 +84,6 @@ def run_ranks(
             f"{', '.join(late)} had not ended after {timeout_s:g} s and were ended; raise the timeout"
         )
     return run.results()
-
-
-def end_processes(find: Callable[[], list[int]], steps: Steps, wait: Callable[[], None]) -> None:
-    """Send what ``find`` finds the signal of each step in turn, until it finds nothing; ``wait`` in between.
-
-    Raises
-    ------
-    HocketError
-        When some are still there after the last step.
-    """
-    left: list[int] = []
-    for number, duration_s in steps:
-        deadline_s = time.monotonic() + duration_s
-        sent = False
-        while left := find():
-            if time.monotonic() > deadline_s:
-                break
-            # A process that starts while others clean up may be part of that, but none may outrun SIGKILL.
-            if not sent or number == signal.SIGKILL:
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, number)
-                sent = True
-            wait()
-        else:
-            return
-    raise HocketError(
-        f"processes {', '.join(map(str, left))} do not end on SIGKILL: they wait for the kernel;"
-        " /proc/PID/stack says where"
-    )
 
 
 def _forwarded(interrupt: BaseException) -> signal.Signals:
@@ -261,10 +228,9 @@ class _NodeRun:
     def _processes(self) -> list[int]:
         """The ranks that have not ended, what is in their sessions, and what they started elsewhere."""
         sessions = {rank.process.pid for rank in self._ranks if rank.duration_s is None}
-        mark = f"{_MARK}={self._mark}".encode()
         found = []
         for pid in all_pids():
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                if os.getsid(pid) in sessions or mark in Path(f"/proc/{pid}/environ").read_bytes():
+                if os.getsid(pid) in sessions or first_environment(pid).get(_MARK) == self._mark:
                     found.append(pid)
         return found

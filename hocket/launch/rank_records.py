@@ -21,8 +21,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from hocket.ending import signal_each
 from hocket.launch.guard import make_room
 from hocket.launch.open_files import BEGAN_WITH
+from hocket.process_stats import all_pids, first_environment
 
 LOST = -signal.SIGKILL
 """The status of a rank that left none: it was killed together with what watched it."""
@@ -94,10 +96,10 @@ class Ranks:
             found[key] = None
             if key not in self._stopping:
                 self._stopping[key] = now_s + _GRACE_S
-                _send(left[key], signal.SIGTERM)
+                signal_each(left[key], signal.SIGTERM)
         for key in late & self._stopping.keys():
             self._signal(key, signal.SIGKILL)
-            _send(left.get(key, []), signal.SIGKILL)
+            signal_each(left.get(key, []), signal.SIGKILL)
         return found
 
     def stop(self, key: str) -> None:
@@ -142,15 +144,12 @@ class Ranks:
 
     def _marked(self) -> dict[str, list[int]]:
         """The processes that our ranks have started, or are, by the rank's key."""
-        mark = f"{_MARK}={self._folder}/".encode()
         found: dict[str, list[int]] = {}
-        for entry in os.listdir("/proc"):
-            if not entry.isdecimal():
-                continue
+        for pid in all_pids():
             with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
-                for variable in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                    if variable.startswith(mark):
-                        found.setdefault(variable.removeprefix(mark).decode(), []).append(int(entry))
+                folder, _, key = first_environment(pid).get(_MARK, "").rpartition("/")
+                if folder == str(self._folder):
+                    found.setdefault(key, []).append(pid)
         return found
 
     def _signal(self, key: str, number: int) -> None:
@@ -167,12 +166,6 @@ def _end_of(path: Path, most_bytes: int) -> bytes:
             return file.read(most_bytes)
     except OSError:
         return b""
-
-
-def _send(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)
 
 
 def _locked(lock: int) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from hocket.ending import kill
 from hocket.errors import HocketError
 from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges
 
@@ -71,11 +72,8 @@ def _started(
                 )
         yield processes
     finally:
+        kill(processes)
         for process in processes:
-            process.kill()
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
             assert process.stdin is not None
             process.stdin.close()
 

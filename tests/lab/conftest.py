@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hocket.ending import TERMINATE, end_processes
 from hocket.lab import Lab, names, remove
-from hocket.lab.node_processes import TERMINATE, end_processes
 
 
 def _lacking() -> str | None:

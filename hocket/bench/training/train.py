@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from hocket.bench.rank_process import LOST, environment_of_ranks
 from hocket.bench.training.timed_models import check_name
 from hocket.bench.training.training_request import TimedCells, TrainingRequest
 from hocket.bench.training.training_statistics import TrainingCell, TrainingSummary, cell_of, summary_of
+from hocket.ending import kill
 from hocket.errors import HocketError
 from hocket.lab import TSO_BYTES, Lab
 from hocket.profiler import launched
@@ -129,9 +129,7 @@ def _run_here(command: Sequence[str], environment: dict[str, str], limit_s: floa
     except subprocess.TimeoutExpired:
         raise HocketError(f"this rank had not ended after {limit_s:g} s; raise --timeout") from None
     finally:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+        kill([process])
 
 
 def check_ended(ended: Sequence[Ended], folder: Path, doing: str = "training") -> None:

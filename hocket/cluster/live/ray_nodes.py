@@ -33,6 +33,7 @@ from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
 from hocket.launch.rank_records import Ranks
 from hocket.ports import free_port
+from hocket.process_stats import first_environment
 
 _ANSWER_S = 30.0
 _TRIES = 5
@@ -192,11 +193,9 @@ def machine_seeing(path: str) -> ActorMachine:
 def _began_with() -> dict[str, str]:
     """The environment that this process began with: Ray may hide GPUs from actors that ask for none."""
     try:
-        told = Path("/proc/self/environ").read_bytes()
+        return first_environment("self")
     except OSError:
         return dict(os.environ)
-    variables = (os.fsdecode(each).partition("=") for each in told.split(b"\0") if each)
-    return {name: value for name, _, value in variables}
 
 
 def alive(ray: Any) -> list[Any]:

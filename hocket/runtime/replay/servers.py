@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from hocket.ending import kill
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.launch import ServedJob
@@ -38,8 +39,7 @@ def serve(job: ServedJob, index: int) -> None:
         if status := process.wait():
             raise HocketError(f"server {index} ended with status {status} in the middle of a replay")
     finally:
-        process.kill()
-        process.wait()
+        kill([process])
 
 
 class WorkersSide:
