@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket.errors import FormatError, HocketError, UnknownNameError
-    from hocket.graph import Plan, StepGraph, Timeline, load_plan, load_step, save_plan, save_step
-    from hocket.network import Network, load_network
+    from hocket.graph import (
+        Plan,
+        Pull,
+        Push,
+        Reduction,
+        ResultRow,
+        StepGraph,
+        Timeline,
+        load_plan,
+        load_step,
+        save_plan,
+        save_step,
+    )
+    from hocket.interop import load_timeline, save_timeline
+    from hocket.network import MeasuredReduction, Network, NetworkFile, load_network, save_network
     from hocket.predictor import Machines, Prediction, Predictions, predict
     from hocket.profiler import profile, watch
     from hocket.runtime.training.clip import clip_grad_norm_
@@ -25,11 +38,17 @@ _HOME = {
     "FormatError": "hocket.errors",
     "HocketError": "hocket.errors",
     "Machines": "hocket.predictor",
+    "MeasuredReduction": "hocket.network",
     "Network": "hocket.network",
+    "NetworkFile": "hocket.network",
     "Plan": "hocket.graph",
     "Prediction": "hocket.predictor",
     "Predictions": "hocket.predictor",
+    "Pull": "hocket.graph",
+    "Push": "hocket.graph",
+    "Reduction": "hocket.graph",
     "Result": "hocket.sim",
+    "ResultRow": "hocket.graph",
     "StepGraph": "hocket.graph",
     "Timeline": "hocket.graph",
     "Tuning": "hocket.tuner",
@@ -39,25 +58,37 @@ _HOME = {
     "load_network": "hocket.network",
     "load_plan": "hocket.graph",
     "load_step": "hocket.graph",
+    "load_timeline": "hocket.interop",
     "plan": "hocket.tuner",
     "predict": "hocket.predictor",
     "profile": "hocket.profiler",
+    "save_network": "hocket.network",
     "save_plan": "hocket.graph",
     "save_step": "hocket.graph",
+    "save_timeline": "hocket.interop",
     "simulate": "hocket.sim",
     "tune": "hocket.tuner",
     "watch": "hocket.profiler",
 }
 
+_PACKAGES = ("graph", "predictor", "profiler", "runtime")
+"""The packages of what the reference names by its whole path."""
+
 __all__ = [
     "FormatError",
     "HocketError",
     "Machines",
+    "MeasuredReduction",
     "Network",
+    "NetworkFile",
     "Plan",
     "Prediction",
     "Predictions",
+    "Pull",
+    "Push",
+    "Reduction",
     "Result",
+    "ResultRow",
     "StepGraph",
     "Timeline",
     "Tuning",
@@ -67,11 +98,14 @@ __all__ = [
     "load_network",
     "load_plan",
     "load_step",
+    "load_timeline",
     "plan",
     "predict",
     "profile",
+    "save_network",
     "save_plan",
     "save_step",
+    "save_timeline",
     "simulate",
     "tune",
     "watch",
@@ -79,6 +113,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"hocket.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hocket' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)

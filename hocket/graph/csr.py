@@ -14,7 +14,21 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Csr:
-    """Row i holds ``indices[indptr[i]:indptr[i + 1]]`` (compressed sparse rows without values)."""
+    """Rows of indices of unlike lengths in two arrays (compressed sparse rows without values).
+
+    Attributes
+    ----------
+    indptr
+        (rows + 1,): the beginning of each row, and the end of the last.
+    indices
+        All rows, one after the other: row i is ``indices[indptr[i]:indptr[i + 1]]``.
+
+    Examples
+    --------
+    >>> from hocket.graph import Csr
+    >>> Csr.from_rows([[4, 2], [], [1]]).row(0).tolist()
+    [4, 2]
+    """
 
     indptr: Indices
     indices: Indices

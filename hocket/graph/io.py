@@ -63,7 +63,7 @@ def save_step(graph: StepGraph, path: str | Path) -> None:
     graph
         The step.
     path
-        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard output.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     plan
         The plan: one that was made, or the one in force of a model in training, ``model.hocket.plan``.
     path
-        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard output.
 
     Raises
     ------

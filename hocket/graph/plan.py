@@ -14,9 +14,22 @@ Batch = Annotated[Names, msgspec.Meta(min_length=1)]
 
 
 class Pull(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One transfer from a parameter server; equal priorities mean that their order does not matter.
+    """One transfer of parameters from a parameter server.
 
-    ``chunks``: one parameter alone may travel in that many equal slices, each by itself.
+    Attributes
+    ----------
+    parameters
+        The names of those that travel together.
+    priority
+        0 or more; pulls of equal priority may go in any order.
+    chunks
+        The number of equal slices, at least 1, in which a parameter that stands alone travels.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.Pull(parameters=("0.weight", "0.bias"), priority=0).chunks
+    1
     """
 
     parameters: Batch
@@ -27,7 +40,18 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Push(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One transfer of gradients to a parameter server, ready when the last of its gradients is complete.
 
-    ``chunks`` as for its pull: the slices are updated and pulled one by one.
+    Attributes
+    ----------
+    parameters
+        The names of those whose gradients travel together.
+    chunks
+        The number of equal slices, as of the parameter's pull; each is updated and pulled by itself.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.Push(parameters=("0.weight",), chunks=4).chunks
+    4
     """
 
     parameters: Batch
@@ -35,12 +59,26 @@ class Push(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reduction(msgspec.Struct, frozen=True, kw_only=True):
-    """One AllReduce of a batch of gradients, cut into ``chunks`` that are sent and reduced in a pipeline.
+    """One AllReduce of a batch of gradients.
 
-    ``window``: "backward" means that the next step waits for its end; "forward" that only the first reader
-    of its parameters in the next step does. ``slice``: (first, end, n) for the slices ``first`` to
-    ``end`` - 1 of n equal ones of one parameter that stands alone; they travel in the order of their numbers,
-    and other reductions between them.
+    Attributes
+    ----------
+    parameters
+        The names of those whose gradients are reduced together.
+    chunks
+        The number of parts, at least 1, that are sent and reduced in a pipeline.
+    window
+        The wait for its end: "backward", all of the next step; "forward", the first reader of its parameters
+        in the next step alone.
+    slice
+        (first, end, n): the slices ``first`` to ``end`` - 1 of n equal ones of a parameter that stands alone,
+        which travel in the order of their numbers; None: the whole parameters.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.Reduction(parameters=("0.weight",), window="forward", slice=(0, 1, 2)).chunks
+    1
     """
 
     parameters: Batch
@@ -50,7 +88,20 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """The simulator's expectation of the plan; times in seconds."""
+    """The simulator's expectation of a plan; times in seconds.
+
+    Attributes
+    ----------
+    iteration_s, bound_s, compute_s, communication_s, overlap, utilization
+        As in :class:`hocket.ResultRow`.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> found = hocket.tune(hocket.load_step("step.json"), hocket.Network(), budget_s=0.1, iterations=2)
+    >>> found.plan.predicted.iteration_s == found.best.iteration_s
+    True
+    """
 
     iteration_s: float
     bound_s: float
@@ -70,9 +121,10 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     architecture
         "ps" (parameter servers) or "allreduce".
     pulls, pushes
-        Transfers from and to parameter servers; pulls are sent in the listed order.
+        Transfers from and to parameter servers (:class:`hocket.Pull`, :class:`hocket.Push`); pulls are sent
+        in the listed order.
     reductions
-        AllReduces.
+        AllReduces (:class:`hocket.Reduction`).
     compute_order
         The operations' names in the order that is kept strictly; None lets a processor take any ready
         operation, the first in the step file first.
@@ -84,7 +136,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         With "step" a parameter server's next step starts when this one has ended everywhere; with "parameter"
         each parameter is pulled again as soon as it is updated.
     predicted
-        The simulator's prediction for it, in seconds; None: not simulated.
+        The simulator's expectation of it, a :class:`hocket.graph.Predicted`; None: not simulated.
     workers
         The number of workers that it was planned for; None: not known.
 

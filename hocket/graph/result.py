@@ -31,15 +31,49 @@ WAITING = 0.1
 
 
 class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
-    """One policy on one network: the keys of ``simulate --json``; times in seconds.
+    """The figures of one policy on one network; times in seconds.
 
-    ``iteration_s`` (T) is the mean over ``iterations_s``; ``compute_s`` (C) and ``communication_s`` (N) are
-    per step of one worker, ``rho`` = N / C, ``overlap`` = (N + C - T) / min(N, C), ``utilization`` = C / T.
-    Where steps overlap, C and N are what ran in the measured time, so that neither exceeds T;
-    ``status`` is "optimal" or "feasible" where the planner proves optima, else empty;
-    ``straggler_fraction`` is the mean over steps of the longest wait of any worker for the last one, as a
-    fraction of the step; ``bound_s`` is a proven lower limit of ``iteration_s``; ``throughput`` counts
-    examples a second over all workers; ``events`` and ``wall_s`` are the simulator's own work.
+    The fields are the keys of ``simulate --json``.
+
+    Attributes
+    ----------
+    policy, model
+        The names of what planned, and of the network that trains.
+    architecture
+        "ps" (parameter servers) or "allreduce".
+    workers, servers
+        Numbers of machines; ``servers`` is 0 with AllReduce.
+    iteration_s, iteration_p95_s
+        The mean of ``iterations_s``, T below, and the 95th percentile: 95% of the steps take at most that.
+    straggler_fraction
+        The mean over steps of the longest wait of a worker for the last one, as a fraction of the step.
+    compute_s, communication_s
+        C and N: a worker's computing and transfers in one step; where steps overlap, what of them ran in the
+        measured time, so that neither exceeds T.
+    rho
+        N / C.
+    overlap
+        (N + C - T) / min(N, C): 1 where all of the shorter is hidden.
+    utilization
+        C / T.
+    bound_s
+        A proven lower limit of ``iteration_s``.
+    throughput
+        Examples a second over all workers.
+    events, wall_s
+        The simulator's own work: operations and transfers, and the seconds that took.
+    status
+        "optimal" or "feasible" (not proven) of a planner that proves optima, else "".
+    iterations_s
+        Each measured step.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph, network = hocket.load_step("step.json"), hocket.Network(num_workers=4)
+    >>> row = hocket.simulate(graph, hocket.plan(graph, network, "ddp"), network, iterations=5).row
+    >>> row.title, row.workers, row.servers, len(row.iterations_s)
+    ('ddp', 4, 0, 5)
     """
 
     policy: str
@@ -64,7 +98,7 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The policy's name, and of an optimum that its planner could not prove that it is none."""
+        """The policy's name, followed by "(not proven)" where ``status`` is "feasible"."""
         return f"{self.policy} (not proven)" if self.status == "feasible" else self.policy
 
     def predicted(self) -> Predicted:
@@ -109,7 +143,9 @@ def check_row(row: ResultRow, source: str, field: str = "") -> None:
 
 
 def overlap_of(communication_s: float, compute_s: float, iteration_s: float) -> float | None:
-    """The overlap coefficient (TicTac section 3.2): 1 hides all of the shorter; None when that is nothing.
+    """The overlap coefficient: 1 hides all of the shorter; None when that is nothing.
+
+    Source: Hashemi et al., "TicTac" (SysML 2019), section 3.2.
 
     It is below 0 where a step also waits for what is neither, such as updates on the servers.
     """

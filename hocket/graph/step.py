@@ -36,7 +36,8 @@ class StepGraph(Summarized):
 
     Build it with :func:`hocket.profile`, :func:`hocket.load_step` or
     :func:`hocket.graph.format_rules.step_from_rows`. Arrays are aligned with ``operation_names`` (n of them)
-    and ``parameter_names`` (p of them), both in the order in which the program ran.
+    and ``parameter_names`` (p of them), both in the order in which the program ran. A relation is a
+    :class:`hocket.graph.Csr` of n rows: its ``row(i)`` is the array of what operation i is related to.
 
     Attributes
     ----------
@@ -45,7 +46,7 @@ class StepGraph(Summarized):
     batch_size
         Examples a step.
     parameter_names, parameter_shapes, parameter_dtypes
-        p of each.
+        p of each; types as torch writes them without its name: "float32", "bfloat16".
     parameter_bytes
         (p,): the size of each parameter, in bytes.
     operation_names
@@ -55,8 +56,8 @@ class StepGraph(Summarized):
     durations_s
         (n, samples): seconds; column k of every operation is the same measured step.
     inputs, reads, produces
-        n rows each: the operations that must have ended, the parameters that must be there, and those whose
-        gradients are complete afterwards, as indices.
+        Relations: indices of the operations that must have ended before operation i, of the parameters that
+        must be there, and of those whose gradients are complete after it.
 
     Examples
     --------
@@ -64,6 +65,8 @@ class StepGraph(Summarized):
     >>> graph = hocket.load_step("step.json")
     >>> graph.durations_s.shape == (graph.num_operations, graph.num_samples)
     True
+    >>> [graph.parameter_names[k] for k in graph.reads.row(0)]
+    ['0.weight', '0.bias']
     """
 
     model: str
@@ -97,21 +100,24 @@ class StepGraph(Summarized):
 
     @cached_property
     def order(self) -> Indices:
-        """A topological order, file order where it can be."""
+        """The operations' indices, each after its inputs, in file order where that can be; shape (n,)."""
         order = topological_order(self.inputs)
         assert order is not None, "a StepGraph is built by validation, which refuses cycles"
         return order
 
     @cached_property
     def produced(self) -> npt.NDArray[np.bool_]:
-        """For each parameter, whether some operation produces its gradient (it is trained)."""
+        """True for each parameter whose gradient an operation produces (it is trained); shape (p,)."""
         mask = np.zeros(self.num_parameters, dtype=bool)
         mask[self.produces.indices] = True
         return mask
 
     @cached_property
     def oracle_s(self) -> Seconds:
-        """Each operation's minimum over the sampled steps (TicTac section 5, the time oracle), shape (n,)."""
+        """Each operation's minimum over the sampled steps, in seconds; shape (n,).
+
+        Source: the time oracle of Hashemi et al., "TicTac" (SysML 2019), section 5.
+        """
         return self.durations_s.min(axis=1) if self.num_operations else np.zeros(0)
 
     def typical(self) -> StepGraph:
@@ -119,7 +125,7 @@ class StepGraph(Summarized):
         return replace(self, durations_s=np.median(self.durations_s, axis=1, keepdims=True))
 
     def first_reader(self) -> Indices:
-        """For each parameter, the position in ``order`` of its first reader; n for one that nobody reads."""
+        """For each parameter, the position in ``order`` of its first reader, n without one; shape (p,)."""
         position = np.empty(self.num_operations, dtype=np.int64)
         position[self.order] = np.arange(self.num_operations)
         first = np.full(self.num_parameters, self.num_operations, dtype=np.int64)
@@ -127,7 +133,7 @@ class StepGraph(Summarized):
         return first
 
     def gradient_ready(self) -> Indices:
-        """For each parameter, the position in ``order`` of what completes its gradient; -1: nothing does."""
+        """For each parameter, the position in ``order`` of what completes its gradient, or -1; shape (p,)."""
         position = np.empty(self.num_operations, dtype=np.int64)
         position[self.order] = np.arange(self.num_operations)
         last = np.full(self.num_parameters, -1, dtype=np.int64)

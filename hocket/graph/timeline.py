@@ -13,7 +13,26 @@ Kind = Literal["forward", "backward", "update", "pull", "push", "parse", "reduce
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Something that occupied ``lane`` from ``start_s`` to ``end_s``."""
+    """Something that occupied a lane for a time.
+
+    Attributes
+    ----------
+    lane
+        The index in the timeline's ``lanes``.
+    name
+        The operation, or the parameters of a transfer.
+    kind
+        "forward", "backward", "update" (operations), "pull", "push", "reduce" (transfers), "parse" (unpacking
+        a message) or "wait" (for a transfer, where it was measured).
+    start_s, end_s
+        Seconds since the run's beginning.
+
+    Examples
+    --------
+    >>> from hocket.graph import Span
+    >>> Span(lane=0, name="forward/0/addmm", kind="forward", start_s=0.0, end_s=0.5).end_s
+    0.5
+    """
 
     lane: int
     name: str
@@ -23,23 +42,37 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that does one thing at a time, such as a worker's processor; ``process`` groups lanes."""
+    """A resource that does one thing at a time, such as a worker's processor.
+
+    Attributes
+    ----------
+    process
+        The machine that it belongs to, such as "worker 0"; viewers group lanes by it.
+    name
+        The resource.
+
+    Examples
+    --------
+    >>> from hocket.graph import Lane
+    >>> Lane(process="worker 0", name="compute").name
+    'compute'
+    """
 
     process: str
     name: str
 
 
 class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
-    """Spans of one run on lanes, simulated or measured.
+    """Spans of one run on lanes, simulated or measured; :func:`hocket.save_timeline` writes it.
 
     Attributes
     ----------
     title
         The run in words.
     lanes
-        The resources that spans occupy, such as a worker's processor, in display order.
+        The resources that spans occupy, each a :class:`hocket.graph.Lane`, in display order.
     spans
-        (lane, name, kind, start_s, end_s) each, in seconds, in order of start.
+        Each a :class:`hocket.graph.Span`, in order of start.
 
     Examples
     --------
@@ -57,7 +90,7 @@ class Timeline(Summarized, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def end_s(self) -> float:
-        """The end of the last span, 0.0 without spans."""
+        """The end of the last span, in seconds; 0.0 without spans."""
         return max((span.end_s for span in self.spans), default=0.0)
 
     def _summary(self) -> ObjectSummary:

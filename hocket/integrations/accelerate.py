@@ -41,17 +41,38 @@ def use_hocket(
     broadcast_buffers: bool | None = None,
     timeout_s: float | None = None,
 ) -> Accelerator:
-    """Have ``accelerator.prepare`` distribute models with us; returns the same accelerator.
+    """Have ``accelerator.prepare`` distribute models with :func:`hocket.distribute`.
 
-    The options are those of :func:`hocket.distribute`; what ``DistributedDataParallelKwargs`` say besides
-    holds as there. A prepared model is the module itself,
-    ``model.hocket`` its handle. Of a single process Accelerate wraps no model, and nor do we.
+    A prepared model is the module itself, ``model.hocket`` its handle. Of a single process Accelerate wraps
+    no model, and nor do we.
+
+    Parameters
+    ----------
+    accelerator
+        An ``accelerate.Accelerator`` on the CPU, or the ``accelerator`` of a ``transformers.Trainer``.
+    plan, network, compile, init_sync, broadcast_buffers, timeout_s
+        As of :func:`hocket.distribute`, which also gets what ``DistributedDataParallelKwargs`` say; there is
+        no ``process_group``, all ranks train together.
+
+    Returns
+    -------
+    The same accelerator.
 
     Raises
     ------
     HocketError
-        Where Accelerate is not set up for DistributedDataParallel on processors, or with one of its
-        communication hooks; later, from ``prepare``, for a model without its optimizer.
+        Where Accelerate is not set up for DistributedDataParallel on the CPU, or with one of its
+        communication hooks; later, from ``prepare``, for a model without its optimizer and for what
+        :func:`hocket.distribute` refuses.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from accelerate import Accelerator
+    >>> from hocket.integrations.accelerate import use_hocket
+    >>> accelerator = use_hocket(Accelerator(cpu=True), plan="ddp")
+    >>> model = torch.nn.Linear(4, 2)
+    >>> model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     """
     if accelerator.distributed_type not in _PLACES:
         raise HocketError(

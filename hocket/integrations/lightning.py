@@ -1,7 +1,7 @@
 """Strategies that put :func:`hocket.distribute` in the place of DistributedDataParallel in Lightning.
 
 ``Trainer(strategy=HocketStrategy())`` and ``Fabric(strategy=HocketFabricStrategy())``; both take what
-:func:`hocket.distribute` takes. Checkpoints have the keys of the module itself.
+:func:`hocket.distribute` takes but a process group. Checkpoints have the keys of the module itself.
 """
 
 from __future__ import annotations
@@ -57,8 +57,28 @@ class Distributed(torch.nn.Module):
 class HocketStrategy(DDPStrategy):
     """For ``lightning.pytorch.Trainer``; ``hocket`` is the handle of the last model that was fitted.
 
-    Takes what :func:`hocket.distribute` takes, DistributedDataParallel's keywords included. The model is
-    attached when a fit begins and left as it was when that ends; plans are found anew in each.
+    The model is attached when a fit begins and left as it was when that ends; plans are found anew in each.
+
+    Parameters
+    ----------
+    plan, network, compile, init_sync, broadcast_buffers, timeout_s, ddp_keywords
+        As of :func:`hocket.distribute`; there is no ``process_group``, all ranks train together.
+        ``timeout_s`` is the process group's, too.
+
+    Raises
+    ------
+    HocketError
+        When a fit begins, for manual optimization and for what :func:`hocket.distribute` refuses.
+
+    Examples
+    --------
+    >>> from lightning.pytorch import Trainer
+    >>> from hocket.integrations.lightning import HocketStrategy
+    >>> trainer = Trainer(
+    ...     accelerator="cpu", devices=1, logger=False, strategy=HocketStrategy(plan="ddp")
+    ... )
+    >>> trainer.strategy.hocket is None
+    True
     """
 
     def __init__(
@@ -133,7 +153,24 @@ class HocketStrategy(DDPStrategy):
 class HocketFabricStrategy(FabricDDPStrategy):
     """For ``lightning.fabric.Fabric``: ``model, optimizer = fabric.setup(model, optimizer)``.
 
-    Takes what :func:`hocket.distribute` takes; ``model.hocket`` is the handle.
+    ``model.hocket`` is the handle.
+
+    Parameters
+    ----------
+    plan, network, compile, init_sync, broadcast_buffers, timeout_s, ddp_keywords
+        As of :func:`hocket.distribute`; there is no ``process_group``, all ranks train together.
+        ``timeout_s`` is the process group's, too.
+
+    Raises
+    ------
+    HocketError
+        From ``fabric.setup``, for what :func:`hocket.distribute` refuses and a model without its optimizer.
+
+    Examples
+    --------
+    >>> from lightning.fabric import Fabric
+    >>> from hocket.integrations.lightning import HocketFabricStrategy
+    >>> fabric = Fabric(accelerator="cpu", devices=1, strategy=HocketFabricStrategy(plan="ddp"))
     """
 
     def __init__(

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hocket.document import convert_document, read_document
+from hocket.document import convert_document, read_document, write_json
 from hocket.errors import FormatError
 from hocket.graph.result import ResultRow, check_row
 from hocket.graph.timeline import Kind, Lane, Span, Timeline
+from hocket.origin import origin
 
 TIMELINE_FORMAT = "hocket.timeline/1"
 
@@ -102,14 +103,58 @@ def _metadata(name: str, pid: int, args: dict[str, Any], tid: int | None = None)
 
 
 def load_timeline(path: str | Path) -> tuple[Timeline, ResultRow | None]:
-    """Read a ``hocket.timeline/1`` file: the timeline and, where it was written, its run's row.
+    """Read a ``hocket.timeline/1`` file, as ``--timeline`` and :func:`hocket.save_timeline` write it.
+
+    Parameters
+    ----------
+    path
+        The file; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard input.
+
+    Returns
+    -------
+    The timeline, and the row of its run (a :class:`hocket.ResultRow`) or None where the file has none.
 
     Raises
     ------
     FormatError
         Naming the file, the field and the rule.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> timeline, row = hocket.load_timeline("timeline.json")
+    >>> row is None
+    True
     """
     return timeline_from_document(read_document(path), str(path))
+
+
+def save_timeline(timeline: Timeline, path: str | Path, result: ResultRow | None = None) -> None:
+    """Write a timeline as ``hocket.timeline/1``, which ui.perfetto.dev opens, whole or not at all.
+
+    Parameters
+    ----------
+    timeline
+        The timeline, of a simulation or of training (``model.hocket.timeline``).
+    path
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard output.
+    result
+        The row of its run, for ``hocket report``; None: there is none.
+
+    Raises
+    ------
+    HocketError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph, network = hocket.load_step("step.json"), hocket.Network(num_workers=2)
+    >>> plan = hocket.plan(graph, network, "ddp")
+    >>> result = hocket.simulate(graph, plan, network, timeline=True)
+    >>> hocket.save_timeline(result.timeline, "simulated.json", result.row)
+    """
+    write_json(timeline_document(timeline, result) | {"origin": msgspec.to_builtins(origin())}, path)
 
 
 def timeline_from_document(document: Any, source: str) -> tuple[Timeline, ResultRow | None]:

@@ -88,8 +88,21 @@ class MeasurementHost(msgspec.Struct, frozen=True, kw_only=True):
 class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """The content of a network file; only the bandwidth has to be known.
 
-    ``startup_s``: one transfer's; ``parse_s_per_byte``, ``parse_s``: what a receiver spends on a message;
-    ``allreduce``, ``fits``, ``host``: present where they were measured.
+    Attributes
+    ----------
+    bandwidth_bps, startup_s, parse_s_per_byte, parse_s
+        As in :class:`hocket.Network`.
+    allreduce
+        The measured cost of an AllReduce; None: not measured.
+    fits, host
+        The measurements behind the figures, and where they were made; None: written by hand.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> file = hocket.NetworkFile(bandwidth_bps=10e9, startup_s=50e-6)
+    >>> file.network(num_workers=4).num_workers
+    4
     """
 
     bandwidth_bps: Bandwidth
@@ -101,7 +114,13 @@ class NetworkFile(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     host: MeasurementHost | None = None
 
     def network(self, num_workers: int = 1, num_servers: int = 1) -> Network:
-        """The network of a job with these workers and servers; its AllReduce is the measured one, if any."""
+        """The network of a job with these workers and servers; its AllReduce is the measured one, if any.
+
+        Raises
+        ------
+        HocketError
+            When a number or a figure is out of its range.
+        """
         reduction = self.allreduce
         return Network(
             bandwidth_bps=self.bandwidth_bps,
@@ -133,13 +152,14 @@ def load_network(path: str | Path, note: Callable[[str], None] | None = None) ->
     Parameters
     ----------
     path
-        The file; compressed where its name ends in ``.zst`` or ``.gz``.
+        The file; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard input.
     note
         Called with a line that names ignored keys; None: a warning says so.
 
     Returns
     -------
-    The file's content; its ``network(num_workers=4)`` is the :class:`hocket.Network` of a job.
+    The file's content, a :class:`hocket.NetworkFile`; its ``network(num_workers=4)`` is the
+    :class:`hocket.Network` of a job.
 
     Raises
     ------
@@ -187,7 +207,25 @@ def _unknown_keys(value: dict[str, Any], of: type[msgspec.Struct], place: str) -
 
 
 def save_network(file: NetworkFile, path: str | Path) -> None:
-    """Write ``file`` as ``hocket.network/1``, whole or not at all."""
+    """Write a network as ``hocket.network/1``, whole or not at all.
+
+    Parameters
+    ----------
+    file
+        The content of the file.
+    path
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard output.
+
+    Raises
+    ------
+    HocketError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.save_network(hocket.NetworkFile(bandwidth_bps=10e9), "mine.json")
+    """
     write_json(network_document(file), path)
 
 

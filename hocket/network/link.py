@@ -20,9 +20,31 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredReduction:
-    """An AllReduce as it was timed: d bytes between ``workers`` workers take a + b d.
+    """An AllReduce as it was timed: d bytes take a + b d, and a + k b d + (k-1) eta d with k of them at once.
 
-    With k of them at once each takes a + k b d + (k-1) eta d (contention paper, section III).
+    Source: Wang et al., "Communication Contention Aware Scheduling of Multiple Deep Learning Training Jobs"
+    (2020), section III.
+
+    Parameters
+    ----------
+    workers
+        The number of workers that it was timed between, at least 2.
+    a_s
+        Seconds that each takes whatever its size, 0 or from 1e-18 to 3600.
+    b_s_per_byte, eta_s_per_byte
+        Seconds per byte, and what each further one at the same time adds, 0 or from 1e-18 to 1.
+
+    Raises
+    ------
+    HocketError
+        When a value is out of its range.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> timed = hocket.MeasuredReduction(workers=2, a_s=6e-4, b_s_per_byte=8e-10)
+    >>> hocket.Network(num_workers=4, reduction=timed).reduction.workers
+    2
     """
 
     workers: int
@@ -45,26 +67,31 @@ class Network(Summarized):
     Parameters
     ----------
     bandwidth_bps
-        Bits per second of every interface, in each direction.
+        Bits per second of every interface, in each direction; from 1 to 1e18.
     startup_s
-        Seconds before the first byte of each transfer; the interface is free for others meanwhile.
+        Seconds before the first byte of each transfer, 0 or from 1e-18 to 3600; the interface is free for
+        others meanwhile.
     num_workers, num_servers
-        Numbers of machines that compute, and of parameter servers (AllReduce has none).
+        Numbers of machines that compute, and of parameter servers (AllReduce has none); from 1 to 1000000.
     parse_s_per_byte, parse_s
-        Seconds that a receiver spends on a message, per byte (reducing it, for an AllReduce) and per message.
+        Seconds that a receiver spends on a message, per byte (reducing it, for an AllReduce) and per message;
+        0 or from 1e-18 to 1 and to 3600.
     pattern
         The way that every AllReduce runs: "ring", "halving-doubling", "shuffle", "tree", or "cheapest", the
         best of all for its size. None: as NCCL and gloo do, in a ring, or down and up a tree where NCCL
         would, because that takes less.
     reduction
-        The measured cost of an AllReduce; holds where no pattern is given.
+        The measured cost of an AllReduce, a :class:`hocket.MeasuredReduction`; holds where no pattern is
+        given. None: not measured.
     window_bytes
-        HTTP/2's window between workers and servers. Transfers then go first come, first served, and a larger
-        one stops once for those behind it; 0: whole, as their plan has them. None: as is usual for what runs,
-        off in synchronous steps and 28 MB in predictions of asynchronous ones.
+        HTTP/2's window between workers and servers, in bytes. Transfers then go first come, first served, and
+        a larger one stops once for those behind it; 0: whole, as their plan has them. None: as is usual for
+        what runs, off in synchronous steps and 28 MB in predictions of asynchronous ones.
 
     Raises
     ------
+    UnknownNameError
+        When no pattern has that name.
     HocketError
         When a value is out of its range.
 

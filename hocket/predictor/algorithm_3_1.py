@@ -1,4 +1,6 @@
-"""Algorithm 3.1 of the throughput-prediction paper: workers that drift apart, on flat arrays.
+"""Algorithm 3.1: training by asynchronous workers, which drift apart, on flat arrays.
+
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020), Algorithm 3.1.
 
 Every worker runs through one step after the other on its own. A step's *nodes* are operations, parsings and
 transfers; a *lane* does one node at a time: lane 0 of a worker is its processor, 1 + s its share of server
@@ -10,6 +12,12 @@ in :mod:`hocket.predictor.shared_links`.
 
 Where servers are *apart*, each of them begins a worker's next step by itself, once it has done its part of
 the last one and the worker its own: two steps of a worker are then under way, an even and an odd one.
+
+Differs from the paper
+----------------------
+* Processors take nodes in the order of the step's file, and without a window streams take theirs in the
+  plan's. :mod:`hocket.predictor.lowering` says how else the nodes differ from the paper's.
+* Synchronous steps, nodes in turn, servers apart, and workers that begin apart are ours.
 """
 
 from __future__ import annotations

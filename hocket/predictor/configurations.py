@@ -42,7 +42,7 @@ def predict(
     plan: Plan | None = None,
     updates: Updates = "arrival",
     window_bytes: float | None = None,
-    machines: Machines = ALIKE,
+    machines: Machines | None = None,
     steps: int = 1000,
     skip: int = 50,
     max_steps: int | None = None,
@@ -57,28 +57,32 @@ def predict(
 ) -> Predictions:
     """Predict the throughput of training ``graph`` on any numbers of workers and servers.
 
-    Source: Algorithm 3.1 of the throughput-prediction paper and what it leaves open.
+    Source: Algorithm 3.1 of Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020).
+    Synchronous training, backup workers and AllReduce, of which the paper says nothing, are ours.
 
     Parameters
     ----------
     graph
         One worker's step, as :func:`hocket.profile` or :func:`hocket.load_step` gives it.
     network
-        Bandwidth, startup, parse costs; its numbers of workers and servers do not matter, except that
-        ``servers`` defaults to its number of servers.
+        Bandwidth, startup, parse costs, pattern and window. Its number of workers does not matter; its number
+        of servers is the default of ``servers``.
     workers, servers
         A number each, or several; a row for each combination. AllReduce has no servers.
     mode
         "async" (Algorithm 3.1) or "sync"; None: sync with AllReduce, async with parameter servers.
     architecture
-        "allreduce" or "ps"; None: the plan's or the policy's; else servers where ``servers``, mode "async" or
-        anything else is asked for that only they have, and AllReduce where nothing is.
+        "allreduce" or "ps"; None: the plan's or the policy's. Where those leave it open, servers ("ps") if
+        anything is asked for that only they have: ``servers``, a network of several servers or with a window,
+        mode "async", ``barrier``, ``window_bytes``, updates "commit", or machines with ``server_bps``,
+        ``backup`` or ``spread``; else AllReduce.
     barrier
         "step" or "parameter", of synchronous servers: what pulls wait for; None: the policy's own.
     policy
         The name of the policy that plans; None: ddp, fifo with servers.
     plan
-        A plan instead, used as it is for every number of workers.
+        A plan instead, used as it is for every number of workers; beside it ``policy``, ``barrier`` and
+        ``fusion_bytes`` are refused.
     updates
         When servers begin a worker's updates: "arrival" of each gradient, and on a processor for each worker
         if asynchronous (the paper); "commit": when its operations are over, and one worker's after another's,
@@ -88,36 +92,42 @@ def predict(
         order. None: the network's; if that has none, 28 MB in asynchronous training, else 0. AllReduce has no
         streams.
     machines
-        Differences from equal machines on a network of their own.
+        Differences from equal machines on a network of their own; None: there are none.
     steps, skip
-        Steps of each worker, and how many of them are left out at the beginning.
+        Steps of each worker, at least 1, and how many of them, fewer than all, are left out at the beginning.
     max_steps
-        Where the halves of what is not left out differ by more than 5%, each run is repeated with four times
-        the steps until they do not, up to so many; its second half counts then. None: 16 times ``steps``.
+        The most steps of each worker, no fewer than ``steps``; None: 16 times ``steps``. A run whose first
+        and second half (without the skipped steps) take times that differ by more than 5% of the longer is
+        repeated with four times the steps, until they agree or this is reached; its second half counts then.
     repeats
         Runs with different draws (``seed``, ``seed`` + 1, ...); two or more give confidence intervals.
     seed
-        Decides every random draw.
+        Decides every random draw: of measured steps, orders, and what the planner draws.
     fusion_bytes
-        Horovod's buffer, in bytes; 0: none.
+        Horovod's buffer, in bytes, for policy "horovod" alone; 0: none.
     budget_s
-        Seconds that the planners ``exact`` and ``search`` may take.
+        Seconds that the planners ``exact`` and ``search`` may take for each row.
     price_per_worker_hour, price_per_server_hour
         Prices of a machine for an hour, in any currency; None: no cost is told.
     engine
         "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this machine
         for as long as it takes.
     progress
-        Called with simulated steps done and in all.
+        Called with simulated steps done and in all, with Ray with runs.
 
     Returns
     -------
-    The rows, servers by servers and in each by ``workers``: a list with ``to_dataframe()`` and ``plot()``.
+    The rows, a :class:`hocket.Predictions`: for each number of servers one for each number of workers.
 
     Raises
     ------
-    FormatError, HocketError
-        When the request cannot be served.
+    FormatError
+        When the plan does not fit the step.
+    UnknownNameError
+        When no policy has that name; lists those there are.
+    HocketError
+        When a value is out of its range or one option excludes another; when runs need more memory than is
+        there, or take more than a day; when Ray is asked for and is not installed.
 
     Examples
     --------
@@ -140,7 +150,7 @@ def predict(
     request = Request(
         graph=graph,
         network=network,
-        machines=machines,
+        machines=ALIKE if machines is None else machines,
         mode=mode,
         architecture=architecture,
         served=bool(servers) or network.num_servers > 1,

@@ -1,4 +1,6 @@
-"""One worker's step and its plan, lowered to what the prediction kernel runs (paper, sections 3.2 and 3.4).
+"""One worker's step and its plan, lowered to what the prediction kernel runs.
+
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020), sections 3.2, 3.4.
 
 parameter -> pull (downlink) -> parse (worker) -> operations (worker) -> push (uplink) -> parse, update
 (server)

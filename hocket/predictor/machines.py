@@ -14,18 +14,21 @@ from hocket.notebook import ObjectSummary, Summarized
 class Machines(Summarized):
     """The machines of a prediction, where they are not equal workers with a network of their own.
 
-    ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or one for each of the most
-    machines that are asked about; fewer machines are the first ones.
+    ``speeds``, ``worker_bps`` and ``server_bps`` hold one value for all machines, or at least as many as the
+    row with most machines has; rows with fewer take the first ones.
 
     Parameters
     ----------
     speeds
-        The speed at which each worker computes, 1.0 being the machine that was profiled.
+        The speed at which each worker computes, from 1e-6 to 1e6; 1.0 is the machine that was profiled.
     worker_bps, server_bps
-        Bits per second of each interface; None: the network's bandwidth.
-    racks, oversubscription
-        The number of racks that machines are spread over evenly, and how many times the bandwidth of a rack's
-        uplink its machines have together.
+        Bits per second of each interface, from 1 to 1e18; None: the network's bandwidth.
+    racks
+        The number of racks, from 1 to the number of machines, over which workers and servers are each spread
+        evenly, in order.
+    oversubscription
+        The sum of the bandwidths of a rack's machines, divided by that of the rack's uplink, from 1 to 1e6;
+        only of several racks.
     background
         The fraction of every link that others use, from 0 to below 1.
     backup
@@ -36,7 +39,8 @@ class Machines(Summarized):
     Raises
     ------
     HocketError
-        When a value is out of its range.
+        When a value is out of its range, or one rack is oversubscribed. What depends on the number of
+        machines is refused by :func:`hocket.predict`.
 
     Examples
     --------

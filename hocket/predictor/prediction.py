@@ -1,7 +1,7 @@
 """The rate that workers and servers will reach: one prepared configuration, run with several seeds.
 
-Source: throughput-prediction paper, sections 3.4 and 5; synchronous training, backup workers and AllReduce
-are ours.
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020), sections 3.4 and 5;
+synchronous training, backup workers and AllReduce are ours.
 """
 
 from __future__ import annotations
@@ -41,31 +41,35 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     step_s
         Seconds that a worker takes for a step, the mean.
     bottleneck, bottleneck_utilization
-        The resource that is busy longest, and for which fraction of the time it is.
+        The resource that is busy longest, and for which fraction of the time it is: "worker processors",
+        "server processors", "transfer startups", "downlink" and "uplink" (servers' interfaces, to workers and
+        from them), "worker links" or "rack uplinks"; with AllReduce "worker processors" or "network".
     uneven_fraction
-        The part of a synchronous step for which its slowest worker computes longer than on average, as the
-        profile's measured steps differ in length, at most the part in which a worker does not compute; None
-        where nothing awaits the slowest one.
+        The part of a synchronous step for which its slowest worker computes longer than workers do on
+        average, since measured steps differ in length; at most the part in which a worker does not compute.
+        None where nothing awaits the slowest one.
     alone_throughput
-        Examples a second of one worker like the profiled one by itself, without a network, and where servers
-        run the updates without those: nothing a worker does is faster. None for a step whose workers compute
-        nothing.
+        Examples a second of the profiled worker alone, without a network and without updates that servers
+        run: the most that a worker can reach. None where workers compute nothing.
     speedup, efficiency
-        The throughput over that, and over what all of the row's workers could reach so, each at its own
-        speed: no more than 1, which a hair more is that chance drew. None as ``alone_throughput``.
+        ``throughput`` over ``alone_throughput``, and over what all of the row's workers would reach alone,
+        each at its own speed (at most 1). None as ``alone_throughput``.
     lin, cynthia
-        Examples a second by two published models of asynchronous training; None where they say nothing.
+        Examples a second by two models of asynchronous training: Lin et al., "A Model-Based Approach to
+        Streamlining Distributed Training for Asynchronous SGD" (MASCOTS 2018), and Zheng et al., "Cynthia"
+        (ICPP 2019). None where they say nothing: synchronous, in racks, or with slower links of workers.
     lockstep
-        True where workers never drift apart, for want of sampled durations.
+        True where nothing could pull asynchronous workers apart, as all measured steps are the same.
     spread
-        True where workers were told to begin apart.
+        True where workers were told to begin apart (``Machines.spread``).
     cost_per_example
         In the currency of the prices; None without any.
     events, wall_s
         Operations and transfers that were simulated, and the seconds that took.
     steps, steady
-        The steps of each worker that the longest run simulated, and whether the two halves of every run agree
-        to within 5%; None where one step is all that counts.
+        The steps of each worker that the longest run simulated, and whether the first and the second half of
+        every run's steps (without the skipped ones) take the same time to within 5%; None where one step is
+        all that counts.
 
     Examples
     --------

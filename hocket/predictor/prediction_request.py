@@ -68,7 +68,8 @@ class Request:
         machines = self.machines
         of_steps = self.mode == "async" or self.barrier is not None or self.updates == "commit"
         of_machines = machines.server_bps is not None or machines.spread or machines.backup > 0
-        return self.served or self.window_bytes is not None or of_steps or of_machines
+        of_streams = self.window_bytes is not None or self.network.window_bits > 0
+        return self.served or of_streams or of_steps or of_machines
 
     @property
     def most_steps(self) -> int:

@@ -21,12 +21,31 @@ from hocket.text import counted, duration_text, rate_text, scaled_text
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """One self-contained HTML page; a notebook shows it in a frame."""
+    """One self-contained HTML page; a notebook shows it in a frame.
+
+    Attributes
+    ----------
+    html
+        The page's text.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> graph = hocket.load_step("step.json")
+    >>> page = hocket.predict(graph, hocket.Network(), workers=[1, 2], steps=20, skip=5).plot()
+    >>> page.save("prediction.html")
+    """
 
     html: str
 
     def save(self, path: str | Path) -> None:
-        """Write the page to ``path``, whole or not at all."""
+        """Write the page to ``path``, whole or not at all.
+
+        Raises
+        ------
+        HocketError
+            When the file cannot be written.
+        """
         write_whole(self.html.encode(), Path(path))
 
     def __repr__(self) -> str:
@@ -88,7 +107,7 @@ class Predictions(Summarized, list[Prediction]):
 
         Returns
         -------
-        The page, which a notebook shows; its ``html`` is the text, ``save(path)`` writes it.
+        The page, a :class:`hocket.predictor.predictions.Page`, which a notebook shows.
 
         Raises
         ------

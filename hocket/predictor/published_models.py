@@ -1,6 +1,9 @@
 """Two published predictions from a profile's totals, to stand beside ours.
 
-Source: throughput-prediction paper, sections 1 and 6, on Lin et al. and on Cynthia.
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020), sections 1 and 6, on
+Lin et al., "A Model-Based Approach to Streamlining Distributed Training for Asynchronous SGD" (MASCOTS 2018),
+and on Zheng et al., "Cynthia: Cost-Efficient Cloud Resource Provisioning for Predictable Distributed Deep
+Neural Network Training" (ICPP 2019).
 """
 
 from __future__ import annotations

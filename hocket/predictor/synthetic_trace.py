@@ -1,4 +1,7 @@
-"""A synthetic trace of training with many workers, for people and tools to look at (paper, section 3.4)."""
+"""A synthetic trace of training with many workers, for people and tools to look at.
+
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020), section 3.4.
+"""
 
 from __future__ import annotations
 

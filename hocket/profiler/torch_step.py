@@ -116,7 +116,7 @@ def profile(
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> StepGraph:
-    """Measure one worker's training step on the device that the model is on.
+    """Measure one worker's training step on the device that the model is on; durations are in seconds.
 
     Runs ``warmup + 1 + 2 * steps`` steps and puts everything back afterwards: parameters, their gradients,
     buffers, training flags, the optimizer and the random number generators, bit for bit.
@@ -132,12 +132,13 @@ def profile(
         DataLoader, or what else can be iterated over, the first batch is taken.
     loss
         The step is ``loss(model(inputs), targets).backward()``, ``optimizer.step()``, gradients set to None.
-        None: the model gets all of the batch and returns its loss (a scalar, one named ``loss``, or the first
-        trained scalar of a tuple); a LightningModule's is that of its ``training_step``.
+        None: the model gets all of the batch and returns its loss: a scalar tensor, an object or mapping with
+        one named ``loss``, or a tuple whose first scalar with a gradient it is; a LightningModule's is that
+        of its ``training_step``.
     optimizer
         The model's optimizer; None: no update operations.
     steps
-        Sampled steps, one duration of each operation from each.
+        Sampled steps, at least 1: one duration of each operation from each.
     warmup
         Steps before, at least 1: optimizers create their state in the first.
     inference
@@ -157,7 +158,8 @@ def profile(
     Raises
     ------
     HocketError
-        For arguments that make no step, a step that raises, and steps whose operations differ.
+        For ``steps`` or ``warmup`` below 1, other arguments that make no step, a step that raises, and steps
+        whose operations differ.
 
     Examples
     --------

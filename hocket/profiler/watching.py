@@ -26,7 +26,24 @@ _watched: list[Watching] = []
 
 
 class Watching:
-    """A loop whose steps are being measured; ``graph`` is there once they have been."""
+    """A loop whose steps are being measured.
+
+    Attributes
+    ----------
+    graph
+        The step, a :class:`hocket.StepGraph`; None until it is measured and written.
+    error
+        The :class:`hocket.HocketError` that ended the watching; None while and where there is none.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> model = torch.nn.Linear(8, 2)
+    >>> watching = hocket.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), "watched.json")
+    >>> watching.is_over, watching.graph, watching.error
+    (False, None, None)
+    >>> watching.stop()
+    """
 
     def __init__(
         self,
@@ -103,22 +120,23 @@ def watch(
     model, optimizer
         As the loop trains them; a model in DistributedDataParallel is measured without its exchange.
     path
-        The file to write; compressed where its name ends in ``.zst`` or ``.gz``.
+        The file to write; compressed where its name ends in ``.zst`` or ``.gz``, "-" for standard output.
     steps
-        Sampled steps, one duration of each operation from each.
+        Sampled steps, at least 1: one duration of each operation from each.
     batch_size
-        Examples in a step; by default the first extent of the model's first input, of all passes together.
+        Examples in a step, at least 1; None: the first extent of the model's first input, of all passes
+        together.
 
     Returns
     -------
-    Watching | None
-        A handle with ``is_over``, ``graph``, ``error`` and ``stop()``; None on every rank but 0.
+    A handle with ``is_over``, ``graph``, ``error`` and ``stop()``, a
+    :class:`hocket.profiler.watching.Watching`; None on every rank but 0.
 
     Raises
     ------
     HocketError
-        For what cannot be watched: a compiled model, one of ``hocket.distribute``, a path that is no place
-        for a file.
+        For what cannot be watched: a compiled model, one of ``hocket.distribute``, a second loop while one is
+        watched; for ``steps`` or ``batch_size`` below 1, and a path that is no place for a file.
 
     Examples
     --------

@@ -27,12 +27,12 @@ class Result(Summarized):
     Attributes
     ----------
     row
-        The figures: a :class:`hocket.graph.result.ResultRow`, times in seconds.
+        The figures, a :class:`hocket.ResultRow`; times in seconds.
     computes_s
-        (iterations,): each step's compute time, the mean over workers; where steps overlap, what they
-        computed from the end of the step before to the end of this one.
+        (iterations,): seconds that workers compute in each step, their mean; where steps overlap, from the
+        end of the step before to the end of this one.
     timeline
-        The step of median length; None unless it was asked for.
+        The step of median length, a :class:`hocket.Timeline`; None unless it was asked for.
 
     Examples
     --------
@@ -71,9 +71,11 @@ def simulate(
     """Simulate synchronous steps of a job under a plan.
 
     Each step, each worker repeats one of the measured steps. Steps that overlap (AllReduce, a barrier per
-    parameter) are measured in their steady state, from the end of one step's operations to the end of the
-    next one's, and so is what they compute and reduce. Under a window (``network.window_bytes``) transfers of
-    parameter servers line up as the throughput-prediction paper has them (section 3.2.2).
+    parameter) are measured from the end of one step's operations to the end of the next one's, and so is what
+    they compute and reduce; others run before the first and after the last of them, so that none is special.
+    Other steps start with everything at rest. Under a window (``network.window_bytes``) transfers of
+    parameter servers line up as in section 3.2.2 of Li et al., "Throughput Prediction of Asynchronous SGD in
+    TensorFlow" (ICPE 2020).
 
     Parameters
     ----------
@@ -84,12 +86,14 @@ def simulate(
     network
         Links and costs, and the numbers of workers and servers.
     iterations
-        Steps to simulate, at least 1.
+        Steps to measure, at least 1.
     seed
-        Decides which measured step each worker repeats, and every other draw.
+        Decides which measured step each worker repeats, and every other draw. :func:`hocket.predict` draws
+        the same from it for steps that overlap, and its own where a barrier parts them.
     random_order
-        Draw what a framework without order leaves to chance, too: each worker's order of pulls (TensorFlow's
-        behaviour, TicTac section 2.2), for AllReduce its order of operations (Caramel section 3.3).
+        Draw what a framework without order leaves to chance, too. With servers that is each worker's order of
+        pulls, as in TensorFlow (Hashemi et al., "TicTac", SysML 2019, section 2.2); with AllReduce its order
+        of operations (Hashemi et al., "Caramel", MLSys 2020, section 3.3).
     timeline
         Keep the step of median length as a :class:`hocket.Timeline`.
     progress
@@ -97,13 +101,15 @@ def simulate(
 
     Returns
     -------
-    The run: ``row`` has its figures.
+    The run, a :class:`hocket.Result`: ``row`` has its figures.
 
     Raises
     ------
-    FormatError, HocketError
-        When the plan does not fit the step or the network, the step sends nothing, or ``iterations`` is not
-        positive.
+    FormatError
+        When the plan does not fit the step.
+    HocketError
+        When the plan does not fit the network, the step sends nothing, ``iterations`` is below 1, or more
+        memory is needed than is there.
 
     Examples
     --------
@@ -115,8 +121,7 @@ def simulate(
     5
     """
     check_exchanges(graph, plan.architecture)
-    if iterations < 1:
-        raise HocketError(f"{iterations} iterations cannot be averaged; simulate at least 1")
+    check_iterations(iterations)
     started = time.perf_counter()
     lowered = lower(graph, plan, network)
     run = StepRuns(lowered, seed, random_order)
@@ -168,3 +173,15 @@ def simulate(
     median = int(np.argsort(seconds, kind="stable")[(iterations - 1) // 2])
     shown = timeline_of(lowered, network.num_workers, plan, *run.window(median, iterations))
     return Result(row=row, computes_s=compute_s, timeline=shown)
+
+
+def check_iterations(iterations: int) -> None:
+    """Refuse what is no number of steps to measure.
+
+    Raises
+    ------
+    HocketError
+        Naming the value and the rule.
+    """
+    if iterations < 1:
+        raise HocketError(f"{iterations} iterations cannot be averaged; simulate at least 1")

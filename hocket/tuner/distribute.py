@@ -61,12 +61,12 @@ def distribute(
 
     The usual loop stays as it is. Started by ``hocket train --architecture ps`` it trains with parameter
     servers: "auto" is TAC then, the handle a :class:`hocket.runtime.ps.worker.server_handle.ServedHandle`,
-    and no process group is needed.
+    no process group is needed, and ``process_group``, ``compile`` and ``init_sync=False`` are refused.
 
     Parameters
     ----------
     model
-        The model, on processors; its hooks are attached to it.
+        The model, on the CPU; hooks are attached to it.
     optimizer
         Its optimizer, or a list of several.
     plan
@@ -81,11 +81,12 @@ def distribute(
     compile
         Run the step through torch.compile, its backward pass in the plan's order.
     init_sync
-        Give every rank rank 0's parameters first; without, ranks must have the same already.
+        Give every rank rank 0's parameters first (None, too); False: ranks have the same already.
     broadcast_buffers
-        Give every rank rank 0's buffers in each training pass.
+        Give every rank rank 0's buffers in each training pass (None, too); False: ranks keep their own.
     timeout_s
-        Seconds that no wait takes longer than; None: 1800, with parameter servers the job's timeout.
+        Seconds that no wait takes longer than; None: 1800. With parameter servers at most the job's timeout,
+        which None stands for.
     ddp_keywords
         DistributedDataParallel's other keywords: taken where they change nothing here, and refused with what
         to use where they would.
@@ -95,12 +96,17 @@ def distribute(
     The same two objects. ``model.hocket`` is a
     :class:`hocket.runtime.training.allreduce_handle.AllReduceHandle`: ``explain()`` says which plan is in
     force and why, ``plan`` is it. HOCKET_TIMELINE in the environment names a file that rank 0 writes at the
-    end.
+    end: the last 8 steps of all ranks (with servers, of worker 0) as ``hocket.timeline/1``.
 
     Raises
     ------
+    UnknownNameError
+        When no policy or plan file, or no keyword, has that name.
+    FormatError
+        When a plan's or a network's file is none, or the plan does not fit the model.
     HocketError
-        When ranks differ in the model or the plan, or for what cannot be trained this way.
+        When there is no process group or this rank is not in it, ranks differ in the model or the plan, and
+        for what cannot be trained this way.
 
     Examples
     --------

@@ -68,8 +68,10 @@ def plan(
     network
         Links and costs, and the numbers of workers and servers.
     policy
-        The policy's name: fifo, tic, tac, ibatch, p3, ... for parameter servers, wfbp, ddp, horovod, caramel,
-        bytescheduler for AllReduce, exact (small steps) and search for either; an unknown one lists them all.
+        The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
+        tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler. For either:
+        search, and exact, which takes steps of up to 200 operations and 40 parameters and needs OR-tools
+        (hocket[optimal]).
     architecture
         "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
         or ``barrier`` is one of servers.
@@ -77,11 +79,11 @@ def plan(
         "step" or "parameter" in place of the policy's own, of parameter servers; ``search`` chooses the
         better where it is None.
     seed
-        Decides every random draw.
+        Decides every random draw, of policy "random" and of searches.
     fusion_bytes
-        Horovod's buffer, in bytes; 0: none.
+        Horovod's buffer, in bytes, refused for other policies; 0: none.
     budget_s
-        Seconds that ``exact`` and ``search`` may take.
+        Seconds that ``exact`` and ``search`` may take, above 0.
 
     Returns
     -------
@@ -92,7 +94,8 @@ def plan(
     UnknownNameError
         When no policy has that name; lists those there are.
     HocketError
-        When the request cannot be served: an option that does not apply, too many servers, a step too large.
+        When the request cannot be served: an option that does not apply, more servers than parameters, a step
+        too large for ``exact``, or OR-tools missing.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.planner import Architecture, Barrier
 from hocket.planner.named_planners import USUAL
-from hocket.sim import simulate
+from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.improve import improve
 from hocket.tuner.policies import (
@@ -40,14 +40,16 @@ class Tuning(Summarized):
     Attributes
     ----------
     ranked
-        A row a policy, the shortest step first; times in seconds.
+        A :class:`hocket.ResultRow` for each policy, the shortest step first; times in seconds.
     plans
         The plan behind each row, by policy, with what is predicted of it.
     timelines
-        Of the best row and the usual policy's, or of the two best, by policy, if they were asked for.
+        If they were asked for, by policy, those of the best row and of the usual policy (ddp, with servers
+        fifo); of the two best where the usual one is the best.
     alike_s
         Seconds a step if every step took the profile's mean, by policy, of the best row and the usual one's:
-        the gain that does not come from steps of unlike length. Empty where workers hardly wait.
+        the gain that does not come from steps of unlike length. Empty where the best row's
+        ``straggler_fraction`` is below 10%.
     evaluations
         The number of plans that the search simulated.
     wall_s
@@ -133,26 +135,28 @@ def tune(
     barrier
         "step" or "parameter" in place of the policies' own, of parameter servers.
     iterations
-        Steps to simulate of each plan.
+        Steps to simulate of each plan, at least 1.
     seed
         Decides every random draw.
     fusion_bytes
-        Horovod's buffer, in bytes; 0: none.
+        Horovod's buffer, in bytes, for that policy alone; 0: none.
     budget_s
-        Seconds that the search may take, and ``exact`` as many.
+        Seconds that the search may take, above 0, and ``exact`` as many.
     timelines
-        Keep timelines of the best and the worst plan.
+        Keep timelines of the best plan and of the usual policy's, as in :class:`hocket.Tuning`.
     progress
-        Called with what is being tried, and how much of how much of it is done.
+        Called with what is being done, and how much of how much: policies while they are planned and
+        simulated; seconds during the search, whose name holds the best step so far.
 
     Returns
     -------
-    The ranking; its ``plan`` is the best one, ``to_dataframe()`` its table.
+    The ranking, a :class:`hocket.Tuning`; its ``plan`` is the best one, ``to_dataframe()`` its table.
 
     Raises
     ------
     HocketError
-        When the request cannot be served.
+        When the request cannot be served: a value out of its range, an option of the other architecture, more
+        servers than parameters.
 
     Examples
     --------
@@ -163,6 +167,7 @@ def tune(
     True
     """
     began = time.perf_counter()
+    check_iterations(iterations)
     architecture = architecture or usual_architecture(network, barrier)
     check_request(graph, network, architecture, barrier, fusion_bytes)
     report = progress or (lambda name, done, total: None)

@@ -14,11 +14,34 @@ from hocket.runtime.training.training import AllReduceTraining
 
 
 class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
-    """The training of one model on this rank."""
+    """The training of one model on this rank: ``model.hocket`` after :func:`hocket.distribute`.
+
+    Raises
+    ------
+    HocketError
+        From ``timeline`` and its methods where another rank is lost, or late for longer than ``timeout_s``.
+
+    Examples
+    --------
+    >>> import hocket, torch
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> model = torch.nn.Linear(4, 2)
+    >>> model, optimizer = hocket.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> for _ in range(3):
+    ...     model(torch.ones(3, 4)).sum().backward()
+    ...     optimizer.step()
+    >>> model.hocket.timeline.save("measured.json")
+    >>> model.hocket.detach()
+    >>> dist.destroy_process_group()
+    """
 
     @property
     def timeline(self) -> MeasuredTimeline:
-        """The last steps of all ranks that answer within some seconds; any rank may ask, at any time."""
+        """The last 8 steps of all ranks that answer within 5 seconds each; any rank may ask, at any time.
+
+        A :class:`hocket.runtime.training.explain.MeasuredTimeline`: its ``save(path)`` writes it.
+        """
         title = f"{type(self._training.model).__name__}, {self.plan.policy}, measured"
         return timeline_of(self._training.watch.ask(), title)
 
@@ -36,7 +59,8 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
         """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``.
 
         A rank that leaves takes part in the steps of the others, with zeros for gradients, until all have
-        left; then every rank has the model of the one that was last. Plans are not tried meanwhile.
+        left; then every rank has the model of the one that was last. Plans are not tried meanwhile. The
+        parameters are DistributedDataParallel's.
         """
         uneven = self._training.uneven
         assert uneven is not None

@@ -17,8 +17,9 @@ def clip_grad_norm_(
     """Clip the gradients of a distributed model by their norm, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     The norm is that of the reduced gradients, the same on every rank, so this waits for all of them: a step
-    that clips by norm cannot go on into the next forward pass. With parameter servers gradients are clipped
-    there, and the model keeps its own; the step is taken then, since servers give nothing back.
+    that clips by norm cannot go on into the next forward pass. With synchronous parameter servers gradients
+    have left the model for good: the servers clip their sum, and ``.grad`` keeps what this worker computed.
+    With asynchronous ones the norm is that of this worker's own gradients.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ def clip_grad_norm_(
     norm_type
         The p of the p-norm; ``inf`` for the largest element.
     error_if_nonfinite
-        Raise where the norm is infinite or no number.
+        Raise a RuntimeError, as torch does, where the norm is infinite or no number.
     foreach
         As torch's: compute many tensors at once; None: where that is faster.
 
@@ -40,7 +41,10 @@ def clip_grad_norm_(
     Raises
     ------
     HocketError
-        When the model is not distributed.
+        When the model is not distributed; with servers that have backup workers, or without a backward pass
+        since the last step.
+    RuntimeError
+        When the norm is infinite or no number, and ``error_if_nonfinite`` is asked for.
 
     Examples
     --------

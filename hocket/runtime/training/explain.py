@@ -9,13 +9,11 @@ from statistics import median
 
 import msgspec
 
-from hocket.document import write_json
 from hocket.graph import Plan
 from hocket.graph.plan import planned_for_others, transfers_text
 from hocket.graph.timeline import Lane, Span, Timeline
-from hocket.interop import timeline_document
+from hocket.interop import save_timeline
 from hocket.network import Network, reduction_s
-from hocket.origin import origin
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
 from hocket.runtime.training.plan_trials import STEPS_PER_TRIAL, Choice
@@ -56,11 +54,28 @@ def rank_record(recorder: SpanRecorder, rank: int, offset_s: float) -> bytes:
 
 
 class MeasuredTimeline(Timeline, frozen=True, kw_only=True):
-    """The last steps of all ranks, measured."""
+    """The last steps of training, measured: a :class:`hocket.Timeline` that also has ``save``.
+
+    Attributes
+    ----------
+    title, lanes, spans
+        As in a :class:`hocket.Timeline`.
+
+    Examples
+    --------
+    >>> from hocket.runtime.training.explain import MeasuredTimeline
+    >>> MeasuredTimeline(title="nothing yet", lanes=(), spans=()).save("measured.json")
+    """
 
     def save(self, path: str | Path) -> None:
-        """Write it as ``hocket.timeline/1``, which Perfetto opens and ``hocket compare`` reads."""
-        write_json(timeline_document(self) | {"origin": msgspec.to_builtins(origin())}, path)
+        """Write it as ``hocket.timeline/1``, which Perfetto opens and ``hocket compare`` reads.
+
+        Raises
+        ------
+        HocketError
+            When the file cannot be written.
+        """
+        save_timeline(self, path)
 
 
 def timeline_of(answers: Iterable[bytes], title: str) -> MeasuredTimeline:

@@ -57,7 +57,7 @@ D = TypeVar("D", bound=Decided)
 
 
 class TrainingHandle(Summarized, ABC, Generic[T, D]):
-    """The training of one model on this process; ``undo`` takes it off again."""
+    """The training of one model on this process; :meth:`detach` takes it off again."""
 
     def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
         self._training = training
@@ -82,7 +82,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def plan(self) -> Plan:
-        """The plan in force."""
+        """The plan in force, a :class:`hocket.Plan`."""
         return self._decided.plan
 
     @property
@@ -92,7 +92,10 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def profile(self) -> StepGraph | None:
-        """The step as this process runs it, beside a busy network; None before the first whole steps."""
+        """The step as this process runs it, a :class:`hocket.StepGraph`, measured beside a busy network.
+
+        None before the first whole steps.
+        """
         return self._training.recorder.graph(type(self._training.model).__name__, 1)
 
     @property
@@ -109,6 +112,11 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         """Wait for every transfer and bring all parameters up to date; other processes need not take part.
 
         Gradients of a backward pass that has not ended go on travelling.
+
+        Raises
+        ------
+        HocketError
+            When another process is lost or late: nothing is waited for longer than ``timeout_s``.
         """
         self._training.settle_all()
 
@@ -126,7 +134,13 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         """Within, ranks may have different numbers of batches, as with ``DistributedDataParallel.join``."""
 
     def detach(self) -> None:
-        """Bring everything up to date, and leave model and optimizers as they were given to us."""
+        """Bring everything up to date, and leave model and optimizers as they were given to us.
+
+        Raises
+        ------
+        HocketError
+            As :meth:`flush`.
+        """
         self._training.settle_all()
         for undo in self._undo:
             undo()

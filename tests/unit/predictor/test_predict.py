@@ -422,3 +422,11 @@ def test_ray_says_what_threads_say() -> None:
     assert done.returncode == 0, done.stderr
     local, ray = done.stdout.splitlines()
     assert local == ray
+
+
+def test_a_window_of_the_network_asks_for_servers_as_it_does_when_planning() -> None:
+    windowed = dataclasses.replace(NETWORK, num_workers=2, window_bytes=1e9)
+    row = hocket.predict(layers(), windowed, workers=2, steps=4, skip=0)[0]
+    assert row.architecture == "ps" == hocket.plan(layers(), windowed, "search", budget_s=0.01).architecture
+    off = dataclasses.replace(windowed, window_bytes=0.0)
+    assert hocket.predict(layers(), off, workers=2, steps=4, skip=0)[0].architecture == "allreduce"

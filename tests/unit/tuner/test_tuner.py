@@ -224,3 +224,16 @@ def test_what_is_tried_first_is_the_best_in_simulation(data: st.DataObject) -> N
         simulate(graph.typical(), each, network, iterations=4).row.iteration_s for each in (tried[0], *others)
     )
     assert first <= min(rest) * (1 + 1e-9)
+
+
+def test_iterations_are_checked_before_the_search_spends_its_budget() -> None:
+    tried: list[str] = []
+    with pytest.raises(HocketError, match="0 iterations cannot be averaged"):
+        tune(
+            branches(),
+            BRANCHES_NETWORK,
+            iterations=0,
+            budget_s=0.05,
+            progress=lambda name, done, total: tried.append(name),
+        )
+    assert tried == []

@@ -1,4 +1,7 @@
-"""Ada-SRSF: SRSF with AdaDUAL's admission of transfers (contention paper, section IV-B, Algorithm 2).
+"""Ada-SRSF: SRSF with AdaDUAL's admission of transfers.
+
+Source: Wang et al., "Communication Contention Aware Scheduling of Multiple Deep Learning Training Jobs"
+(2020), section IV-B, Algorithm 2.
 
 Theorems 1 and 2: of two transfers on one link, finishing the smaller one first is best, unless the larger one
 runs already and the smaller one is less than b / (2 (b + eta)) of what is left of it; then both run.

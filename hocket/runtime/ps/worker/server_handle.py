@@ -23,7 +23,15 @@ from hocket.runtime.training.handle import TrainingHandle
 
 
 class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
-    """The training of one model on this worker; :meth:`detach` also leaves the job."""
+    """The training of one model on this worker: ``model.hocket`` with parameter servers.
+
+    :meth:`detach` also leaves the job. There is one only within ``hocket train --architecture ps``.
+
+    Raises
+    ------
+    HocketError
+        From its methods where a server is lost, or late for longer than the job's timeout.
+    """
 
     @property
     def first_step(self) -> int:
@@ -37,7 +45,7 @@ class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
 
     @property
     def timeline(self) -> MeasuredTimeline:
-        """This worker's last steps."""
+        """This worker's last 8 steps, a :class:`hocket.runtime.training.explain.MeasuredTimeline`."""
         title = f"{type(self._training.model).__name__}, {self.plan.policy}, measured"
         record = rank_record(self._training.recorder, self._training.client.worker, 0.0)
         return timeline_of([record], title)
