@@ -16,7 +16,7 @@ from hocket.planner.caramel.reduction_batches import depth_of, fit_network
 from hocket.reproduce.caramel import systems
 from hocket.reproduce.caramel.systems import MODELS, SPLITS, fusion, reducing, sent_as_ready, stages
 from hocket.reproduce.steps import derived as k80
-from hocket.tuner import make_plan
+from hocket.tuner import Exchange, make_plan
 
 # What is simulated: every policy on a ring, as Horovod's MPI and NCCL run it, and on the cheapest pattern.
 NETWORKS: tuple[tuple[PatternChoice, str], ...] = (
@@ -55,7 +55,7 @@ def test_beside_other_systems(benchmark, model: str, workers: int) -> None:  # t
         plans["horovod, 64 MiB"] = plan(graph, network, "horovod", fusion_bytes=fusion(graph))
         if (pattern, split) in SEARCHED:
             plans["search"] = make_plan(
-                graph, network, "search", architecture="allreduce", seed=SEED, budget_s=BUDGET_S
+                graph, network, "search", Exchange(architecture="allreduce"), seed=SEED, budget_s=BUDGET_S
             ).plan
         print(f"\n{model}, batch {graph.batch_size}, {workers} workers, {pattern} pattern, {split}")
         for name, made in plans.items():

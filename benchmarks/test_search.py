@@ -13,7 +13,7 @@ from hocket.planner import policies_of
 from hocket.reproduce.steps import TABLE_1
 from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
-from hocket.tuner import PlannedPolicy, make_plan
+from hocket.tuner import Exchange, PlannedPolicy, make_plan
 
 BUDGET_S = 10.0
 SETTINGS = (("ps", None), ("ps", "step"), ("allreduce", None))  # a barrier of None: the search chooses
@@ -41,8 +41,7 @@ def test_search_beside_the_bound(benchmark, model: str) -> None:  # type: ignore
                             graph,
                             network,
                             policy,
-                            architecture=architecture,  # type: ignore[arg-type]
-                            barrier=barrier,  # type: ignore[arg-type]
+                            Exchange(architecture=architecture, barrier=barrier),  # type: ignore[arg-type]
                             budget_s=BUDGET_S,
                         )
                         row = simulate(

@@ -13,7 +13,7 @@ from hocket.graph import load_step, save_step
 from hocket.graph.flat_plan import flatten
 from hocket.network import Network
 from hocket.planner import plan, policies_of
-from hocket.planner.search import climb
+from hocket.planner.search import SearchEnd, climb
 from hocket.planner.search_starts import starts
 from hocket.planner.tac import tac_order
 from hocket.reproduce.steps import derived as k80
@@ -81,7 +81,7 @@ def test_search_evaluations(benchmark, architecture: str, barrier: str) -> None:
     first = starts(graph, network, plans, judge.chunks)
 
     def evaluate() -> float:
-        found = climb(graph, network, judge, first, budget_s=60.0, max_evaluations=3_000)
+        found = climb(graph, network, judge, first, SearchEnd(budget_s=60.0, max_evaluations=3_000))
         return found.evaluations / found.wall_s
 
     rate = benchmark.pedantic(evaluate, rounds=5, warmup_rounds=1)

@@ -26,7 +26,7 @@ from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.graph import Plan, Timeline
 from hocket.sim.bounds.lower_bound import lower_bound
 from hocket.sim.lowering.slices import sliced
-from hocket.tuner import PlannedPolicy, make_plan
+from hocket.tuner import Exchange, PlannedPolicy, make_plan
 
 FOLDER = Path(__file__).parents[1] / "figures"
 CNN = FOLDER / "cnn.step.json"
@@ -60,9 +60,8 @@ def reductions(baseline: str, policy: str) -> str:
 
 def _panel(graph: StepGraph, policy: str, network: Network, shown: tuple[str, ...], periods: int) -> Panel:
     """The lanes ``shown`` of a step under ``policy``, repeated where steps overlap."""
-    planned = make_plan(
-        graph, network, policy, architecture="allreduce" if "reductions" in shown else "ps", budget_s=20.0
-    )
+    exchange = Exchange(architecture="allreduce" if "reductions" in shown else "ps")
+    planned = make_plan(graph, network, policy, exchange, budget_s=20.0)
     result = simulate(
         graph, planned.plan, network, iterations=20, random_order=planned.drawn_anew, timeline=True
     )

@@ -33,7 +33,7 @@ def planned_by(
     seed: int,
 ) -> PlannedPolicy:
     """The plan that a policy makes as ``planning`` asks, with the time that it takes shown."""
-    from hocket.tuner import make_plan
+    from hocket.tuner import Exchange, make_plan
 
     budget_s = planning.budget_s()
     with progress(f"planning by {policy}") as report:
@@ -41,10 +41,10 @@ def planned_by(
             graph,
             network,
             policy,
-            architecture=architecture,
-            barrier=planning.barrier,
+            Exchange(
+                architecture=architecture, barrier=planning.barrier, fusion_bytes=planning.fusion_bytes()
+            ),
             seed=seed,
-            fusion_bytes=planning.fusion_bytes(),
             budget_s=budget_s,
             progress=lambda spent_s, _: report(spent_s, budget_s),
         )
@@ -105,14 +105,14 @@ def beside_usual(
     """``row``, and behind it that of the policy which others are compared with, unless it is the same."""
     from hocket.planner.named_planners import USUAL
     from hocket.sim import simulate
-    from hocket.tuner import make_plan
+    from hocket.tuner import Exchange, make_plan
 
     usual, seed = USUAL[row.architecture], context.params["seed"]
     if row.policy == usual:
         return [row]
     barrier = context.params["barrier"]
     with progress(f"simulating {usual}") as report:
-        planned = make_plan(graph, network, usual, barrier=barrier, seed=seed)
+        planned = make_plan(graph, network, usual, Exchange(barrier=barrier), seed=seed)
         result = simulate(
             graph,
             planned.plan,

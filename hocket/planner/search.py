@@ -50,31 +50,44 @@ class SearchResult:
     wall_s: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchEnd:
+    """The end of a search: whichever of these comes first.
+
+    Attributes
+    ----------
+    budget_s : seconds since its beginning.
+    bound_s : seconds of a step, proven to be the least or 0; the search ends when a plan is as good.
+    max_evaluations : simulated plans; where they end the search its result depends on the seed alone.
+    """
+
+    budget_s: float = 10.0
+    bound_s: float = 0.0
+    max_evaluations: float = math.inf
+
+
 def climb(
     graph: StepGraph,
     network: Network,
     judge: Evaluator,
     starts: Sequence[FlatPlan],
+    end: SearchEnd,
     *,
-    budget_s: float = 10.0,
     seed: int = 0,
-    bound_s: float = 0.0,
-    max_evaluations: int | None = None,
     progress: Callable[[float, float], None] | None = None,
 ) -> SearchResult:
-    """Improve the best of ``starts`` (at least one) for ``budget_s`` seconds.
+    """Improve the best of ``starts`` (at least one) until ``end``.
 
-    ``bound_s``: a proven lower limit; the search ends when it is met. ``max_evaluations`` makes the result
-    depend on the seed alone. ``progress`` is called with seconds spent and the best step so far.
+    ``progress`` is called with seconds spent and the best step so far.
     """
     began = time.perf_counter()
+    budget_s, limit, close_s = end.budget_s, end.max_evaluations, end.bound_s * _CLOSE
     judged = [(judge.seconds(flat, settled=True), k) for k, flat in enumerate(starts)]
     best_s, k = min(judged)
     best, evaluations = starts[k], len(starts)
     mutate = Mutations(graph, network, judge.chunks, best, np.random.default_rng(seed))
-    limit = math.inf if max_evaluations is None else max_evaluations
 
-    while not (time.perf_counter() - began > budget_s or evaluations >= limit or best_s <= bound_s * _CLOSE):
+    while not (time.perf_counter() - began > budget_s or evaluations >= limit or best_s <= close_s):
         # Early figures rank neighbours; only a settled one can become the best.
         current = best
         current_s = judge.seconds(best)
@@ -95,7 +108,7 @@ def climb(
                 evaluations += 1
                 if settled_s < best_s:
                     best, best_s = candidate, settled_s
-                    if best_s <= bound_s * _CLOSE:
+                    if best_s <= close_s:
                         break
             if progress is not None and evaluations % 100 == 0:
                 progress(time.perf_counter() - began, best_s)

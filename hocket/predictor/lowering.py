@@ -83,22 +83,29 @@ class WorkerStep:
         return Demand(bits[:servers], bits[servers:], worker_s, *seconds_of)
 
 
+class ExchangeRules(NamedTuple):
+    """The rules by which workers exchange with servers.
+
+    Attributes
+    ----------
+    synchronous : a step is over when its updates are, each of all the workers' gradients.
+    window_bits : bits of the HTTP/2 window, 0 without.
+    drawn_anew : workers draw the order of their pulls in each step.
+    commits : updates wait for their worker's commit.
+    """
+
+    synchronous: bool
+    window_bits: float = 0.0
+    drawn_anew: bool = False
+    commits: bool = False
+
+
 def lower_worker_step(
-    graph: StepGraph,
-    plan: Plan,
-    network: Network,
-    *,
-    synchronous: bool,
-    window_bits: float,
-    drawn_anew: bool,
-    commits: bool = False,
-    joined: bool = True,
+    graph: StepGraph, plan: Plan, network: Network, rules: ExchangeRules, *, joined: bool = True
 ) -> WorkerStep:
     """Lower ``plan``, one for parameter servers.
 
-    ``commits``: updates wait for their worker's commit. ``joined``: what always runs together is one node.
-    Which nodes do depends on ``window_bits``, the HTTP/2 window or 0, and on whether workers draw the order
-    of their pulls (``drawn_anew``).
+    ``joined``: what always runs together, by the ``rules``, is one node.
 
     Raises
     ------
@@ -107,9 +114,10 @@ def lower_worker_step(
     """
     check_plan(plan, graph)
     graph, plan = sliced(graph, plan)
+    synchronous, commits = rules.synchronous, rules.commits
     nodes = Nodes(graph, plan, network, synchronous, commits)
     if joined:
-        nodes.join(window_bits, drawn_anew)
+        nodes.join(rules.window_bits, rules.drawn_anew)
     nodes.number()
     local, to_server, between = nodes.edges()
     num_globals = nodes.num_updates if synchronous else 0

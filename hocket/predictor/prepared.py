@@ -14,11 +14,11 @@ from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
 from hocket.planner import POLICIES, Architecture
 from hocket.predictor.kernel_run import RunSettings
-from hocket.predictor.lowering import WorkerStep, lower_worker_step
+from hocket.predictor.lowering import ExchangeRules, WorkerStep, lower_worker_step
 from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
-from hocket.tuner.policies import check_request, make_plan
+from hocket.tuner.policies import Exchange, check_request, make_plan
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
 
@@ -36,16 +36,14 @@ class Prepared:
     speeds: tuple[float, ...]
     mode: Mode
     plan: Plan
-    drawn_anew: bool
-    window_bits: float
+    rules: ExchangeRules
     step: WorkerStep | None
 
     @property
     def step_on_servers(self) -> WorkerStep:
         """A worker's step as it is on servers, also where steps overlap and ``step`` is None."""
-        return self.step or _lowered(
-            self.request.graph, self.plan, self.network, True, 0.0, self.drawn_anew, False
-        )
+        rules = ExchangeRules(synchronous=True, drawn_anew=self.rules.drawn_anew)
+        return self.step or _lowered(self.request.graph, self.plan, self.network, rules)
 
     @property
     def needed(self) -> int:
@@ -94,11 +92,11 @@ class Prepared:
     def run_settings(self, seed: int) -> RunSettings:
         """Settings of a run that draws with that seed."""
         return RunSettings(
-            window_bits=self.window_bits,
+            window_bits=self.rules.window_bits,
             startup_s=self.network.startup_s,
             speeds=self.speeds,
             start_s=self.start_s,
-            shuffled=self.drawn_anew,
+            shuffled=self.rules.drawn_anew,
             needed=self.needed,
             seed=seed,
         )
@@ -110,7 +108,7 @@ class Prepared:
         All measured steps are one and the same, all workers begin at once, and two at least are alike in
         speed, link and rack.
         """
-        if self.mode == "sync" or self.request.machines.spread or self.drawn_anew:
+        if self.mode == "sync" or self.request.machines.spread or self.rules.drawn_anew:
             return False
         if np.ptp(self.request.graph.durations_s, axis=1).any():
             return False
@@ -147,16 +145,10 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         check_request(graph, network, architecture)
         plan, drawn_anew = request.plan, False
     else:
-        planned = make_plan(
-            graph,
-            network,
-            policy,
-            architecture=architecture,
-            barrier=request.barrier,
-            seed=request.seed,
-            fusion_bytes=request.fusion_bytes,
-            budget_s=request.budget_s,
+        exchange = Exchange(
+            architecture=architecture, barrier=request.barrier, fusion_bytes=request.fusion_bytes
         )
+        planned = make_plan(graph, network, policy, exchange, seed=request.seed, budget_s=request.budget_s)
         plan, drawn_anew = planned.plan, planned.drawn_anew
     overlapping = architecture == "allreduce" or (mode == "sync" and plan.barrier == "parameter")
     commits = request.updates == "commit"
@@ -168,18 +160,13 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     if overlapping and machines.backup:
         what = f"{machines.backup} backup workers"
         raise HocketError(f"{what}: only for parameter servers with a barrier per step; leave it out")
+    rules = ExchangeRules(
+        synchronous=mode == "sync", window_bits=8.0 * window_bytes, drawn_anew=drawn_anew, commits=commits
+    )
     step = None
     if not overlapping:
         # No worker's step knows how many others there are: most policies plan alike for all of them.
-        step = _lowered(
-            graph,
-            plan,
-            dataclasses.replace(network, num_workers=1),
-            mode == "sync",
-            8 * window_bytes,
-            drawn_anew,
-            commits,
-        )
+        step = _lowered(graph, plan, dataclasses.replace(network, num_workers=1), rules)
     return Prepared(
         request=request,
         network=network,
@@ -187,31 +174,14 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         speeds=machines.speeds_of(num_workers),
         mode=mode,
         plan=plan,
-        drawn_anew=drawn_anew,
-        window_bits=8.0 * window_bytes,
+        rules=rules,
         step=step,
     )
 
 
 @lru_cache(maxsize=16)
-def _lowered(
-    graph: StepGraph,
-    plan: Plan,
-    network: Network,
-    synchronous: bool,
-    window_bits: float,
-    drawn_anew: bool,
-    commits: bool,
-) -> WorkerStep:
-    return lower_worker_step(
-        graph,
-        plan,
-        network,
-        synchronous=synchronous,
-        window_bits=window_bits,
-        drawn_anew=drawn_anew,
-        commits=commits,
-    )
+def _lowered(graph: StepGraph, plan: Plan, network: Network, rules: ExchangeRules) -> WorkerStep:
+    return lower_worker_step(graph, plan, network, rules)
 
 
 def usual_window_bytes(mode: Mode) -> float:

@@ -21,6 +21,7 @@ from hocket.predictor.prepared import Prepared
 from hocket.predictor.usage import Usage, of_reductions, of_servers
 from hocket.sim.lowering.lowered import Floats
 from hocket.sim.steady import step_times
+from hocket.sim.step_runs import StepRuns, lower
 
 LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
 STEADY = 0.05
@@ -87,17 +88,14 @@ def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Fl
     """Ends of steps, whose each is (-1: all workers'), and how many events that took."""
     request, network = prepared.request, prepared.network
     if prepared.step is None:
-        seconds, events = step_times(
-            request.graph,
-            prepared.plan,
-            network,
-            iterations=steps - request.skip,
-            seed=seed,
-            random_order=prepared.drawn_anew,
+        runs = StepRuns(
+            lower(request.graph, prepared.plan, network),
+            seed,
+            prepared.rules.drawn_anew,
             speeds=prepared.speeds,
             topology=prepared.topology if prepared.plan.architecture == "ps" else None,
-            watch=watch,
         )
+        seconds, events = step_times(runs, steps - request.skip, watch)
         # Each step is drawn by itself and has run-up of its own: none has to be simulated only to be skipped.
         ends_s = np.concatenate([np.zeros(request.skip), np.cumsum(seconds)])
         return ends_s, np.full(steps, -1), events

@@ -41,16 +41,7 @@ def trace(graph: StepGraph, network: Network, *, workers: int, servers: int, **o
             " draws those of servers (--architecture ps), asynchronous or with a barrier per step"
         )
     # Joined operations would be drawn as one, so the run is repeated without joining.
-    step = lower_worker_step(
-        request.graph,
-        prepared.plan,
-        prepared.network,
-        synchronous=prepared.needed > 0,
-        window_bits=prepared.window_bits,
-        drawn_anew=prepared.drawn_anew,
-        commits=request.updates == "commit",
-        joined=False,
-    )
+    step = lower_worker_step(request.graph, prepared.plan, prepared.network, prepared.rules, joined=False)
     each = 1 if prepared.needed else workers
     num_ends = each * min(request.skip + STEPS_SHOWN + 1, request.steps)
     ends = _run(prepared, step, num_ends)

@@ -16,10 +16,10 @@ from hocket.network.topology import Topology
 from hocket.signals import look
 from hocket.sim.busy import busy_s
 from hocket.sim.loop import event_loop
-from hocket.sim.loop.channels import alike_links
-from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
+from hocket.sim.loop.step_program import ItemTimes, StepDurations
 from hocket.sim.lowering.allreduce import lower_reduced_step, reduced_step
 from hocket.sim.lowering.lowered import Floats, Lowered
+from hocket.sim.lowering.machine_links import channel_links, check_machines
 from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import lower_server_step
 from hocket.sim.lowering.slices import sliced
@@ -70,9 +70,15 @@ class SimulatedStep:
 class StepRuns:
     """A lowered step with its random draws; ``start`` and ``end`` hold the items of the last run.
 
-    ``speeds`` (W,): what divides the seconds of each worker's processor, 1 by default; ``topology``: the
-    links between workers and servers, by default the equal ones of the network; an AllReduce knows no others.
+    ``speeds`` (W,): what divides the seconds of each worker's operations, and of what it parses, 1 by
+    default; servers keep theirs. ``topology``: the links between workers and servers, by default the equal
+    ones of the network; an AllReduce costs what the network says it does, whatever the topology.
     In step k everything that chance decides is drawn with the seed (``seed``, k).
+
+    Raises
+    ------
+    HocketError
+        When speeds and topology are not those of as many machines, or memory would not do.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class StepRuns:
         speeds: Sequence[float] | None = None,
         topology: Topology | None = None,
     ) -> None:
+        check_machines(lowered, speeds, topology)
         self._lowered = lowered
         self._seed, self._random_order = seed, random_order
         self._workers = lowered.network.num_workers
@@ -95,9 +102,14 @@ class StepRuns:
             "simulate fewer workers, or a step of fewer operations",
         )
         self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
-        self._links = _links(lowered, topology)
+        self._links = channel_links(lowered, topology)
         self.start, self.end = np.empty(0), np.empty(0)
         self._stopped, self._went_on = np.empty(0), np.empty(0)
+
+    @property
+    def events_a_step(self) -> int:
+        """The number of operations, transfers and messages in a step of all workers."""
+        return self._lowered.num_events(self._workers)
 
     def steps(self, iterations: int) -> Iterator[SimulatedStep]:
         """The measured steps, one after the other."""
@@ -234,17 +246,3 @@ class StepRuns:
         own = self.end[self._lowered.program.num_globals :].reshape(self._workers, -1)
         ends: npt.NDArray[np.float64] = own.max(axis=1)
         return ends
-
-
-def _links(lowered: Lowered, topology: Topology | None) -> ChannelLinks:
-    """The channels' links as the kernel takes them."""
-    flat = Topology.flat(lowered.network)
-    if topology is None or lowered.program.num_servers == 0:
-        topology = flat
-    # A single worker on a flat network has no one to leave its share to.
-    if topology.all_alike or (topology == flat and lowered.network.num_workers == 1):
-        route, capacity_bps = alike_links(topology.server_bps[0], topology.worker_bps[0])
-    else:
-        route, capacity_bps = topology.routes(), topology.capacity_bps()
-    network = lowered.network
-    return ChannelLinks(route, capacity_bps, float(network.startup_s), network.window_bits, 1)

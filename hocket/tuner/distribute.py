@@ -22,7 +22,7 @@ from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.ddp_keywords import buffers_synced
 from hocket.tuner.plan_argument import Wanted, resolved
-from hocket.tuner.policies import make_plan
+from hocket.tuner.policies import Exchange, make_plan
 from hocket.tuner.server_plans import ServingPlanner, resolved_server_plan
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class _Planner:
 
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
         if self.policy != "auto":
-            return [make_plan(graph, network, self.policy, architecture="allreduce").plan]
+            return [make_plan(graph, network, self.policy, Exchange(architecture="allreduce")).plan]
         plans, known = best_plans(graph, network), [self.baseline(graph).reductions]
         for mb in _BUCKETS_MB:
             made = ddp(graph, network, mb << 20)

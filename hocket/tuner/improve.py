@@ -16,7 +16,7 @@ from hocket.graph.flat_plan import FlatPlan, plan_of
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.planner.p3 import SLICE_BYTES
-from hocket.planner.search import climb
+from hocket.planner.search import SearchEnd, climb
 from hocket.planner.search_starts import starts
 from hocket.sim import simulate
 from hocket.sim.bounds.lower_bound import lower_bound
@@ -80,9 +80,11 @@ def improve(
         network,
         judge,
         [start],
-        budget_s=max(0.0, budget_s - (time.perf_counter() - began)),
+        SearchEnd(
+            budget_s=max(0.0, budget_s - (time.perf_counter() - began)),
+            bound_s=max(bound.shared, float(bound.each.max())),
+        ),
         seed=seed,
-        bound_s=max(bound.shared, float(bound.each.max())),
         progress=progress,
     )
     candidates = [found.plan, plan_of(start, graph, "search"), *plans]

@@ -23,6 +23,25 @@ _SEARCHED = ("exact", "search")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """The exchange of gradients, as far as it is asked for.
+
+    Attributes
+    ----------
+    architecture : None: the policy's own; for ``exact`` and ``search`` as :func:`usual_architecture` has it.
+    barrier : in place of the policy's own, of parameter servers; None: that one, and ``search`` chooses.
+    fusion_bytes : bytes of Horovod's buffer; 0: none.
+    """
+
+    architecture: Architecture | None = None
+    barrier: Barrier | None = None
+    fusion_bytes: int = 0
+
+
+OWN_EXCHANGE = Exchange()
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannedPolicy:
     """A plan and what its planner knows of it.
 
@@ -105,37 +124,24 @@ def plan(
     >>> plan.policy, plan.architecture
     ('caramel', 'allreduce')
     """
-    return make_plan(
-        graph,
-        network,
-        policy,
-        architecture=architecture,
-        barrier=barrier,
-        seed=seed,
-        fusion_bytes=fusion_bytes,
-        budget_s=budget_s,
-    ).plan
+    exchange = Exchange(architecture=architecture, barrier=barrier, fusion_bytes=fusion_bytes)
+    return make_plan(graph, network, policy, exchange, seed=seed, budget_s=budget_s).plan
 
 
 def make_plan(
     graph: StepGraph,
     network: Network,
     policy: str,
+    exchange: Exchange = OWN_EXCHANGE,
     *,
-    architecture: Architecture | None = None,
-    barrier: Barrier | None = None,
     seed: int = 0,
-    fusion_bytes: int = 0,
     budget_s: float = 10.0,
     progress: Callable[[float, float], None] | None = None,
 ) -> PlannedPolicy:
     """Plan one step of ``graph`` on ``network`` by ``policy``.
 
-    ``architecture`` is the policy's own; ``exact`` and ``search`` plan for either, by default as
-    :func:`usual_architecture` has it. ``barrier`` replaces the policy's own (parameter servers); ``search``
-    chooses the better if it is free to. ``seed`` decides every random draw; ``fusion_bytes`` is Horovod's
-    buffer; ``budget_s`` is for how long ``exact`` and ``search`` may go on. ``progress`` is called with
-    seconds spent and the best step.
+    ``seed`` decides every random draw; ``budget_s`` is for how long ``exact`` and ``search`` may go on.
+    ``progress`` is called with seconds spent and the best step.
 
     Raises
     ------
@@ -148,9 +154,10 @@ def make_plan(
         raise UnknownNameError("policy", policy, policy_names())
     if not 0 < budget_s <= 1e9:
         raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
+    asked, barrier, fusion_bytes = exchange.architecture, exchange.barrier, exchange.fusion_bytes
     if policy in _SEARCHED:
-        architecture = architecture or usual_architecture(network, barrier)
-    architecture = architecture_of(policy, architecture)
+        asked = asked or usual_architecture(network, barrier)
+    architecture = architecture_of(policy, asked)
     check_request(graph, network, architecture, barrier, fusion_bytes)
     if fusion_bytes and policy in _SEARCHED:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")

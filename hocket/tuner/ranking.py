@@ -21,6 +21,7 @@ from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.improve import improve
 from hocket.tuner.policies import (
+    Exchange,
     PlannedPolicy,
     can_be_exact,
     check_request,
@@ -176,16 +177,12 @@ def tune(
     planned: dict[str, PlannedPolicy] = {}
     for name in names:
         report(name, len(planned), len(names) + 1)
-        planned[name] = make_plan(
-            graph,
-            network,
-            name,
+        exchange = Exchange(
             architecture=architecture,
             barrier=barrier,
-            seed=seed,
             fusion_bytes=fusion_bytes if name == "horovod" else 0,
-            budget_s=budget_s,
         )
+        planned[name] = make_plan(graph, network, name, exchange, seed=seed, budget_s=budget_s)
     report("search", len(names), len(names) + 1)
     better = improve(
         graph,

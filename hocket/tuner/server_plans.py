@@ -12,7 +12,7 @@ from hocket.network import Network
 from hocket.planner import Barrier
 from hocket.planner import plan as plan_by_policy
 from hocket.tuner.plan_argument import Wanted, resolved
-from hocket.tuner.policies import make_plan
+from hocket.tuner.policies import Exchange, make_plan
 
 _UNPROFILED = ("fifo", "random", "reverse", "default")
 _BEST = "tac"
@@ -46,8 +46,8 @@ class ServingPlanner:
         if self.policy in _UNPROFILED:
             return None
         policy = _BEST if self.policy == "auto" else self.policy
-        made = make_plan(graph, network, policy, architecture="ps", seed=self.seed, barrier=self.barrier)
-        return made.plan
+        exchange = Exchange(architecture="ps", barrier=self.barrier)
+        return make_plan(graph, network, policy, exchange, seed=self.seed).plan
 
 
 def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:

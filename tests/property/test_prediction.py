@@ -18,7 +18,7 @@ from hocket.network import Network
 from hocket.network.topology import Topology
 from hocket.predictor import predict
 from hocket.predictor.kernel_run import RunSettings, run_steps
-from hocket.predictor.lowering import lower_worker_step
+from hocket.predictor.lowering import ExchangeRules, lower_worker_step
 from hocket.sim.draws import drawn
 from tests import strategies
 from tests.naive import prediction as naive
@@ -113,10 +113,7 @@ def both(
         graph,
         plan,
         network,
-        synchronous=needed > 0,
-        window_bits=window_bits,
-        drawn_anew=False,
-        commits=commits,
+        ExchangeRules(synchronous=needed > 0, window_bits=window_bits, commits=commits),
         joined=joined,
     )
     num_ends = steps if needed else steps * network.num_workers
@@ -290,10 +287,7 @@ def test_joined_operations_change_nothing(
             graph,
             plan,
             network,
-            synchronous=synchronous,
-            window_bits=window_bits,
-            drawn_anew=False,
-            commits=commits,
+            ExchangeRules(synchronous=synchronous, window_bits=window_bits, commits=commits),
             joined=joined,
         )
         needed = network.num_workers if synchronous else 0
@@ -321,12 +315,7 @@ def test_a_chain_between_two_watched_moments_is_one_node() -> None:
     )
     network = Network(num_workers=1)
     step = lower_worker_step(
-        graph,
-        hocket.plan(graph, network, "fifo"),
-        network,
-        synchronous=False,
-        window_bits=0.0,
-        drawn_anew=False,
+        graph, hocket.plan(graph, network, "fifo"), network, ExchangeRules(synchronous=False)
     )
     assert step.nodes.group.tolist() == [0, 0, 1, 1, 1, 2, 2, 0, 0]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hocket.graph import Plan, check_plan
 from hocket.graph.flat_plan import flatten, plan_of
 from hocket.network import Network
-from hocket.planner.search import Mutations, climb
+from hocket.planner.search import Mutations, SearchEnd, climb
 from hocket.planner.search_starts import starts
 from hocket.sim import simulate
 from hocket.sim.evaluator import STEPS, Judge
@@ -99,9 +99,8 @@ def test_a_search_keeps_the_best_start_or_betters_it_and_a_seed_decides(data: st
     judge = Judge(graph, network, plan.architecture, plan.barrier)
     first = starts(graph, network, [plan], judge.chunks)
     seed = data.draw(st.integers(0, 3))
-    one, two = (
-        climb(graph, network, judge, first, seed=seed, max_evaluations=len(first) + 200) for _ in range(2)
-    )
+    end = SearchEnd(max_evaluations=len(first) + 200)
+    one, two = (climb(graph, network, judge, first, end, seed=seed) for _ in range(2))
     assert one.plan == two.plan
     assert one.iteration_s <= min(judge.seconds(flat, settled=True) for flat in first)
     check_plan(one.plan, graph)

@@ -48,7 +48,8 @@ def test_so_it_does_with_workers_and_links_that_differ(data: st.DataObject) -> N
     topology = data.draw(topologies(network.num_workers, network.num_servers))
     run = StepRuns(lower(graph, schedule, network), seed=0, random_order=False)
     samples, server_sample = run.draw(0)
-    seconds, events = step_times(graph, schedule, network, iterations=1, speeds=speeds, topology=topology)
+    uneven = StepRuns(lower(graph, schedule, network), 0, False, speeds=speeds, topology=topology)
+    seconds, events = step_times(uneven, iterations=1)
     naive = simulate_step(
         graph,
         schedule,
@@ -72,15 +73,13 @@ def test_step_times_are_those_of_a_simulation(data: st.DataObject) -> None:
     )
     chance = {"seed": data.draw(st.integers(0, 3)), "random_order": data.draw(st.booleans())}
     row = simulate(graph, schedule, network, iterations=5, **chance).row
-    seconds, events = step_times(
-        graph,
-        schedule,
-        network,
-        iterations=5,
+    run = StepRuns(
+        lower(graph, schedule, network),
+        **chance,
         speeds=[1.0] * network.num_workers,
         topology=Topology.flat(network),
-        **chance,
     )
+    seconds, events = step_times(run, iterations=5)
     assert (tuple(seconds), events) == (row.iterations_s, row.events)
 
 

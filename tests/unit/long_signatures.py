@@ -16,13 +16,9 @@ LONG_SIGNATURES = {
     "cluster/live/manager.py: __init__": UNGROUPED,
     "cluster/live/result_row.py: live_row": UNGROUPED,
     "cluster/live/runnable_jobs.py: environments": UNGROUPED,
-    "planner/search.py: climb": UNGROUPED,
-    "predictor/lowering.py: lower_worker_step": UNGROUPED,
     "profiler/device.py: derive": UNGROUPED,
     "profiler/torch_step.py: profile_step": UNGROUPED,
     "runtime/ps/server_training.py: serve": UNGROUPED,
     "runtime/replay/worker.py: replay_with_servers": UNGROUPED,
     "runtime/training/allreduce_training.py: distribute": UNGROUPED,
-    "sim/steady.py: step_times": UNGROUPED,
-    "tuner/policies.py: make_plan": UNGROUPED,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from hocket.network.topology import Topology
 from hocket.planner import plan
 from hocket.sim import Result, simulate
 from hocket.sim.steady import step_times
+from hocket.sim.step_runs import StepRuns, lower
 from tests.strategies import operation, parameter, step
 
 
@@ -23,6 +25,13 @@ def network(workers: int = 1, servers: int = 1, startup_s: float = 0.0) -> Netwo
 
 def run(graph: StepGraph, net: Network, schedule: Plan | None = None, **options: object) -> Result:
     return simulate(graph, schedule or plan(graph, net, "fifo"), net, **{"iterations": 1, **options})  # type: ignore[arg-type]
+
+
+def steps_of(
+    net: Network, *, speeds: Sequence[float] | None = None, topology: Topology | None = None
+) -> StepRuns:
+    lowered = lower(TRAINING, plan(TRAINING, net, "fifo"), net)
+    return StepRuns(lowered, 0, False, speeds=speeds, topology=topology)
 
 
 TRAINING = step(
@@ -225,30 +234,29 @@ def test_workers_do_not_wait_for_each_others_parsing_at_a_server() -> None:
 
 def test_a_slow_worker_and_a_slow_interface() -> None:
     net = network(workers=2)
-    made = plan(TRAINING, net, "fifo")
     # One worker at half speed: pulls until 6; fb 6-8, bb 8-12, ba 12-16; push a 16-17; ua 17-17.5.
-    seconds, events = step_times(TRAINING, made, net, iterations=2, speeds=[1.0, 0.5])
+    seconds, events = step_times(steps_of(net, speeds=[1.0, 0.5]), 2)
     assert seconds.tolist() == [17.5, 17.5]
     assert events == 2 * (2 * 4 + 2 + 2 * 4)
     # A server interface twice as fast: pull a 0-1, b 1-3, as if alone; then as one worker, but for two.
     fast = Topology(worker_bps=(1000.0, 1000.0), server_bps=(2000.0,))
-    assert step_times(TRAINING, made, net, iterations=1, topology=fast)[0].tolist() == [9.5]
+    assert step_times(steps_of(net, topology=fast), 1)[0].tolist() == [9.5]
     # One worker's interface at half speed, which leaves what it cannot take: b ends at 3 and at 6.
     uneven = Topology(worker_bps=(1000.0, 500.0), server_bps=(2000.0,))
     # fb 6-7, bb 7-9, ba 9-11; push b 9-13, a 13-15; ua 15-15.5.
-    assert step_times(TRAINING, made, net, iterations=1, topology=uneven)[0].tolist() == [15.5]
+    assert step_times(steps_of(net, topology=uneven), 1)[0].tolist() == [15.5]
 
 
 def test_step_times_of_machines_that_do_not_fit() -> None:
-    net, made = network(workers=2), plan(TRAINING, network(workers=2), "fifo")
-    for options, message in (
-        ({"iterations": 0}, "0 iterations are no run"),
+    with pytest.raises(HocketError, match="0 iterations are no run"):
+        step_times(steps_of(network()), 0)
+    for machines, message in (
         ({"speeds": [1.0]}, "1 speeds for 2 workers"),
         ({"speeds": [1.0, 0.0]}, "speed 0.0 is not positive"),
         ({"topology": Topology.flat(network())}, "a topology of 1 workers and 1 servers for 2 and 1"),
     ):
         with pytest.raises(HocketError, match=message):
-            step_times(TRAINING, made, net, **{"iterations": 1, **options})  # type: ignore[arg-type]
+            steps_of(network(workers=2), **machines)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_simulated() -> None:

@@ -11,7 +11,7 @@ from hocket.planner import plan
 from hocket.planner.p3 import p3
 from hocket.sim import simulate
 from hocket.sim.lowering.slices import slice_graph, sliced
-from hocket.tuner import make_plan
+from hocket.tuner import Exchange, make_plan
 from tests.strategies import operation, parameter, step
 
 
@@ -70,5 +70,5 @@ def test_a_search_balances_servers_with_slices(barrier: str) -> None:
     )
     network = Network(bandwidth_bps=10e9, num_workers=4, num_servers=4)
     p3s = simulate(graph, plan(graph, network, "p3", barrier=barrier), network).row  # type: ignore[arg-type]
-    found = make_plan(graph, network, "search", barrier=barrier, budget_s=0.5)  # type: ignore[arg-type]
+    found = make_plan(graph, network, "search", Exchange(barrier=barrier), budget_s=0.5)  # type: ignore[arg-type]
     assert simulate(graph, found.plan, network).row.iteration_s <= p3s.iteration_s * (1 + 1e-9)

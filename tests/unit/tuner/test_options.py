@@ -15,7 +15,7 @@ from hocket.network import Network
 from hocket.planner import POLICIES
 from hocket.predictor import Machines, predict
 from hocket.sim import simulate
-from hocket.tuner import make_plan, policy_names
+from hocket.tuner import Exchange, make_plan, policy_names
 
 GRAPH = load_step(Path(__file__).parents[2] / "golden" / "branches.step.json")
 SERVED = frozenset(policy_names("ps"))
@@ -30,13 +30,13 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any], frozenset[str]]] = {
     "seed": ({}, {"seed": 3}, EVERY),
     "parse alpha": ({"parse_s_per_byte": 1e-3}, {}, EVERY - {"exact"}),
     "parse beta": ({"parse_s": 0.01}, {}, EVERY),
-    "barrier": ({}, {"barrier": "parameter"}, SERVED - {"exact"}),
+    "barrier": ({}, {"exchange": Exchange(barrier="parameter")}, SERVED - {"exact"}),
     "window": ({"window_bytes": 28e6}, {}, SERVED),
     "no window": ({"window_bytes": 0.0}, {}, EVERY),
-    "ps": ({}, {"architecture": "ps"}, SERVED),
-    "allreduce": ({}, {"architecture": "allreduce"}, REDUCED),
+    "ps": ({}, {"exchange": Exchange(architecture="ps")}, SERVED),
+    "allreduce": ({}, {"exchange": Exchange(architecture="allreduce")}, REDUCED),
     "pattern": ({"pattern": "tree"}, {}, REDUCED),
-    "fusion": ({}, {"fusion_bytes": 2000}, frozenset({"horovod"})),
+    "fusion": ({}, {"exchange": Exchange(fusion_bytes=2000)}, frozenset({"horovod"})),
 }
 
 
@@ -55,7 +55,8 @@ def test_an_option_is_taken_or_refused_whatever_the_policy(policy: str) -> None:
                 make_plan(GRAPH, network, policy, budget_s=0.01, **of_planning)
             assert one_line(refused.value), option
             continue
-        made = make_plan(GRAPH, network, policy, budget_s=5.0 if policy == "exact" else 0.01, **of_planning)
+        budget_s = 5.0 if policy == "exact" else 0.01
+        made = make_plan(GRAPH, network, policy, budget_s=budget_s, **of_planning)
         row = simulate(GRAPH, made.plan, network, iterations=2, random_order=made.drawn_anew).row
         figures = [value for value in msgspec.structs.astuple(row) if isinstance(value, float)]
         assert all(map(math.isfinite, figures)), option

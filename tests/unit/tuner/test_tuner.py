@@ -17,7 +17,7 @@ from hocket.network import MeasuredReduction, Network
 from hocket.planner import policies_of
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
-from hocket.tuner import make_plan, plan, tune
+from hocket.tuner import Exchange, make_plan, plan, tune
 from hocket.tuner.distribute import _Planner, best_plans
 from hocket.tuner.policies import architecture_of, check_request
 from tests.golden.make import BRANCHES_NETWORK, branches
@@ -45,8 +45,8 @@ def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) 
 
 def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
     graph, network = branches(), Network(bandwidth_bps=1000.0, num_workers=2)
-    free = make_plan(graph, network, "search", architecture="ps", budget_s=0.3)
-    strict = make_plan(graph, network, "search", barrier="step", budget_s=0.3)
+    free = make_plan(graph, network, "search", Exchange(architecture="ps"), budget_s=0.3)
+    strict = make_plan(graph, network, "search", Exchange(barrier="step"), budget_s=0.3)
     assert (free.plan.barrier, strict.plan.barrier) == ("parameter", "step")
     assert free.evaluations > 0
     seconds = [simulate(graph, made.plan, network).row.iteration_s for made in (free, strict)]
@@ -104,7 +104,7 @@ def test_what_is_written_does_what_the_ranking_says_even_where_chance_wins() -> 
 def test_a_search_is_checked_with_all_measured_steps(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=3))
     network = data.draw(networks(graph))
-    made = make_plan(graph, network, "search", architecture="ps", budget_s=0.05, seed=1).plan
+    made = make_plan(graph, network, "search", Exchange(architecture="ps"), budget_s=0.05, seed=1).plan
     ours = simulate(graph, made, network, seed=1).row.iteration_s
     for policy in policies_of("ps"):
         row = simulate(graph, plan(graph, network, policy, seed=1), network, seed=1).row
@@ -136,7 +136,7 @@ def test_all_reduce_is_planned_for_unless_servers_are_asked_for(
 ) -> None:
     network = Network(bandwidth_bps=1000.0, num_workers=2, **of_network)
     for policy in ("search", "exact") if importlib.util.find_spec("ortools") else ("search",):
-        made = make_plan(branches(), network, policy, barrier=barrier, budget_s=1.0)
+        made = make_plan(branches(), network, policy, Exchange(barrier=barrier), budget_s=1.0)
         assert made.plan.architecture == architecture
     found = tune(branches(), network, barrier=barrier, budget_s=0.05)
     assert found.best.architecture == architecture
@@ -151,7 +151,7 @@ def test_options_of_the_other_architecture() -> None:
     with pytest.raises(HocketError, match=r"fusion 64 B is Horovod's"):
         tune(graph, Network(num_workers=2), architecture="ps", fusion_bytes=64)
     with pytest.raises(HocketError, match=r"barrier 'parameter' is for parameter servers"):
-        make_plan(graph, Network(), "search", architecture="allreduce", barrier="parameter")
+        make_plan(graph, Network(), "search", Exchange(architecture="allreduce", barrier="parameter"))
 
 
 def test_ddps_buckets_are_tried_once_each() -> None:
