@@ -108,7 +108,7 @@ def demo(
     from hocket.interop import timeline_document
     from hocket.network import assign_servers, parse_duration
     from hocket.origin import origin
-    from hocket.profiler import load, profile_step
+    from hocket.profiler import load, make_step, profile_step
     from hocket.report import Entry, render
     from hocket.report.verdicts import on_workers, ranking_verdict
     from hocket.tuner import tune
@@ -124,8 +124,9 @@ def demo(
     except OSError as error:
         raise HocketError(f"{output}: cannot be made a folder: {error.strerror}") from None
     with progress(f"profiling {model}, batch size {batch_size}") as report:
+        step = make_step(*setup[:4])
         measured = profile_step(
-            *setup[:4], steps=profile.steps, name=setup.name, batch_size=batch_size, progress=report
+            step, steps=profile.steps, name=setup.name, batch_size=batch_size, progress=report
         )
     graph = measured.graph
     save_step(graph, output / "step.json")

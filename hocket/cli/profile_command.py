@@ -155,14 +155,13 @@ def profile(
 
 def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
     """The step of ``target``, derived for a device that is not here."""
-    from hocket.profiler import derive, fake, load
+    from hocket.profiler import derive, fake, load, make_step
 
     with progress(f"deriving {target} on {step.device}"), fake():
         setup = load(target, step.examples(), training=not step.inference)
         return derive(
-            *setup[:4],
+            make_step(*setup[:4], inference=step.inference),
             device=step.device,
-            inference=step.inference,
             name=setup.name,
             batch_size=_num_examples(setup, target, step.batch_size),
             samples=step.steps if step.jitter > 0 else 1,
@@ -173,14 +172,13 @@ def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
 
 def _measured(target: str, step: ProfileOptions) -> Profile:
     """The step of ``target``, measured on a device of this machine."""
-    from hocket.profiler import load, on_device, profile_step
+    from hocket.profiler import load, make_step, on_device, profile_step
 
     setup = on_device(load(target, step.examples(), training=not step.inference), step.device)
     with progress(f"profiling {target} on {step.device}") as report:
         return profile_step(
-            *setup[:4],
+            make_step(*setup[:4], inference=step.inference),
             steps=step.steps,
-            inference=step.inference,
             name=setup.name,
             batch_size=_num_examples(setup, target, step.batch_size),
             progress=report,

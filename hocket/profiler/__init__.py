@@ -13,6 +13,7 @@ from torch import set_num_threads
 
 from hocket.profiler._batch import arguments, first_extent, returned_loss
 from hocket.profiler._lightning import trains_itself
+from hocket.profiler._step import ProfiledStep, make_step
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import DEVICES, derive, fake, is_derived
 from hocket.profiler.factory import StepSetup, load, on_device
@@ -25,6 +26,7 @@ __all__ = [
     "DEVICES",
     "Calibration",
     "Profile",
+    "ProfiledStep",
     "Residual",
     "StepSetup",
     "Watching",
@@ -37,6 +39,7 @@ __all__ = [
     "is_derived",
     "launched",
     "load",
+    "make_step",
     "measure_network",
     "on_device",
     "profile",

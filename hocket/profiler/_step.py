@@ -118,11 +118,16 @@ def make_step(
     batch: Any,
     loss: Callable[[Any, Any], Tensor] | None,
     optimizer: Optimizer | None,
-    inference: bool,
+    inference: bool = False,
 ) -> ProfiledStep:
-    """Check what a caller handed in; HocketError says what to hand in instead.
+    """The step of what a caller hands in, as :func:`hocket.profile` takes it, checked.
 
     Of a loader the first batch is taken.
+
+    Raises
+    ------
+    HocketError
+        For arguments that make no step; it says what to hand in instead.
     """
     if not isinstance(model, nn.Module):
         raise HocketError(f"model is a {type(model).__name__}; pass a torch.nn.Module")

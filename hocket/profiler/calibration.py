@@ -13,6 +13,7 @@ from hocket import models
 from hocket.errors import HocketError
 from hocket.graph import Phase
 from hocket.profiler._cost import CallWork
+from hocket.profiler._step import make_step
 from hocket.profiler.device import (
     FITTED,
     LAUNCH_S,
@@ -202,7 +203,7 @@ def _residual(figure: PublishedThroughput, factors: Factors) -> Residual:
 def _works(model: str, batch_size: int, with_update: bool) -> tuple[CallWork, ...]:
     with fake():
         setup = models.make(model, batch_size)
-    _, recorder, works = record_works(*setup)
+    recorder, works = record_works(make_step(*setup))
     return tuple(
         work
         for operation, work in zip(recorder.operations, works, strict=True)

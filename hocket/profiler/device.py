@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils
-from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -32,15 +31,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.optim import Optimizer
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import StepGraph
 from hocket.profiler._build import build_graph, record
 from hocket.profiler._cost import CallWork, work_of
 from hocket.profiler._record import StepRecorder
-from hocket.profiler._step import ProfiledStep, make_step
-from hocket.profiler.torch_step import Loss
+from hocket.profiler._step import ProfiledStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +112,9 @@ def fake() -> Iterator[None]:
 
 
 def derive(
-    model: nn.Module,
-    batch: Any,
-    loss: Loss | None,
-    optimizer: Optimizer | None,
+    step: ProfiledStep,
     *,
     device: str = "k80",
-    inference: bool = False,
     name: str | None = None,
     batch_size: int | None = None,
     samples: int = 1,
@@ -132,10 +125,12 @@ def derive(
 
     Parameters
     ----------
-    model, batch, loss, optimizer, inference, name, batch_size
-        As for :func:`hocket.profile`; real, or built inside :func:`fake`.
+    step
+        The step; real, or built inside :func:`fake`.
     device
         A key of ``DEVICES``.
+    name, batch_size
+        As for :func:`hocket.profile`.
     samples, jitter, seed
         Sampled steps. In each, all durations are multiplied by one draw from the lognormal distribution of
         mean 1 whose logarithm has the standard deviation ``jitter``. Workers simulated from a single sample,
@@ -144,43 +139,39 @@ def derive(
     Raises
     ------
     HocketError
-        For an unknown or measured device, arguments that make no step, and steps that need a tensor's value.
+        For an unknown or measured device, and for a step that raises or needs a tensor's value.
     """
     if not is_derived(device):
         raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
     if samples < 1 or not 0 <= jitter < np.inf:
         raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
-    step, recorder, works = record_works(model, batch, loss, optimizer, inference=inference)
+    recorder, works = record_works(step)
     seconds = np.array([duration_s(work, device, FITTED) for work in works])
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
     return build_graph(
         step.parameters(),
         recorder.operations,
         np.outer(seconds, scale).tolist(),
-        name=name or type(model).__name__,
+        name=name or type(step.model).__name__,
         batch_size=step.batch_size() if batch_size is None else batch_size,
         device=device,
     )
 
 
-def record_works(
-    model: nn.Module, batch: Any, loss: Loss | None, optimizer: Optimizer | None, *, inference: bool = False
-) -> tuple[ProfiledStep, StepRecorder, list[CallWork]]:
-    """Record a step on fake tensors; the works are the operations', in their order."""
-    batch = make_step(model, batch, loss, optimizer, inference).batch  # check before copying
-    mode = next((p.fake_mode for p in model.parameters() if isinstance(p, FakeTensor)), None)
+def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:
+    """Record ``step`` on fake tensors; the works are the operations', in their order."""
+    mode = next((p.fake_mode for p in step.model.parameters() if isinstance(p, FakeTensor)), None)
     if mode is None:
         mode = FakeTensorMode()
         with FakeCopyMode(mode):
-            model, batch, loss, optimizer = copy.deepcopy((model, batch, loss, optimizer))
-    step = make_step(model, batch, loss, optimizer, inference)
+            step = copy.deepcopy(step)
     works: list[CallWork] = []
     recorder = StepRecorder(step.parameters(), step.roots, lambda *call: works.append(work_of(*call)))
-    was_training = model.training
+    was_training = step.model.training
     try:
         with mode:
-            if inference:
-                model.eval()
+            if step.inference:
+                step.model.eval()
             step.run()  # an optimizer creates its state in its first step
             record(step, recorder)
     except HocketError as error:
@@ -191,8 +182,8 @@ def record_works(
             ) from error
         raise
     finally:
-        model.train(was_training)
-    return step, recorder, works
+        step.model.train(was_training)
+    return recorder, works
 
 
 def duration_s(work: CallWork, device: str, factors: Factors) -> float:

@@ -27,7 +27,7 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.graph.step import Seconds
 from hocket.profiler._build import build_graph, record
-from hocket.profiler._step import make_step, unchanged
+from hocket.profiler._step import ProfiledStep, make_step, unchanged
 from hocket.profiler._timer import Timer, make_timer, now_s
 from hocket.profiler.machine_use import MachineUse, UseMeter
 
@@ -171,71 +171,34 @@ def profile(
     >>> graph.num_parameters
     2
     """
+    step = make_step(model, batch, loss, optimizer, inference)
     return profile_step(
-        model,
-        batch,
-        loss,
-        optimizer,
-        steps=steps,
-        warmup=warmup,
-        inference=inference,
-        name=name,
-        batch_size=batch_size,
-        progress=progress,
+        step, steps=steps, warmup=warmup, name=name, batch_size=batch_size, progress=progress
     ).graph
 
 
 def profile_step(
-    model: nn.Module,
-    batch: Any,
-    loss: Loss | None,
-    optimizer: Optimizer | None,
+    step: ProfiledStep,
     *,
     steps: int = 20,
     warmup: int = 3,
-    inference: bool = False,
     name: str | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Profile:
-    """Measure one worker's step on the device that the model is on, and the plain step beside it.
+    """Measure ``step`` on the device that its model is on, and the plain step beside it.
 
-    Runs ``warmup + 1 + 2 * steps`` steps and puts everything back afterwards: parameters, their gradients,
-    buffers, training flags, the optimizer and the random number generators, bit for bit. Operations are named
-    ``phase/module path/operator``, those of the loss ``forward/loss/...``, updates of one parameter
-    ``update/parameter/operator``, with ``.2``, ``.3``, ... where a name comes again.
-
-    Parameters
-    ----------
-    model, batch, loss, optimizer
-        With ``batch`` (inputs, targets) the step is ``loss(model(inputs), targets).backward()``,
-        ``optimizer.step()``, gradients set to None. A tuple or list of inputs is passed as positional, a
-        mapping as keyword arguments. Of a longer tuple the last is the targets and the rest the model's
-        arguments. A mapping is the model's keyword arguments, and the loss gets it as targets. A tensor is
-        the model's only argument. Of a DataLoader, or what else can be iterated over, the first batch is
-        taken. ``loss`` None: the model gets all of the batch and returns its loss (a scalar, one named
-        ``loss``, or the first trained scalar of a tuple); a LightningModule's is that of its
-        ``training_step``. No optimizer: no update operations.
-    steps
-        Sampled steps, one duration of each operation from each.
-    warmup
-        Steps before, at least 1: optimizers create their state in the first.
-    inference
-        Only the forward pass, in evaluation mode and without gradients; loss, optimizer and the last of
-        several parts of the batch, its targets, are not used.
-    name, batch_size
-        The graph's name and batch size; by default the model's class and the first tensor's first extent.
-    progress
-        Called after each step.
+    The options are those of :func:`profile`. Operations are named ``phase/module path/operator``, those of
+    the loss ``forward/loss/...``, updates of one parameter ``update/parameter/operator``, with ``.2``,
+    ``.3``, ... where a name comes again.
 
     Raises
     ------
     HocketError
-        For arguments that make no step, a step that raises, and steps whose operations differ.
+        For a step that raises, and for one whose operations differ from time to time.
     """
     if steps < 1 or warmup < 1:
         raise HocketError(f"steps={steps} and warmup={warmup} must each be at least 1")
-    step = make_step(model, batch, loss, optimizer, inference)
     batch_size = step.batch_size() if batch_size is None else batch_size
     device = device_type(step.parameters().values())
     done = 0
@@ -280,7 +243,7 @@ def profile_step(
         step.parameters(),
         recorder.operations,
         samples.durations_s(),
-        name=name or type(model).__name__,
+        name=name or type(step.model).__name__,
         batch_size=batch_size,
         device=device,
     )

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from hocket import models
 from hocket.graph import StepGraph
-from hocket.profiler import derive, fake
+from hocket.profiler import derive, fake, make_step
 
 TABLE_1 = (
     *("alexnet_v2", "inception_v1", "inception_v2", "inception_v3", "resnet50_v1"),
@@ -49,9 +49,8 @@ def derived(
     with fake():
         setup = models.make(model, batch_size, training=not inference)
         return derive(
-            *setup,
+            make_step(*setup, inference=inference),
             device=device,
-            inference=inference,
             name=model,
             samples=samples,
             jitter=jitter,

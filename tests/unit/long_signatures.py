@@ -16,8 +16,6 @@ LONG_SIGNATURES = {
     "cluster/live/manager.py: __init__": UNGROUPED,
     "cluster/live/result_row.py: live_row": UNGROUPED,
     "cluster/live/runnable_jobs.py: environments": UNGROUPED,
-    "profiler/device.py: derive": UNGROUPED,
-    "profiler/torch_step.py: profile_step": UNGROUPED,
     "runtime/ps/server_training.py: serve": UNGROUPED,
     "runtime/replay/worker.py: replay_with_servers": UNGROUPED,
     "runtime/training/allreduce_training.py: distribute": UNGROUPED,

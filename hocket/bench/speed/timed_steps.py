@@ -35,11 +35,11 @@ def load_target(target: str) -> StepGraph:
     if target == "chain":
         return chain()
     if target in models.names():
-        from hocket.profiler import derive, fake
+        from hocket.profiler import derive, fake, make_step
 
         with fake():
-            setup = models.make(target)
-            return derive(*setup, device="k80", name=target, samples=_SAMPLES, jitter=_JITTER)
+            step = make_step(*models.make(target))
+            return derive(step, device="k80", name=target, samples=_SAMPLES, jitter=_JITTER)
     if target.endswith((".json", ".json.zst")) or Path(target).exists():
         return load_step(target)
     raise UnknownNameError("step", target, (*models.names(), "chain", "STEP.json", "a number of operations"))

@@ -11,7 +11,7 @@ from hocket.graph.step import Seconds
 from hocket.planner.ibatch import batches_end, optimal_batches
 from hocket.planner.ibatch_greedy import greedy_batches
 from hocket.planner.layer_chain import Layers, forward_layers
-from hocket.profiler import profile_step, set_num_threads
+from hocket.profiler import make_step, profile_step, set_num_threads
 from hocket.reproduce.ibatch.testbed import (
     STARTUP_S,
     Pushes,
@@ -119,7 +119,8 @@ def step_of(model: str, setting: ReproductionSetting) -> StepGraph:
     """The model's step on one core of this machine, every operation's least time, as one sample."""
     set_num_threads(1)
     setup = models.make(model, BATCH_SIZE, seed=setting.seed)
-    found = profile_step(*setup, steps=setting.profiled_steps, warmup=1, name=model, batch_size=BATCH_SIZE)
+    step = make_step(*setup)
+    found = profile_step(step, steps=setting.profiled_steps, warmup=1, name=model, batch_size=BATCH_SIZE)
     return replace(found.graph, durations_s=found.graph.oracle_s[:, None])
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from hocket.errors import HocketError
-from hocket.profiler import derive, fake, load, profile
+from hocket.profiler import derive, fake, load, make_step, profile
 from tests.unit.profiler.rows import classified, perceptron, rows_of, total
 
 
@@ -178,11 +178,11 @@ def test_a_factory_with_a_loader_is_measured_and_derived(tmp_path):
     measured = profile(*load(target, 8)[:4], steps=1, warmup=1)
     with fake():
         setup = load(target, 8)
-    derived = derive(*setup[:4])
+    derived = derive(make_step(*setup[:4]))
     assert rows_of(derived) == rows_of(measured)
     assert derived.batch_size == measured.batch_size == 8
     unbuilt = DataLoader(TensorDataset(*classified(9)), batch_size=3)
-    assert derive(perceptron(), unbuilt, total, None).batch_size == 3
+    assert derive(make_step(perceptron(), unbuilt, total, None)).batch_size == 3
 
 
 LIGHTNING = """
@@ -278,7 +278,7 @@ def test_a_lightning_module_is_derived(lightning):
     with fake():
         setup = load(f"{lightning}:build", 8)
     measured = profile(*load(f"{lightning}:build", 8)[:4], steps=1, warmup=1)
-    assert rows_of(derive(*setup[:4])) == rows_of(measured)
+    assert rows_of(derive(make_step(*setup[:4]))) == rows_of(measured)
 
 
 @pytest.mark.parametrize(

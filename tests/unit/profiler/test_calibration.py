@@ -7,7 +7,7 @@ import pytest
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
-from hocket.profiler import calibrate, calibration, derive, fake, residuals, stored_residuals
+from hocket.profiler import calibrate, calibration, derive, fake, make_step, residuals, stored_residuals
 from hocket.profiler.calibration import PUBLISHED, _gauss_newton
 from hocket.profiler.device import FITTED
 
@@ -56,7 +56,7 @@ def test_residuals_are_what_deriving_predicts(monkeypatch):
     assert list(rows) == ["vgg16", "lstm_ptb"]
     with fake():
         setup = models.make("vgg16", 16)
-    graph = derive(*setup, device="v100")
+    graph = derive(make_step(*setup), device="v100")
     forward_backward_s = graph.durations_s[graph.phases < 2].sum()
     assert rows["vgg16"].predicted_images_s == pytest.approx(16 / forward_backward_s)
     assert rows["vgg16"].ratio == pytest.approx(rows["vgg16"].predicted_images_s * 0.0895 / 16)

@@ -7,7 +7,7 @@ from torch import nn
 
 from hocket import models
 from hocket.errors import HocketError, UnknownNameError
-from hocket.profiler import DEVICES, derive, fake, is_derived, profile
+from hocket.profiler import DEVICES, derive, fake, is_derived, make_step, profile
 from hocket.profiler._cost import CallWork
 from hocket.profiler.device import FITTED, duration_s, record_works
 from tests.naive.convolution import pairs
@@ -23,7 +23,7 @@ def convolutional(batch_size=2):
 def test_the_derived_structure_is_the_profiled_one():
     setup = convolutional()
     profiled = profile(*setup, steps=1, warmup=1)
-    derived = derive(*setup, device="v100")
+    derived = derive(make_step(*setup), device="v100")
     assert rows_of(derived) == rows_of(profiled)
     assert derived.parameter_names == profiled.parameter_names
     assert derived.parameter_bytes.tolist() == profiled.parameter_bytes.tolist()
@@ -34,7 +34,7 @@ def test_deriving_changes_nothing():
     model, batch, loss, optimizer = convolutional()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
-    derive(model, batch, loss, optimizer)
+    derive(make_step(model, batch, loss, optimizer))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), generator)
     assert not optimizer.state
@@ -42,17 +42,17 @@ def test_deriving_changes_nothing():
 
 
 def test_what_is_built_inside_fake_derives_the_same():
-    real = derive(*convolutional())
+    real = derive(make_step(*convolutional()))
     with fake():
         setup = convolutional()
-    built_fake = derive(*setup)
+    built_fake = derive(make_step(*setup))
     assert rows_of(built_fake) == rows_of(real)
     assert np.array_equal(built_fake.durations_s, real.durations_s)
 
 
 def test_inference_derives_the_forward_pass():
     model, batch, loss, optimizer = convolutional()
-    graph = derive(model, batch, loss, optimizer, inference=True)
+    graph = derive(make_step(model, batch, loss, optimizer, inference=True))
     assert [name.split("/")[0] for name in graph.operation_names] == ["forward"] * 4
     assert model.training
 
@@ -63,7 +63,7 @@ def test_durations_are_positive_and_grow_with_the_batch(device):
     for batch_size in (64, 512):
         with fake():
             setup = models.make("alexnet_v2", batch_size)
-        graph = derive(*setup, device=device)
+        graph = derive(make_step(*setup), device=device)
         assert (graph.durations_s > 0).all()
         sums.append(graph.durations_s.sum())
     assert 4 < sums[1] / sums[0] < 8
@@ -84,7 +84,7 @@ def test_the_roofline_takes_the_longer_of_computing_and_moving():
 
 
 def works_by_name(model, batch, inference=False):
-    _, recorder, works = record_works(model, batch, total, None, inference=inference)
+    recorder, works = record_works(make_step(model, batch, total, None, inference))
     return {o.name: work for o, work in zip(recorder.operations, works, strict=True)}
 
 
@@ -159,13 +159,13 @@ def test_an_embedding_moves_only_the_rows_it_takes():
 
 def test_jitter_is_common_to_a_step_and_leaves_the_mean():
     setup = convolutional()
-    still = derive(*setup, samples=3).durations_s
+    still = derive(make_step(*setup), samples=3).durations_s
     assert np.array_equal(still, np.repeat(still[:, :1], 3, axis=1))
-    moving = derive(*setup, samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
+    moving = derive(make_step(*setup), samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
     assert np.allclose(moving, moving[:1])
     assert abs(moving[0].mean() - 1) < 0.01
     assert abs(np.log(moving[0]).std() - 0.1) < 0.01
-    again = derive(*setup, samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
+    again = derive(make_step(*setup), samples=4000, jitter=0.1, seed=1).durations_s / still[:, :1]
     assert np.array_equal(again, moving)
 
 
@@ -180,13 +180,13 @@ def test_devices_are_derived_measured_or_unknown():
         UnknownNameError,
         match=r"^device 'v10' is unknown; did you mean 'v100'\? choose one of: cpu, cuda, k80",
     ):
-        derive(*convolutional(), device="v10")
+        derive(make_step(*convolutional()), device="v10")
     with pytest.raises(HocketError, match=r"device 'cpu' is measured, not derived; use hocket\.profile"):
-        derive(*convolutional(), device="cpu")
+        derive(make_step(*convolutional()), device="cpu")
     with pytest.raises(HocketError, match=r"samples=0 and jitter=0\.0 must be at least 1 and 0"):
-        derive(*convolutional(), samples=0)
+        derive(make_step(*convolutional()), samples=0)
     with pytest.raises(HocketError, match="jitter=nan must be"):
-        derive(*convolutional(), jitter=float("nan"))
+        derive(make_step(*convolutional()), jitter=float("nan"))
 
 
 def test_a_step_that_looks_at_a_value_cannot_be_derived():
@@ -195,7 +195,7 @@ def test_a_step_that_looks_at_a_value_cannot_be_derived():
             return x[x > 0].sum() if x.max() > 0 else x.sum()
 
     with pytest.raises(HocketError, match=r"needs the value of a tensor .* profile it on a real device"):
-        derive(Looking(), classified(), total, None, inference=True)
+        derive(make_step(Looking(), classified(), total, None, inference=True))
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -209,7 +209,7 @@ def test_a_step_that_looks_at_a_value_cannot_be_derived():
 def test_every_model_derives(name, inference):
     with fake():
         setup = models.make(name, 4, training=not inference)
-    graph = derive(*setup, device="v100", inference=inference, name=name)
+    graph = derive(make_step(*setup, inference=inference), device="v100", name=name)
     table = models.parameter_table(name)
     assert graph.num_parameters == len(table)
     assert dict(zip(graph.parameter_names, graph.parameter_shapes, strict=True)) == {
@@ -238,6 +238,6 @@ def test_a_model_that_is_converted_while_it_is_built_is_derived(convert, dtype):
         return convert(model), batch, lambda x, y: nn.functional.cross_entropy(x.float(), y), optimizer
 
     with fake():
-        derived = derive(*setup(), device="v100")
+        derived = derive(make_step(*setup()), device="v100")
     assert set(derived.parameter_dtypes) == {dtype}
     assert rows_of(derived) == rows_of(profile(*setup(), steps=1, warmup=1))

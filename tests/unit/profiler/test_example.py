@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hocket
-from hocket.profiler import derive, fake, load, profile_step
+from hocket.profiler import derive, fake, load, make_step, profile_step
 
 TARGET = f"{Path(__file__).parents[3] / 'examples' / 'mine.py'}:job"
 
@@ -14,7 +14,7 @@ TARGET = f"{Path(__file__).parents[3] / 'examples' / 'mine.py'}:job"
 def graph():
     with fake():
         setup = load(TARGET, 32)
-        return derive(*setup[:4], device="k80", name=setup.name)
+        return derive(make_step(*setup[:4]), device="k80", name=setup.name)
 
 
 def simulated(graph, policy, architecture, bandwidth_bps):
@@ -38,6 +38,6 @@ def test_tac_is_ahead_of_random_orders(graph):
 
 def test_it_is_measured():
     setup = load(TARGET, 2)
-    measured = profile_step(*setup[:4], steps=1, warmup=1, name=setup.name).graph
+    measured = profile_step(make_step(*setup[:4]), steps=1, warmup=1, name=setup.name).graph
     assert (measured.model, measured.batch_size, measured.num_parameters) == ("job", 2, 20)
     assert int(measured.parameter_bytes.sum()) == 22_438_816

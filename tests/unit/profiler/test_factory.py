@@ -8,7 +8,7 @@ import torch
 
 from hocket import models
 from hocket.errors import HocketError
-from hocket.profiler import derive, fake, load, profile
+from hocket.profiler import derive, fake, load, make_step, profile
 from tests.unit.profiler.rows import rows_of
 
 GOOD = """
@@ -68,7 +68,7 @@ def test_a_file_is_given_the_batch_size_if_it_takes_one(write):
 def test_a_file_derives_without_memory(write):
     with fake():
         setup = load(f"{write(GOOD)}:build", 10**12)
-    assert derive(*setup[:4]).batch_size == 10**12
+    assert derive(make_step(*setup[:4])).batch_size == 10**12
 
 
 LAZY = """
@@ -88,7 +88,7 @@ def test_lazy_layers_get_their_shapes_from_a_forward_pass(write):
     assert measured.parameter_names[:3] == ("0.weight", "0.bias", "1.weight")
     assert measured.parameter_bytes[:3].tolist() == [80, 20, 20]
     assert sum(name.startswith("update/") for name in measured.operation_names) == 6
-    assert rows_of(derive(*load(target, 2)[:4])) == rows_of(measured)
+    assert rows_of(derive(make_step(*load(target, 2)[:4]))) == rows_of(measured)
     with fake():
         assert "build makes lazy layers, and no step is derived without their sizes" in refusal(target)
 

@@ -14,7 +14,7 @@ from hocket.errors import HocketError
 from hocket.graph import load_step, save_step
 from hocket.network import Network
 from hocket.predictor import predict
-from hocket.profiler import profile, profile_step
+from hocket.profiler import make_step, profile, profile_step
 from hocket.profiler.torch_step import _share
 from tests.unit.profiler.rows import classified, perceptron, phases_of, profiled, rows_of, total
 
@@ -26,11 +26,9 @@ def test_hocket_profile_is_this_one():
 def test_a_profile_has_a_duration_an_operation_and_step():
     progress = []
     model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     measured = profile_step(
-        model,
-        classified(),
-        nn.CrossEntropyLoss(),
-        torch.optim.SGD(model.parameters(), 0.1),
+        make_step(model, classified(), nn.CrossEntropyLoss(), optimizer),
         steps=3,
         warmup=2,
         name="perceptron",
@@ -259,7 +257,7 @@ def test_gradients_of_parameters_outside_the_optimizer_do_not_pile_up():
 def test_a_sum_that_is_not_the_steps_is_doubted(factor, doubted):
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    measured = profile_step(make_step(model, classified(), nn.CrossEntropyLoss(), optimizer), steps=2)
     sums = measured.operations_sum_s
     off = dataclasses.replace(measured, plain_step_s=sums / factor)
     assert ("they are over 15% apart" in off.doubt) == doubted
@@ -269,7 +267,7 @@ def test_a_sum_that_is_not_the_steps_is_doubted(factor, doubted):
 def test_steps_unlike_each_other_are_told_of(factor, told):
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    measured = profile_step(make_step(model, classified(), nn.CrossEntropyLoss(), optimizer), steps=2)
     first_s = measured.graph.durations_s[:, :1]
     unlike = dataclasses.replace(measured.graph, durations_s=np.hstack([first_s, factor * first_s]))
     measured = dataclasses.replace(measured, graph=unlike)
@@ -280,7 +278,7 @@ def test_steps_unlike_each_other_are_told_of(factor, told):
 def test_a_mean_apart_from_the_median_is_told_of_as_what_predictions_go_by(slow, told):
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    measured = profile_step(model, classified(), nn.CrossEntropyLoss(), optimizer, steps=2)
+    measured = profile_step(make_step(model, classified(), nn.CrossEntropyLoss(), optimizer), steps=2)
     first_s = measured.graph.durations_s[:, :1]
     unlike = dataclasses.replace(
         measured.graph, durations_s=np.hstack([first_s, first_s, slow * first_s]) / first_s.sum()
