@@ -16,6 +16,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.manager_messages import FromClient, Submit
 from hocket.cluster.live.nodes import Node
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.errors import HocketError
 from hocket.launch.control import decoded, framed
 from hocket.launch.gate import FromRank, Join
@@ -75,7 +76,8 @@ class QuietLink:
 async def managed(folder: Path, count: int, draw: random.Random, found: Counter[str]) -> None:
     nodes = cast(list[Node], [QuietNode("node0"), QuietNode("node1")])
     cluster = Cluster(num_servers=2, gpus_per_server=2, gpu_memory_bytes=10.0)
-    manager = Manager(folder, cluster, nodes, placement="ls", policy="srsf-1", credentials=CREDENTIALS)
+    scheduling = Scheduling(placement="ls", policy="srsf-1")
+    manager = Manager(folder, cluster, nodes, scheduling, credentials=CREDENTIALS)
     book, gatekeeper = manager._book, manager._gatekeeper
     try:
         await manager._commands.serve(Submit((msgspec.structs.replace(JOB, id="first", command=None),)))

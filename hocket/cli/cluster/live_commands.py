@@ -18,6 +18,7 @@ from hocket.cli.cluster.served_manager import (
     make_manager,
     open_nodes,
     run_until_stopped,
+    scheduling_of,
     served,
     state_folder,
 )
@@ -50,7 +51,8 @@ def run(
     began_s = time.monotonic()
     with state_folder(managing.state) as folder, open_nodes(folder, machines) as nodes:
         cluster = machines.cluster(len(nodes))
-        manager = make_manager(folder, cluster, nodes, scheduling, machines.chunk_bytes(), managing, seed)
+        chosen = scheduling_of(scheduling, machines, seed)
+        manager = make_manager(folder, cluster, nodes, chosen, managing)
 
         async def work() -> None:
             try:
@@ -65,10 +67,8 @@ def run(
     row = live_row(
         manager.records,
         cluster,
-        placement=scheduling.placement,
-        policy=scheduling.policy,
+        chosen,
         source=str(jobs),
-        seed=seed,
         events=manager.events,
         wall_s=time.monotonic() - began_s,
     )
@@ -102,5 +102,5 @@ def serve(
     """
     with open_nodes(state, machines) as nodes:
         cluster = machines.cluster(len(nodes))
-        manager = make_manager(state, cluster, nodes, scheduling, machines.chunk_bytes(), managing, seed)
+        manager = make_manager(state, cluster, nodes, scheduling_of(scheduling, machines, seed), managing)
         run_until_stopped(served(manager, state, managing, (), until_idle=False))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hocket.cluster.live.manager import Manager
     from hocket.cluster.live.nodes import Node
     from hocket.cluster.live.runnable_jobs import LiveJob
+    from hocket.cluster.live.scheduling import Scheduling
 
 
 @contextlib.contextmanager
@@ -74,14 +75,17 @@ def open_nodes(folder: Path, machines: NodeOptions) -> Iterator[Sequence[Node]]:
     yield found[:servers]
 
 
+def scheduling_of(options: SchedulingOptions, machines: NodeOptions, seed: int) -> Scheduling:
+    """The scheduling that the options ask for."""
+    from hocket.cluster.live.scheduling import Scheduling
+
+    return Scheduling(
+        placement=options.placement, policy=options.policy, seed=seed, chunk_bytes=machines.chunk_bytes()
+    )
+
+
 def make_manager(
-    folder: Path,
-    cluster: Cluster,
-    nodes: Sequence[Node],
-    scheduling: SchedulingOptions,
-    chunk_bytes: float,
-    managing: ManagerOptions,
-    seed: int,
+    folder: Path, cluster: Cluster, nodes: Sequence[Node], scheduling: Scheduling, managing: ManagerOptions
 ) -> Manager:
     """The manager of a cluster, loaded and ready; its clock runs."""
     from hocket.cluster.live.driver import warm
@@ -96,11 +100,8 @@ def make_manager(
         folder,
         cluster,
         nodes,
-        placement=scheduling.placement,
-        policy=scheduling.policy,
+        scheduling,
         credentials=kept_credentials(folder),
-        seed=seed,
-        chunk_bytes=chunk_bytes,
         restarts=managing.restarts,
         lost_after_s=lost_after_s,
     )

@@ -11,7 +11,7 @@ from hocket.cluster.live.database import Record
 from hocket.cluster.live.devices import shared_out
 from hocket.cluster.live.node_watch import NodeWatch
 from hocket.cluster.live.nodes import AbsentError, FullError, Node, NodeError, is_full, text_of
-from hocket.cluster.live.runnable_jobs import GateAccess, command_of, environments
+from hocket.cluster.live.runnable_jobs import GateAccess, KeptWork, command_of, environments
 from hocket.errors import HocketError
 from hocket.launch.control import UNIX
 from hocket.launch.credentials import Credentials
@@ -69,8 +69,7 @@ class Attempts:
                     token=run.attempt.token(self._credentials.secret),
                     fingerprint=self._credentials.fingerprint,
                 ),
-                checkpoint=str(checkpoint.resolve()),
-                begin=run.record.iteration,
+                kept=KeptWork(str(checkpoint.resolve()), run.record.iteration),
                 chunk_bytes=int(self._chunk_bytes if preemptive else max(1.0, job.size_bytes)),
             )
             folder = "." if job.is_traffic or job.folder is None else job.folder

@@ -23,16 +23,16 @@ from hocket.cluster.live.manager_messages import (
     Submit,
 )
 from hocket.cluster.live.runnable_jobs import LiveJob, check_program
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError, UnknownNameError
 
 
 class Commands:
-    """Serves commands; ``placement`` and ``policy`` as users call them."""
+    """Serves commands."""
 
-    def __init__(self, book: ManagerContext, transfers: TransferLog, *, placement: str, policy: str) -> None:
-        self._book, self._transfers = book, transfers
-        self._placement, self._policy = placement, policy
+    def __init__(self, book: ManagerContext, transfers: TransferLog, scheduling: Scheduling) -> None:
+        self._book, self._transfers, self._scheduling = book, transfers, scheduling
         self._number = max((record.number for record in book.records.values()), default=0)
 
     async def serve(self, request: FromClient) -> ManagerAnswer:
@@ -144,8 +144,8 @@ class Commands:
         ]
         return Status(
             now_s=book.now_s(),
-            placement=self._placement,
-            policy=self._policy,
+            placement=self._scheduling.placement,
+            policy=self._scheduling.policy,
             gpus_per_server=book.cluster.gpus_per_server,
             nodes=tuple(node.name for node in book.nodes),
             drained=tuple(sorted(book.drained)),

@@ -23,6 +23,7 @@ from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.engine_decisions import Actions, decide
 from hocket.cluster.live.engine_rows import TICK_S, EngineRows, TimeParts
+from hocket.cluster.live.scheduling import Scheduling
 
 
 class Driver(EngineRows):
@@ -169,7 +170,8 @@ def warm() -> None:
         size_bytes=8e6, memory_bytes=1.0,
     )  # fmt: skip
     for policy in ("srpt", "ada-srsf"):
-        driver = Driver(Cluster(num_servers=2, gpus_per_server=1), placement="lwf-1", policy=policy)
+        cluster = Cluster(num_servers=2, gpus_per_server=1)
+        driver = Driver(cluster, Scheduling(placement="lwf-1", policy=policy))
         driver.add([job], [0], [False], [0])
         driver.arrive("warm")
         driver.decide(0.0)

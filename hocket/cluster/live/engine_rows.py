@@ -21,6 +21,7 @@ from hocket.cluster.engine.records import (
 )
 from hocket.cluster.engine.state import EngineState, make_state
 from hocket.cluster.jobs import Job, JobSet
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.state_migration import carry, count_room
 
 TICK_S = 1e-9
@@ -79,12 +80,10 @@ class EngineRows:
     ``freed``: whether a job may fit now that did not before.
     """
 
-    def __init__(
-        self, cluster: Cluster, *, placement: str, policy: str, seed: int = 0, chunk_bytes: float = 4e6
-    ) -> None:
+    def __init__(self, cluster: Cluster, scheduling: Scheduling) -> None:
         self.cluster = cluster
-        self._placement, self._policy = placement_of(placement), policy_of(policy)
-        self._seed, self._chunk_bytes = seed, chunk_bytes
+        self._placement, self._policy = placement_of(scheduling.placement), policy_of(scheduling.policy)
+        self._seed, self._chunk_bytes = scheduling.seed, scheduling.chunk_bytes
         self._state: EngineState | None = None
         self._rules: Rules | None = None
         self.courses: dict[str, JobProgress] = {}

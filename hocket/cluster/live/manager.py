@@ -29,6 +29,7 @@ from hocket.cluster.live.manager_messages import Status
 from hocket.cluster.live.manager_server import ManagerServer
 from hocket.cluster.live.nodes import Node, check_reachable
 from hocket.cluster.live.runnable_jobs import LiveJob
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.live.transfer_log import TransferLog
 from hocket.errors import HocketError
 from hocket.launch.credentials import Credentials
@@ -54,24 +55,21 @@ class Manager:
         folder: Path,
         cluster: Cluster,
         nodes: Sequence[Node],
+        scheduling: Scheduling,
         *,
-        placement: str,
-        policy: str,
         credentials: Credentials,
-        seed: int = 0,
-        chunk_bytes: float = 4e6,
         restarts: int = 3,
         lost_after_s: float = 60.0,
     ) -> None:
         assert len(nodes) == cluster.num_servers
         most_ranks = allow_ranks(cluster.num_gpus)
         self._socket = _socket_path(folder)
-        driver = Driver(cluster, placement=placement, policy=policy, seed=seed, chunk_bytes=chunk_bytes)
+        driver = Driver(cluster, scheduling)
         settings = {
             "nodes": ",".join(node.name for node in nodes),
             "gpus_per_server": str(cluster.gpus_per_server),
-            "placement": placement,
-            "policy": policy,
+            "placement": scheduling.placement,
+            "policy": scheduling.policy,
         }
         self._database, epoch_s = _opened(folder, settings, nodes, cluster)
         self._book = ManagerContext(
@@ -84,10 +82,10 @@ class Manager:
             credentials,
             gate=str(self._socket),
             restarts=restarts,
-            chunk_bytes=chunk_bytes,
+            chunk_bytes=scheduling.chunk_bytes,
             lost_after_s=lost_after_s,
         )
-        self._commands = Commands(self._book, self._transfers, placement=placement, policy=policy)
+        self._commands = Commands(self._book, self._transfers, scheduling)
         self._strangers = RateLimitedLog(self._book.note)
         self._server = ManagerServer(
             credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks

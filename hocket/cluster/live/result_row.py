@@ -9,6 +9,7 @@ import numpy as np
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import JobSet
 from hocket.cluster.live.database import Record
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.results.run_statistics import ClusterRow, cluster_row
 from hocket.cluster.simulator.simulate import ClusterRun
 
@@ -16,18 +17,16 @@ from hocket.cluster.simulator.simulate import ClusterRun
 def live_row(
     records: Sequence[Record],
     cluster: Cluster,
+    scheduling: Scheduling,
     *,
-    placement: str,
-    policy: str,
     source: str,
-    seed: int,
     events: int,
     wall_s: float,
 ) -> ClusterRow | None:
     """The row of ``cluster run --json``: of jobs that have finished, in ``records``' order; None without.
 
-    ``computing_s`` is what the job's file says of the iterations that ran; what they took longer is waiting
-    for GPUs, since that is all that the engine sees.
+    ``source``: the file of the jobs. ``computing_s`` is what it says of the iterations that ran; what they
+    took longer is waiting for GPUs, since that is all that the engine sees.
     """
     finished = [r for r in records if r.state == "finished"]
     if not finished:
@@ -40,8 +39,8 @@ def live_row(
     busy_s = float((parts[:, 0] * num_gpus).sum())
     makespan_s = float(finish_s.max() - arrival_s.min())
     run = ClusterRun(
-        placement=placement,
-        policy=policy,
+        placement=scheduling.placement,
+        policy=scheduling.policy,
         arrival_s=arrival_s,
         start_s=start_s,
         finish_s=finish_s,
@@ -58,4 +57,4 @@ def live_row(
         wall_s=wall_s,
     )
     jobs = JobSet(jobs=tuple(r.job for r in finished), source=source)
-    return cluster_row(run, jobs, cluster, seed)
+    return cluster_row(run, jobs, cluster, scheduling.seed)

@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -149,6 +149,19 @@ class GateAccess:
     fingerprint: str
 
 
+class KeptWork(NamedTuple):
+    """The work of earlier attempts that an attempt goes on from.
+
+    Attributes
+    ----------
+    folder : the absolute path of the folder of the job's checkpoints.
+    iterations : iterations that have been run.
+    """
+
+    folder: str
+    iterations: int
+
+
 def environments(
     attempt: Attempt,
     cluster: Cluster,
@@ -156,14 +169,13 @@ def environments(
     leaders: Sequence[str],
     gate: GateAccess,
     devices: Sequence[Sequence[str]],
-    checkpoint: str,
+    kept: KeptWork,
     chunk_bytes: int,
-    begin: int,
 ) -> list[dict[str, str]]:
     """The variables that each rank gets beside its node's environment: torchrun's, the gate, its traffic.
 
     leaders: host:port of each of the job's servers, in order, where nothing listens yet; devices: the GPUs of
-    each server of the cluster; begin: iterations of earlier attempts.
+    each server of the cluster; chunk_bytes: after which replayed jobs ask again.
     """
     servers = attempt.servers(cluster)
     different = list(dict.fromkeys(servers))
@@ -197,8 +209,8 @@ def environments(
             ATTEMPT_VARIABLE: attempt.name,
             TOKEN_VARIABLE: gate.token,
             FINGERPRINT_VARIABLE: gate.fingerprint,
-            CHECKPOINT_VARIABLE: checkpoint,
-            BEGIN_VARIABLE: str(begin),
+            CHECKPOINT_VARIABLE: kept.folder,
+            BEGIN_VARIABLE: str(kept.iterations),
         }
         if attempt.job.is_traffic:
             is_leader = local == 0 and len(different) > 1

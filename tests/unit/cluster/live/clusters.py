@@ -19,6 +19,7 @@ from hocket.cluster.live.manager_address import Contact, asked
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
 from hocket.cluster.live.runnable_jobs import LiveJob, attempt_token
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.launch.control import Connection, Guest, connect
 from hocket.launch.credentials import Credentials
 from tests.tokens import CREDENTIALS, FINGERPRINT, SECRET, TOKEN
@@ -149,11 +150,9 @@ def running(
         folder,
         cluster,
         nodes,
-        placement="ls",
-        policy=policy,
+        Scheduling(placement="ls", policy=policy, chunk_bytes=chunk_bytes),
         credentials=credentials,
         restarts=restarts,
-        chunk_bytes=chunk_bytes,
         lost_after_s=lost_after_s,
     )
     found = Running(manager, nodes)

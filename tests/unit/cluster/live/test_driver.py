@@ -16,6 +16,7 @@ import hocket.cluster.simulator.clock as clock
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.live.driver import Driver
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.cluster.simulator.simulate import simulate
 
 CLUSTER = Cluster(
@@ -37,7 +38,7 @@ class World:
     """Ranks that compute for exactly as long as their jobs say, and links that follow Eq. 5 exactly."""
 
     def __init__(self, jobs: list[Job], policy: str, placement: str = "ls") -> None:
-        self.driver = Driver(CLUSTER, placement=placement, policy=policy, chunk_bytes=CHUNK)
+        self.driver = Driver(CLUSTER, Scheduling(placement=placement, policy=policy, chunk_bytes=CHUNK))
         self.jobs = {each.id: each for each in jobs}
         self.driver.add(jobs, [0] * len(jobs), [False] * len(jobs), range(len(jobs)))
         self.due: list[tuple[float, int, Any]] = []
@@ -207,7 +208,7 @@ def test_no_policy_is_decided_outside_of_the_engine() -> None:
 
 
 def driven(jobs: list[Job], policy: str = "srsf-1", free_running: bool = False, **done: int) -> Driver:
-    driver = Driver(CLUSTER, placement="ls", policy=policy, chunk_bytes=CHUNK)
+    driver = Driver(CLUSTER, Scheduling(placement="ls", policy=policy, chunk_bytes=CHUNK))
     driver.add(jobs, [done.get(each.id, 0) for each in jobs], [free_running] * len(jobs), range(len(jobs)))
     for each in jobs:
         driver.arrive(each.id)
@@ -259,7 +260,7 @@ def test_a_job_that_begins_anew_is_not_held() -> None:
 
 
 def test_a_drained_server_gets_nobody() -> None:
-    driver = Driver(CLUSTER, placement="ls", policy="srsf-1")
+    driver = Driver(CLUSTER, Scheduling(placement="ls", policy="srsf-1"))
     driver.drain(0, on=True)
     driver.add([job("a", 1), job("b", 6, memory_bytes=1.0)], [0, 0], [False, False], [2, 3])
     driver.arrive("a")
@@ -352,7 +353,7 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
 def test_rand_draws_as_in_the_simulator_whoever_has_come_and_gone() -> None:
     jobs = [job(f"j{k}", 2, 100.0 * k, memory_bytes=6.0) for k in range(6)]
     predicted = simulate(JobSet(jobs=tuple(jobs)), CLUSTER, placement="rand", policy="srsf-1", seed=3)
-    driver = Driver(CLUSTER, placement="rand", policy="srsf-1", seed=3)
+    driver = Driver(CLUSTER, Scheduling(placement="rand", policy="srsf-1", seed=3))
     for place, each in enumerate(jobs):
         driver.add([each], [0], [False], [place])
         driver.arrive(each.id)

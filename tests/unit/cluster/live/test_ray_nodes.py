@@ -12,6 +12,7 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.manager import Manager
 from hocket.cluster.live.ray_nodes import RayNode, ray_nodes
+from hocket.cluster.live.scheduling import Scheduling
 from hocket.executors import ray_cluster
 from tests.tokens import CREDENTIALS, TOKEN
 from tests.unit.cluster.live.clusters import Running, live_job
@@ -47,7 +48,8 @@ def test_jobs_run_and_actors_that_die_lose_none(tmp_path: Path) -> None:
 
         asyncio.run(survives())
         cluster = Cluster(num_servers=2, gpus_per_server=2)
-        manager = Manager(tmp_path, cluster, nodes, placement="ls", policy="srpt", credentials=CREDENTIALS)
+        scheduling = Scheduling(placement="ls", policy="srpt")
+        manager = Manager(tmp_path, cluster, nodes, scheduling, credentials=CREDENTIALS)
         running = Running(manager, nodes)
         running.open([live_job("wide", 4), live_job("alone")], until_idle=True)
         records = running.join()
