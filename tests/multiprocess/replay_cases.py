@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.planner import POLICIES, plan
 from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
-from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, largest
 from tests.tokens import TOKEN
@@ -67,11 +67,9 @@ def with_servers(
         graph(),
         planned(policy, workers),
         job,
+        ReplayRounds(steps=steps, delays_s=(APART_S * worker,) * rounds, together=together),
         worker=worker,
-        steps=steps,
         drawn_anew=POLICIES[policy].drawn_anew,
-        together=together,
-        delays_s=(APART_S * worker,) * rounds,
     )
     return replay, ready_s
 

@@ -12,8 +12,6 @@ LONG_SIGNATURES = {
     "tuner/distribute.py: distribute": PUBLIC,
     "tuner/policies.py: plan": PUBLIC,
     "tuner/ranking.py: tune": PUBLIC,
-    "bench/replay/async_rounds.py: rate_of_rounds": UNGROUPED,
     "runtime/ps/server_training.py: serve": UNGROUPED,
-    "runtime/replay/worker.py: replay_with_servers": UNGROUPED,
     "runtime/training/allreduce_training.py: distribute": UNGROUPED,
 }

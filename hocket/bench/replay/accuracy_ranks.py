@@ -26,7 +26,7 @@ from hocket.launch import Rule, ServedJob
 from hocket.launch.credentials import new_credentials
 from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
-from hocket.runtime.replay.worker import Replay, replay_with_reductions, replay_with_servers
+from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, from_first, gathered, largest
 
@@ -121,12 +121,15 @@ def _take_part(orders: Orders, row: Replayed, name: str, folder: Path, everybody
         graph,
         plan,
         job,
+        ReplayRounds(
+            steps=orders.num_steps,
+            delays_s=[begins_s[worker] for begins_s in row.begins_s],
+            # A worker that joins or gets its initial values late would begin late, which predictions do not
+            # know.
+            together=lambda: largest([time.perf_counter()], meeting)[0],
+        ),
         worker=worker,
-        steps=orders.num_steps,
         drawn_anew=row.drawn_anew,
-        # A worker that joins or gets its initial values late would begin late, which predictions do not know.
-        together=lambda: largest([time.perf_counter()], meeting)[0],
-        delays_s=[begins_s[worker] for begins_s in row.begins_s],
         seed=row.seed,
     )
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from hocket.bench.replay.accuracy_statistics import measured_rate
-from hocket.graph import Plan, StepGraph
-from hocket.network import Network
+from hocket.graph import StepGraph
 from hocket.predictor.kernel_run import run_steps
 from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import prepare
@@ -40,38 +38,18 @@ def drawn_begins_s(
 
 
 def rate_of_rounds(
-    graph: StepGraph,
-    network: Network,
-    plan: Plan | str,
-    begins_s: Sequence[Sequence[float]],
-    *,
-    servers: int,
-    num_steps: int,
-    skip: int,
-    window_bytes: float,
-    seed: int,
+    request: Request, begins_s: Sequence[Sequence[float]], *, servers: int, seed: int
 ) -> float:
     """Steps a second over all workers, the mean over rounds that begin so; counted as they are replayed.
 
-    ``plan``: or the policy that draws one anew in each step.
+    ``request``: one of asynchronous training.
 
     Raises
     ------
     FormatError, HocketError
         When the request does not fit together.
     """
-    given: dict[str, Any] = {"policy": plan} if isinstance(plan, str) else {"plan": plan}
-    workers = len(begins_s[0])
-    request = Request(
-        graph=graph,
-        network=network,
-        mode="async",
-        updates="commit",
-        window_bytes=window_bytes,
-        steps=num_steps,
-        skip=skip,
-        **given,
-    )
+    workers, num_steps = len(begins_s[0]), request.steps
     prepared = prepare(request, workers, servers)
     assert prepared.step is not None
     rates = []
@@ -84,5 +62,5 @@ def rate_of_rounds(
                 replace(prepared.run_settings(seed + number * _SEEDS + again), start_s=starts_s),
             )
             own = [ends_s[who == worker][:num_steps].tolist() for worker in range(workers)]
-            rates.append(measured_rate(own, skip))
+            rates.append(measured_rate(own, request.skip))
     return math.fsum(rates) / len(rates)

@@ -37,6 +37,7 @@ from hocket.network import Network, load_network
 from hocket.network.file import NetworkFile
 from hocket.planner import POLICIES, plan
 from hocket.predictor import Prediction, predict
+from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import WINDOW_BYTES
 
 _FLOAT_BYTES = 4
@@ -205,17 +206,17 @@ def predicted(
     )
     if begins_s is None:
         return prediction
-    rate = rate_of_rounds(
-        row.graph,
-        row.network,
-        asked.policy if row.drawn_anew else row.plan,
-        begins_s,
-        servers=asked.servers,
-        num_steps=num_steps,
-        skip=skip,
+    request = Request(
+        graph=row.graph,
+        network=row.network,
+        mode="async",
+        updates="commit",
         window_bytes=own_window,
-        seed=seed,
+        steps=num_steps,
+        skip=skip,
+        **given,
     )
+    rate = rate_of_rounds(request, begins_s, servers=asked.servers, seed=seed)
     return msgspec.structs.replace(
         prediction, throughput=rate * row.graph.batch_size, throughput_low=None, throughput_high=None
     )

@@ -26,23 +26,35 @@ class Replay(NamedTuple):
     out_of_order: float
 
 
+class ReplayRounds(NamedTuple):
+    """Rounds of steps, each of which begins its delay after a moment that all workers are told.
+
+    Attributes
+    ----------
+    steps : steps of each round.
+    delays_s : seconds from that moment until this worker begins, of each round.
+    together : that moment in seconds on ``perf_counter``; called whenever this worker is ready for a round.
+    """
+
+    steps: int
+    delays_s: Sequence[float] = (0.0,)
+    together: Callable[[], float] = time.perf_counter
+
+
 def replay_with_servers(
     graph: StepGraph,
     plan: Plan,
     job: ServedJob,
+    rounds: ReplayRounds,
     *,
     worker: int,
-    steps: int,
     drawn_anew: bool = False,
-    together: Callable[[], float] = time.perf_counter,
-    delays_s: Sequence[float] = (0.0,),
     seed: int = 0,
 ) -> Replay:
-    """Replay ``steps`` steps of ``graph`` as ``worker`` of ``job``, a round of them for each delay.
+    """Replay ``rounds`` of steps of ``graph`` as ``worker`` of ``job``.
 
     Each step repeats one of the graph's sampled ones, drawn with ``seed``; ``drawn_anew``: pulls in a new
-    random order each. The first step of a round begins its delay after the moment that ``together`` returns,
-    on ``perf_counter``; it is called whenever this worker is ready for one, and tells all workers the same.
+    random order each.
 
     Raises
     ------
@@ -70,10 +82,10 @@ def replay_with_servers(
             for parameter in gradients.completed_by(op):
                 side.push(parameter)
 
-        for number, delay_s in enumerate(delays_s):
-            clock.sleep_until(together() + delay_s)
+        for number, delay_s in enumerate(rounds.delays_s):
+            clock.sleep_until(rounds.together() + delay_s)
             ends_s.append([])
-            for step in range(number * steps, (number + 1) * steps):
+            for step in range(number * rounds.steps, (number + 1) * rounds.steps):
                 begin_s = clock.now_s()
                 side.begin()
                 processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)

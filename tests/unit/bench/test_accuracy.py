@@ -22,6 +22,7 @@ from hocket.network import Network
 from hocket.network.file import NetworkFile
 from hocket.planner import plan
 from hocket.predictor import Prediction
+from hocket.predictor.prediction_request import Request
 from hocket.predictor.prepared import WINDOW_BYTES
 from hocket.report.accuracy_page import render_accuracy
 from tests import strategies
@@ -222,10 +223,19 @@ def test_predictions_of_rounds_know_when_workers_begin() -> None:
     )
     graph = step_from_rows(rows)
     network = Network(bandwidth_bps=64.0, num_workers=2)
+    request = Request(
+        graph=graph,
+        network=network,
+        mode="async",
+        updates="commit",
+        window_bytes=0.0,
+        steps=12,
+        skip=2,
+        plan=plan(graph, network, "fifo"),
+    )
 
     def rate(*begins_s: list[float]) -> float:
-        asked: dict[str, Any] = {"servers": 1, "num_steps": 12, "skip": 2, "window_bytes": 0.0, "seed": 0}
-        return rate_of_rounds(graph, network, plan(graph, network, "fifo"), begins_s, **asked)
+        return rate_of_rounds(request, begins_s, servers=1, seed=0)
 
     apart, together = rate([5.0, 6.0]), rate([5.0, 5.0])
     assert apart == pytest.approx(2 / 3)

@@ -11,7 +11,7 @@ from hocket.graph import ParameterRow, Plan, Pull, Push, StepGraph
 from hocket.launch import Rule, ServedJob
 from hocket.runtime.replay.replayed_processor import Mailbox, Processor, WallClock
 from hocket.runtime.replay.servers import WorkersSide
-from hocket.runtime.replay.worker import CompletedGradients, replay_with_servers
+from hocket.runtime.replay.worker import CompletedGradients, ReplayRounds, replay_with_servers
 from tests import strategies
 from tests.serving import served
 from tests.tokens import TOKEN
@@ -76,7 +76,7 @@ def test_a_parameter_without_a_gradient_is_refused() -> None:
     plan = Plan(policy="mine", model="toy", architecture="ps", compute_order=None)
     job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=Rule())
     with pytest.raises(HocketError, match="'a' has no gradient; servers hold what is trained"):
-        replay_with_servers(graph, plan, job, worker=0, steps=1)
+        replay_with_servers(graph, plan, job, ReplayRounds(steps=1), worker=0)
 
 
 def test_a_sliced_parameter_has_come_with_its_last_slice() -> None:
