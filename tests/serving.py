@@ -18,6 +18,7 @@ from hocket.graph import Plan
 from hocket.launch import Rule, ServedJob
 from hocket.runtime.ps.server.server import ParameterServer
 from hocket.runtime.ps.server_training import serve
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.tokens import TOKEN
 
@@ -82,8 +83,8 @@ class Served:
         plan: Plan | None = None,
     ) -> None:
         """What ``hocket.distribute`` does on that worker."""
-        planner = ServingPlanner(policy, self.job.seed)
-        serve(model, optimizer, job=self.job, worker=worker, planner=planner, plan=plan)
+        source = PlanSource(planner=ServingPlanner(policy, self.job.seed), plan=plan)
+        serve(model, optimizer, source, job=self.job, worker=worker)
 
     def on_workers(
         self, work: Callable[[int], T], workers: int | None = None, limit_s: float = 2 * TIMEOUT_S

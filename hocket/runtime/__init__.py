@@ -10,5 +10,7 @@ except ModuleNotFoundError as error:
     raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
 
 from hocket.runtime.training.allreduce_training import distribute
+from hocket.runtime.training.plan_source import PlanSource
+from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 
-__all__ = ["distribute"]
+__all__ = ["PlanSource", "RankZeroValues", "TrainingRanks", "distribute"]

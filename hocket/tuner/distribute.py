@@ -145,16 +145,10 @@ def distribute(
     runtime.distribute(
         model,
         optimizer,
-        planner=_Planner(policy),
-        plan=given,
-        on_trial=policy == "auto",
-        network=network,
-        process_group=process_group,
+        runtime.PlanSource(planner=_Planner(policy), plan=given, network=network),
+        runtime.TrainingRanks(process_group, _TIMEOUT_S if timeout_s is None else timeout_s),
+        runtime.RankZeroValues(init_sync, buffers.at_start, buffers.in_forward),
         compile=compile,
-        init_sync=init_sync,
-        init_sync_buffers=buffers.at_start,
-        broadcast_buffers=buffers.in_forward,
-        timeout_s=_TIMEOUT_S if timeout_s is None else timeout_s,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
     return model, optimizer
@@ -170,6 +164,7 @@ def _serve(
     timeout_s: float | None,
 ) -> None:
     """Train with the parameter servers of ``job``."""
+    from hocket.runtime import PlanSource
     from hocket.runtime.ps.server_training import serve
 
     worker = whole_number("RANK", 0)
@@ -184,11 +179,9 @@ def _serve(
     serve(
         model,
         optimizer,
+        PlanSource(planner=ServingPlanner(policy, job.seed, job.rule.barrier), plan=given, network=network),
         job=msgspec.structs.replace(job, timeout_s=limit_s),
         worker=worker,
-        planner=ServingPlanner(policy, job.seed, job.rule.barrier),
-        plan=given,
-        network=network,
         broadcast_buffers=broadcast_buffers,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
@@ -216,6 +209,10 @@ class _Planner:
     """Plans for :mod:`hocket.runtime.training.plan_selection`; ``policy``: "auto" for whatever is best."""
 
     policy: str
+
+    @property
+    def on_trial(self) -> bool:
+        return self.policy == "auto"
 
     def baseline(self, graph: StepGraph) -> Plan:
         return plan_by_policy(graph, Network(), "ddp")

@@ -26,6 +26,7 @@ from hocket.runtime.ps.server.checkpoint_records import Buffers, Pushed, Update
 from hocket.runtime.ps.server.shard import Shard
 from hocket.runtime.ps.server_training import serve
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import (
     OPTIMIZERS,
@@ -181,7 +182,8 @@ def killed(
     def work(worker: int) -> None:
         try:
             own = OPTIMIZERS[optimizer](models[worker])
-            serve(models[worker], own, job=job, worker=worker, planner=ServingPlanner("fifo", 0))
+            source = PlanSource(planner=ServingPlanner("fifo", 0))
+            serve(models[worker], own, source, job=job, worker=worker)
             for number in range(models[worker].hocket.first_step, steps):
                 step(models[worker], own, *batch(worker, number))
                 counted[worker] = number  # this step's parameters came, so the one before counts

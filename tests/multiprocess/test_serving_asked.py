@@ -17,6 +17,7 @@ from hocket.graph import Plan, Pull, Push
 from hocket.launch import Rule
 from hocket.launch.job import JOB_VARIABLE
 from hocket.runtime.ps.server_training import serve
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, Layers, equal, made, step
 from tests.multiprocess.setups import Plain, batch
@@ -141,8 +142,8 @@ def buffers_after(job: Served, told: Callable[[int, nn.Module, torch.optim.Optim
 
 def test_buffers_may_stay_each_workers_own() -> None:
     def told(worker: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        planner = ServingPlanner("fifo", 0)
-        serve(model, optimizer, job=job.job, worker=worker, planner=planner, broadcast_buffers=False)
+        source = PlanSource(planner=ServingPlanner("fifo", 0))
+        serve(model, optimizer, source, job=job.job, worker=worker, broadcast_buffers=False)
 
     with served(SYNC2) as job:
         mine, theirs = buffers_after(job, told)

@@ -13,6 +13,7 @@ import pytest
 from hocket.errors import HocketError
 from hocket.launch import Rule
 from hocket.runtime.ps.server_training import serve
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
@@ -113,8 +114,8 @@ def test_a_worker_whose_timeline_cannot_be_written_has_finished(tmp_path: Path) 
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         path = str(tmp_path / "missing" / "timeline.json")
-        planner = ServingPlanner("fifo", 0)
-        serve(model, optimizer, job=job.job, worker=worker, planner=planner, timeline_path=path)
+        source = PlanSource(planner=ServingPlanner("fifo", 0))
+        serve(model, optimizer, source, job=job.job, worker=worker, timeline_path=path)
         step(model, optimizer, *batch(worker, 0))
         with pytest.raises(HocketError, match="missing"):
             model.hocket.detach()

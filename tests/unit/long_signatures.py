@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 PUBLIC = "public function, keyword-only options that scripts outside call"
-UNGROUPED = "none: its parameters are yet to be grouped, nothing was measured"
 
 LONG_SIGNATURES = {
     "predictor/configurations.py: predict": PUBLIC,
@@ -12,6 +11,4 @@ LONG_SIGNATURES = {
     "tuner/distribute.py: distribute": PUBLIC,
     "tuner/policies.py: plan": PUBLIC,
     "tuner/ranking.py: tune": PUBLIC,
-    "runtime/ps/server_training.py: serve": UNGROUPED,
-    "runtime/training/allreduce_training.py: distribute": UNGROUPED,
 }

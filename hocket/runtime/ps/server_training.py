@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from hocket.errors import HocketError
-from hocket.graph import Plan, check_plan
+from hocket.graph import check_plan
 from hocket.graph.plan import planned_for_others
 from hocket.launch import ServedJob, heartbeats
 from hocket.logs import logger
@@ -32,33 +32,33 @@ from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import rank_record, timeline_of
 from hocket.runtime.training.module_access import settle_before_access
 from hocket.runtime.training.parameter_ownership import claim
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 
 
 def serve(
     model: torch.nn.Module,
     optimizer: Optimizers,
+    source: PlanSource[ServerPlanner],
     *,
     job: ServedJob,
     worker: int,
-    planner: ServerPlanner,
-    plan: Plan | None = None,
-    network: Network | None = None,
     broadcast_buffers: bool = True,
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` on worker ``worker`` of ``job``; ``model.hocket`` is its handle.
 
-    ``plan`` holds from the first step on; without one, ``planner`` is asked. ``network``: what to plan for,
-    measured when it is not given. All workers call this; parameters, buffers and the optimizer's state become
-    worker 0's, or, for one that comes again, what the servers have by now. With ``broadcast_buffers`` those
-    of worker 0 hold in each step, without they are this worker's own from then on.
+    A plan that is given holds from the first step on. All workers call this; parameters, buffers and the
+    optimizer's state become worker 0's, or, for one that comes again, what the servers have by now. With
+    ``broadcast_buffers`` those of worker 0 hold in each step, without they are this worker's own from then
+    on.
 
     Raises
     ------
     HocketError
         For what cannot be trained this way, and when servers cannot be reached or refuse this worker.
     """
+    plan, planner = source.plan, source.planner
     optimizers = optimizers_of(optimizer)
     if len(optimizers) != 1:
         raise HocketError(f"{len(optimizers)} optimizers: servers run one; put all parameters in its groups")
@@ -103,7 +103,7 @@ def serve(
         logger.warning("%s", remark)
 
     def known_network() -> Network | None:
-        return network if network is not None else times.network(job.rule.workers, job.servers)
+        return source.network if source.network is not None else times.network(job.rule.workers, job.servers)
 
     course = PlanSwitch(training, client, planner, first, known_network, given=plan is not None)
     client.lay(first, drawn=planner.drawn)

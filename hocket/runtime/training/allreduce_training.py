@@ -8,13 +8,11 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 
 import msgspec
 import torch
 import torch.distributed as dist
 
-from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
 from hocket.graph.plan import planned_for_others
 from hocket.logs import logger
@@ -33,7 +31,9 @@ from hocket.runtime.training.module_access import settle_before_access
 from hocket.runtime.training.optimizer_step import attach
 from hocket.runtime.training.parameter_ownership import claim
 from hocket.runtime.training.plan_selection import Planner, choose_plan
+from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 from hocket.runtime.training.rounds import Rounds
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.training.training import AllReduceTraining
@@ -51,46 +51,33 @@ _ENDING = "hocket-end"
 def distribute(
     model: torch.nn.Module,
     optimizer: Optimizers,
+    source: PlanSource[Planner],
+    members: TrainingRanks,
+    values: RankZeroValues,
     *,
-    planner: Planner,
-    plan: Plan | None = None,
-    on_trial: bool = True,
-    network: Network | None = None,
-    process_group: dist.ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
-    init_sync: bool = True,
-    init_sync_buffers: bool = True,
-    broadcast_buffers: bool = True,
-    timeout_s: float = 1800.0,
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
 
-    ``plan`` holds once the first steps have shown the model; without one, ``planner`` is asked, and its plans
-    are tried where ``on_trial``. ``network``: rank 0's is what to plan for, measured when it is not given.
-    Every rank of ``process_group`` calls this; parameters and buffers become rank 0's, or stay as they are
-    without ``init_sync``, buffers also without ``init_sync_buffers``. With ``broadcast_buffers`` those of
-    rank 0 hold in every forward pass.
+    A plan that is given holds once the first steps have shown the model. Of networks rank 0's is what to plan
+    for. Every one of the ``members`` calls this, and takes over rank 0's ``values``.
 
     Raises
     ------
     HocketError
         When ranks differ in the model or the plan, or for what cannot be trained this way.
     """
-    if not dist.is_available() or not dist.is_initialized():
-        raise HocketError("there is no process group; call torch.distributed.init_process_group first")
-    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
-        # torch.distributed.new_group returns a number there.
-        raise HocketError("this rank is not in process_group; call hocket.distribute on the ranks in it only")
+    members.check()
+    plan, planner = source.plan, source.planner
     optimizers = optimizers_of(optimizer)
-    parameters = trained_parameters(model, optimizers, timeout_s)
-    ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    timeout, name = timedelta(seconds=timeout_s), named(process_group)
+    parameters = trained_parameters(model, optimizers, members.timeout_s)
+    ranks, name = members.numbers, named(members.process_group)
     # A collective that waits for its turn on one may be what the next one on the other waits for.
-    control, *others = (GlooGroup(ranks, f"{name}/{use}", timeout) for use in range(6))
+    control, *others = (GlooGroup(ranks, f"{name}/{use}", members.timeout) for use in range(6))
     groups = ChannelGroups(*others[:3])
     alike, buffers = kept_alike(model)
-    buffers = buffers if init_sync_buffers or broadcast_buffers else {}
+    buffers = buffers if values.buffers or values.buffers_in_forward else {}
     check_same_model(alike, buffers, control)
     baseline = from_first(planner.baseline(outline(model, parameters)), control, Plan)
     baseline = msgspec.structs.replace(baseline, workers=len(ranks))
@@ -102,9 +89,9 @@ def distribute(
             logger.warning("%s", remark)
     elif len(ranks) == 1:
         plan = baseline  # nothing travels
-    if init_sync:
+    if values.parameters:
         with torch.no_grad():
-            first = [b for b in buffers.values() if b.numel()] if init_sync_buffers else []
+            first = [b for b in buffers.values() if b.numel()] if values.buffers else []
             spread([*alike.values(), *first], control)
 
     rank, offset_s = control.rank, clock_offset_s(control)
@@ -116,24 +103,24 @@ def distribute(
         # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
         for each in (control, groups.transfers, groups.urgent, *others[3:]):
             each.lost = lambda: watch.lost
-        state = StateBuffers(model, *others[3:]) if broadcast_buffers else None
-        rounds = Rounds(parameters, groups, recorder, watch, timeout_s)
+        state = StateBuffers(model, *others[3:]) if values.buffers_in_forward else None
+        rounds = Rounds(parameters, groups, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gathered(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
         training.enforce(lay_out(baseline, parameters, training.sparse))
         unless_refused.pop_all()
     # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
-    known = from_first([] if network is None else [network], control, list[Network])
+    known = from_first([] if source.network is None else [source.network], control, list[Network])
     choice = Choice(plan=baseline, ranks=len(ranks), network_given=bool(known))
     if known:
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.told = rounds.barriers.told = logger.info
     measured = functools.partial(measure_reductions, groups.transfers, control)
-    course = choose_plan(training, choice, planner, measured, control, given=plan, on_trial=on_trial)
-    group = process_group or dist.group.WORLD
-    uneven = training.uneven = UnevenInputs(training, control, group, broadcast_buffers)
+    course = choose_plan(training, choice, planner, measured, control, given=plan)
+    group, in_forward = members.group, values.buffers_in_forward
+    uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
     # Times of steps in which some ranks compute nothing would say nothing.
     training.between_steps = rounds.channel.at_its_turn(
         lambda: next(course, None) if uneven.live == len(ranks) else None
@@ -150,7 +137,7 @@ def distribute(
     ]
     undo.append(claim(model, parameters))
     handle = vars(model)["hocket"] = AllReduceHandle(training, choice, undo)
-    give_ddp_attributes(model, handle, group, broadcast_buffers, uneven)
+    give_ddp_attributes(model, handle, group, in_forward, uneven)
 
 
 def _end(

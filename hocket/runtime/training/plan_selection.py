@@ -23,13 +23,17 @@ _PROFILED_STEPS = 6
 
 
 class Planner(Protocol):
-    """The interface of a planner of steps; called on rank 0 alone."""
+    """The interface of a planner of steps, the same on every rank."""
+
+    @property
+    def on_trial(self) -> bool:
+        """True if candidates are tried beside the baseline; else the first of them holds."""
 
     def baseline(self, graph: StepGraph) -> Plan:
         """DistributedDataParallel's own plan."""
 
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
-        """Plans to try beside the baseline, the most promising first; one that is to hold is alone."""
+        """Plans to try beside the baseline, the most promising first; called on rank 0 alone."""
 
 
 def choose_plan(
@@ -40,13 +44,12 @@ def choose_plan(
     control: GlooGroup,
     *,
     given: Plan | None,
-    on_trial: bool,
 ) -> Generator[None, None, None]:
     """Bring a plan into force; ``choice`` shows how far it is.
 
     ``network`` measures it, where none was given. ``given``: a plan that holds as soon as the model is known;
-    else the planner's, after steps under the baseline: the first one without a trial, or, ``on_trial``,
-    whichever is the fastest of all.
+    else the planner's, after steps under the baseline: the first one without a trial, or, where they are on
+    trial, whichever is the fastest of all.
     """
     choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
     for _ in range(_LEARNING_STEPS):
@@ -69,7 +72,7 @@ def choose_plan(
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
     mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
     tried = from_first(mine, control, list[Scheduled])
-    if tried and not (on_trial and given is None):
+    if tried and not (planner.on_trial and given is None):
         alone = given is choice.plan
         enforce(training, choice, tried[0])
         asked = f"policy '{tried[0].plan.policy}' was asked for" if given is None else "it was given"

@@ -1,0 +1,27 @@
+"""The source of a training's plans: a plan that is given, or a planner, and the network to plan for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hocket.graph import Plan
+from hocket.network import Network
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSource(Generic[P]):
+    """The source of a training's plans.
+
+    Attributes
+    ----------
+    planner : the planner that is asked where no plan is given.
+    plan : the plan that is given; None: the planner's.
+    network : the network to plan for; None: it is measured.
+    """
+
+    planner: P
+    plan: Plan | None = None
+    network: Network | None = None
