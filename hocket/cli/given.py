@@ -9,7 +9,7 @@ import typer
 
 from hocket.cli.answer_settings import GIVEN, AnswerSetting, applying, is_given
 
-# Options that the step's name, settings of their own, or a file's name as their source tell of.
+# Options that are shown already: by the step's name, by a setting of their own, or as a setting's source.
 _SAID_OTHERWISE = frozenset(
     {"architecture", "mode", "policy", "plan", "workers", "servers", "window", "pattern", "network_file"}
     | {"bandwidth", "latency", "parse_alpha", "parse_beta", "model", "batch_size"}
@@ -32,7 +32,7 @@ def other_options(context: typer.Context, settings: Sequence[AnswerSetting]) -> 
 
 
 def given(context: typer.Context, settings: Sequence[AnswerSetting], architecture: str) -> dict[str, Any]:
-    """Everything that was given: of ``settings``, which have :func:`other_options` too, and the files."""
+    """Keys and values of the given options, as ``settings`` have them, and of the given files."""
     files = {key: str(context.params[name]) for name, key in _FILES.items() if context.params.get(name)}
     return files | {each.key: each.value for each in applying(settings, architecture) if each.source == GIVEN}
 

@@ -7,15 +7,15 @@ import os
 from hocket.process_stats import process_stat
 
 
-def myself() -> str:
-    """This process, in a few words that no other one on this machine has."""
+def own_holder() -> str:
+    """This process by number, namespace and start, which no other process of this machine shares."""
     return _holder(os.getpid())
 
 
 def has_ended(holder: str) -> bool:
-    """True if a process, as it called itself, has ended; False of one whom we could not see if it had not."""
+    """True if ``holder`` has ended; False of a process of another pid namespace, which is not seen here."""
     pid, _, rest = holder.partition(" ")
-    if rest.partition(" ")[0] != _numbering() or not pid.isdecimal():
+    if rest.partition(" ")[0] != _pid_namespace() or not pid.isdecimal():
         return False
     try:
         return _holder(int(pid)) != holder
@@ -24,9 +24,9 @@ def has_ended(holder: str) -> bool:
 
 
 def _holder(pid: int) -> str:
-    return f"{pid} {_numbering()} {process_stat(pid).began}"
+    return f"{pid} {_pid_namespace()} {process_stat(pid).began}"
 
 
-def _numbering() -> str:
+def _pid_namespace() -> str:
     """The namespace in which this process's number is its number."""
     return os.readlink("/proc/self/ns/pid")

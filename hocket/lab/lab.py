@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hocket.ending import TERMINATE, end_processes
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import links
-from hocket.lab.holders import has_ended, myself
+from hocket.lab.holders import has_ended, own_holder
 from hocket.lab.links import LabNode
 from hocket.lab.node_processes import RankResult, run_ranks
 from hocket.lab.processors import processors_of_nodes, starting_on
@@ -90,7 +90,7 @@ class Lab:
         return lab
 
     def __enter__(self) -> Lab:
-        self._make(myself())
+        self._make(own_holder())
         return self
 
     def __exit__(

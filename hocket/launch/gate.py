@@ -23,12 +23,13 @@ from hocket.launch.credentials import Credentials
 from hocket.launch.environment import whole_number
 
 GATE_VARIABLE = "HOCKET_GATE"
-"""The gate's address, host:port; then the attempt that this rank is of, what it has to know, and the gate's
-certificate, by its fingerprint.
-"""
+"""The gate's address, host:port."""
 ATTEMPT_VARIABLE = "HOCKET_GATE_ATTEMPT"
+"""The attempt that this rank belongs to."""
 TOKEN_VARIABLE = "HOCKET_GATE_TOKEN"
+"""The attempt's secret, without which the gate does not answer."""
 FINGERPRINT_VARIABLE = "HOCKET_GATE_FINGERPRINT"
+"""The SHA-256 of the gate's certificate."""
 CHECKPOINT_VARIABLE = "HOCKET_CHECKPOINT"
 """A folder of the job's own, which its next attempt finds again."""
 BEGIN_VARIABLE = "HOCKET_BEGIN"

@@ -140,7 +140,7 @@ def _optimal(chain: ChainTicks) -> list[int]:
     for k in range(2, num_layers + 1):
         if k * chain.startup + last_layer >= best:
             break
-        ends, cut = _one_more(ends, k * chain.startup + chain.transfer, chain.compute)
+        ends, cut = _with_one_more_batch(ends, k * chain.startup + chain.transfer, chain.compute)
         cuts.append(cut)
         if ends[-1] < best:
             best, fewest = int(ends[-1]), k
@@ -151,7 +151,7 @@ def _optimal(chain: ChainTicks) -> list[int]:
 
 
 @kernel
-def _one_more(before, arrived, compute):
+def _with_one_more_batch(before, arrived, compute):
     """Return F(k, j) and the i after which its last batch begins, from ``before``, F(k - 1, i).
 
     All are (L + 1,); ``arrived``: when k batches of j layers have been moved. The end is

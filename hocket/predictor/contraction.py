@@ -8,7 +8,7 @@ next operation starts when a settled one ends, whatever the network does, if it 
 further parameter, and is settled too. So the two are one, unless another node waits for the moment between
 them: a push whose gradient the first completes, or a server's operation.
 
-On a server nobody watches single moments at all: what waits for the same gradients on one server is one.
+Operations of one server that wait for the same gradients are one: nothing waits for a moment between them.
 Both leave every predicted step time as it was, but where workers' updates wait for each other: then what is
 one runs without another worker's in between.
 """
@@ -26,7 +26,7 @@ from hocket.graph.dependencies import Dependencies, dependencies
 from hocket.graph.update_operations import Mask
 
 
-def run_together(graph: StepGraph, on_server: Mask, stream: Indices, turn: Indices) -> Indices:
+def group_operations(graph: StepGraph, on_server: Mask, stream: Indices, turn: Indices) -> Indices:
     """A group for each operation of the worker, (n,), numbered in file order; -1 for the others.
 
     on_server (n,): which operations are not the worker's.

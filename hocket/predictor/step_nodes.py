@@ -19,7 +19,7 @@ from hocket.graph.step import PHASE_NAMES
 from hocket.graph.timeline import Kind
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.network import Network, assign_servers
-from hocket.predictor.contraction import run_together, update_together
+from hocket.predictor.contraction import group_operations, update_together
 from hocket.sim.lowering.lowered import Edges, Floats, computing_order
 from hocket.sim.lowering.parameter_server import cut_batches, place_server_ops
 
@@ -75,7 +75,9 @@ class Nodes:
             in_turn[self.pulls.server[self.pulls.bits > window_bits]] = False
         server = self.pulls.server[part]
         stream = np.where(in_turn[server], server, self.network.num_servers + part)
-        self.group[~self.on_server] = run_together(self.graph, self.on_server, stream, part)[~self.on_server]
+        self.group[~self.on_server] = group_operations(self.graph, self.on_server, stream, part)[
+            ~self.on_server
+        ]
 
     def number(self) -> None:
         """Lay the nodes out."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from hocket.graph.timeline import Kind, Span, Timeline
 from hocket.graph.timeline_steps import Cover, Floats, SteppedTimeline, cut_into_steps
-from hocket.report.matching import reason_alone, with_common_names
+from hocket.report.matching import why_unmatched, with_common_names
 
 _TRANSFERS: tuple[Kind, ...] = ("pull", "push", "reduce")
 _CHUNK = re.compile(r" \d+/\d+\Z", re.ASCII)
@@ -234,7 +234,7 @@ def _one_sided(places: Mapping[_Key, _SpanPlace], others: Mapping[_Key, _SpanPla
     alone = [key for key in places if key not in others]
     reasons: dict[str, list[_Key]] = {}
     for key in alone:
-        reasons.setdefault(reason_alone(key.kind, key.name), []).append(key)
+        reasons.setdefault(why_unmatched(key.kind, key.name), []).append(key)
     return OneSided(
         count=len(alone),
         examples=_examples(alone),

@@ -31,12 +31,12 @@ def with_common_names(predicted: Timeline, measured: Timeline) -> tuple[Timeline
         predicted, measured = _by_module(predicted), _joined(measured, predicted)
     kinds: tuple[Kind, ...] = ("reduce", "push", "pull")
     for kind in kinds:
-        predicted, measured = _of_whole_parameters(predicted, measured, kind, _transferred)
-    predicted, measured = _of_whole_parameters(predicted, measured, "update", _updated)
+        predicted, measured = _name_by_parameter(predicted, measured, kind, _transferred)
+    predicted, measured = _name_by_parameter(predicted, measured, "update", _updated)
     return _batched(predicted, measured)
 
 
-def reason_alone(kind: Kind, name: str) -> str:
+def why_unmatched(kind: Kind, name: str) -> str:
     """The reason that only one of two timelines has this name."""
     if kind == "wait":
         return "training alone records what it waits for; a simulation leaves the processor idle"
@@ -87,9 +87,9 @@ def _joined(simulated: Timeline, recorded: Timeline) -> Timeline:
         for run in _runs([span for span in simulated.spans if span.lane == lane]):
             own = [_piece_of_operation(span, pieces) for span in run]
             if run[0].kind == "forward":
-                found = [name or f"forward {_START}" for name in _carried_on(own)]
+                found = [name or f"forward {_START}" for name in _fill_forward(own)]
             else:
-                found = _carried_on(_carried_on(own[::-1])[::-1])
+                found = _fill_forward(_fill_forward(own[::-1])[::-1])
             named.update((span, name) for span, name in zip(run, found, strict=True) if name)
     return _renamed(simulated, lambda span: named.get(span, span.name))
 
@@ -110,7 +110,7 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
     return runs
 
 
-def _carried_on(names: Iterable[str]) -> list[str]:
+def _fill_forward(names: Iterable[str]) -> list[str]:
     """Each name, or where there is none the last one before it."""
     found, last = [], ""
     for name in names:
@@ -131,10 +131,10 @@ def _updated(name: str) -> str:
     return whole.removeprefix("update ")
 
 
-def _of_whole_parameters(
+def _name_by_parameter(
     predicted: Timeline, measured: Timeline, kind: Kind, subject_of: Callable[[str], str]
 ) -> tuple[Timeline, Timeline]:
-    """Both timelines; where a parameter's spans of ``kind`` have other names, the parameter's for all."""
+    """Both timelines; spans of ``kind`` that they name differently get the name of their parameter."""
     ours, theirs = _names_of(predicted, kind, subject_of), _names_of(measured, kind, subject_of)
     differing = {subject for subject in ours.keys() & theirs if ours[subject] != theirs[subject]}
     prefix = "update " if kind == "update" else ""

@@ -9,7 +9,7 @@ except ModuleNotFoundError as error:
         raise
     raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
 
-from hocket.runtime.training.allreduce_training import distribute
+from hocket.runtime.training.allreduce_setup import distribute
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 

@@ -51,15 +51,15 @@ def improve(
     """Search from ``plans`` (at least one), all of one architecture, for ``budget_s`` seconds.
 
     With parameter servers, first the barrier (unless it is given) and the size of slices are chosen: those of
-    the best start. The search judges by the mean of the measured steps. Its result is then simulated with
-    all of them, as :func:`hocket.sim.simulate` does, beside itself without a strict compute order and beside
-    ``plans``, and the best is returned; that comes on top of the budget.
+    the best start. The search judges by the mean of the measured steps. The plan
+    that it finds, the same without a strict compute order, and ``plans`` are then simulated with all measured
+    steps, as :func:`hocket.sim.simulate` does, and the fastest is returned; that comes on top of the budget.
     """
     began = time.perf_counter()
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
     best: tuple[float, Judge, FlatPlan] | None = None
     evaluations = 0
-    for choice, chunks in _settings(graph, network, plans[0].architecture, barrier):
+    for choice, chunks in _barriers_and_chunks(graph, network, plans[0].architecture, barrier):
         judge = Judge(mean, network, plans[0].architecture, choice, chunks)
         # The search moves whole gradients; plans that slice them are compared with at the end.
         whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
@@ -95,7 +95,7 @@ def improve(
     return Improved(plan=plan, evaluations=evaluations + found.evaluations)
 
 
-def _settings(
+def _barriers_and_chunks(
     graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
 ) -> Iterator[tuple[Barrier, Indices]]:
     """Barriers and chunks (p,) to choose from, whole parameters first."""

@@ -334,7 +334,7 @@ def test_what_a_killed_block_left_is_removed_when_its_name_is_used_again(name: s
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
-    pid, numbering, started = holders.myself().split()
+    pid, numbering, started = holders.own_holder().split()
     assert not holders.has_ended(f"{pid} {numbering} {started}")
     assert holders.has_ended(f"{pid} {numbering} {int(started) + 1}")
     assert not holders.has_ended(f"{pid} pid:[1] {int(started) + 1}")  # another container's

@@ -18,7 +18,7 @@ from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
-from hocket.runtime.transfers.gloo_group import GlooGroup, largest
+from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from tests.tokens import TOKEN
 from tests.unit.runtime.test_replay import graph_of
 
@@ -60,7 +60,7 @@ def with_servers(
 
     def together() -> float:
         ready_s.append(time.perf_counter())
-        return largest(ready_s[-1:], meeting)[0]
+        return max_over_ranks(ready_s[-1:], meeting)[0]
 
     time.sleep(APART_S * worker)
     replay = replay_with_servers(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.sim.bounds.one_machine import SAME, without_preemption
-from hocket.sim.bounds.reach import Floats, one_machine
+from hocket.sim.bounds.reach import Floats, preemptive_bound
 from tests.strategies import examples
 
 Items = tuple[Floats, Floats, Floats]
@@ -77,7 +77,7 @@ def test_a_search_cut_short_is_a_bound_that_more_nodes_only_raise(
     items = columns(rows)
     bounds = [without_preemption(*items, nodes) for nodes in (0, 1, 2, 3, 5, 2000)]
     assert bounds == sorted(bounds)
-    assert one_machine(*items) * (1.0 - SAME) <= bounds[0]
+    assert preemptive_bound(*items) * (1.0 - SAME) <= bounds[0]
     assert bounds[-1] <= shortest(items)
 
 
@@ -86,7 +86,7 @@ def test_a_search_cut_short_is_a_bound_that_more_nodes_only_raise(
 def test_thirty_items(seed: int, spread: float, whole: bool, max_nodes: int) -> None:
     items = drawn(seed, 30, spread, whole)
     found = without_preemption(*items, max_nodes)
-    assert one_machine(*items) * (1.0 - SAME) <= found
+    assert preemptive_bound(*items) * (1.0 - SAME) <= found
     rng = np.random.default_rng(seed)
     # Orders near those by head and by tail are the ones that could be shorter; purely random ones are long.
     total = items[1].sum()

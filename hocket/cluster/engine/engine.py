@@ -1,4 +1,4 @@
-"""The engine: events in, actions out. No clock, no I/O, no durations but those that keys and loads count.
+"""The engine: events in, actions out, without clock or I/O; durations count in queue keys and loads alone.
 
 Its driver (the virtual clock of :mod:`hocket.cluster.simulator.clock`, or a manager of real processes)
 says what has happened at an instant, in this order, and then asks for decisions:
@@ -24,7 +24,7 @@ Placing is in :mod:`hocket.cluster.engine.placing`, transfers are in :mod:`hocke
 segments are in :mod:`hocket.cluster.engine.segments`. Jobs queue, transfer and compute in the order of
 ``key``, then ``rank``. Every function changes the state in place and costs what it decides about, not what
 there is: nobody looks at all jobs. Functions take the arrays they need, or the part of the state
-(:mod:`hocket.cluster.engine.state_parts`), and count no references to them
+(:mod:`hocket.cluster.engine.state_parts`), and are compiled without reference counting
 (:func:`hocket.kernel.lean_kernel`).
 """
 
@@ -45,7 +45,7 @@ from hocket.kernel import lean_kernel
 
 
 @lean_kernel
-def touch(gpus, touched, counts, g):
+def list_changed_gpu(gpus, touched, counts, g):
     """List a GPU that is idle now, or whose resident has become ready."""
     if gpus[g].touched == 0:
         gpus[g].touched = 1
@@ -87,7 +87,7 @@ def begin_iteration(compute, j, now):
         jobs[j].held = jobs[j].gpus
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = phase
-        touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
     _note_stall(jobs, j, now)
     jobs[j].stalls = 0
 
@@ -125,7 +125,7 @@ def _complete_iteration(compute, rules, j):
         return
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-        touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
 
 
 @lean_kernel
@@ -161,7 +161,7 @@ def _arrive(compute, rules, j, now):
             if segments[jobs[j].first_segment + k].needs <= jobs[j].arrived:
                 workers[w].phase = 2 * k
                 jobs[j].held -= 1
-                touch(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+                list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
         _note_stall(jobs, j, now)
     if jobs[j].arrived < jobs[j].complete:
         want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
@@ -207,7 +207,7 @@ def end_task(compute, rules, w, now, mate=None):
         phase = HELD - k if must_wait(jobs, segments, j, k) else 2 * k
     num, g = 0, workers[w].gpu
     while g != NONE:
-        touch(gpus, compute.touched, compute.counts, g)
+        list_changed_gpu(gpus, compute.touched, compute.counts, g)
         workers[w if num == 0 else gpus[g].running].phase = phase
         if not goes_on:
             gpus[g].running = NONE

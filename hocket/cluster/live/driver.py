@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.cluster.cluster import Cluster
-from hocket.cluster.engine.engine import submit, touch
+from hocket.cluster.engine.engine import list_changed_gpu, submit
 from hocket.cluster.engine.placing import finish_jobs, place_on
 from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
 from hocket.cluster.engine.state_parts import network_state
@@ -123,7 +123,7 @@ class Driver(EngineRows):
             worker = s.workers[w]
             if s.gpus[worker["gpu"]]["running"] == w:
                 s.gpus[worker["gpu"]]["running"] = NONE
-                touch(s.gpus, s.touched, s.counts, worker["gpu"])
+                list_changed_gpu(s.gpus, s.touched, s.counts, worker["gpu"])
             worker["phase"] = WAITING
         if course in self.over:
             self.over.remove(course)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hocket.cluster.engine.engine import end_task, end_transfer, start_tasks, submit, touch
+from hocket.cluster.engine.engine import end_task, end_transfer, list_changed_gpu, start_tasks, submit
 from hocket.cluster.engine.placing import place_queue
 from hocket.cluster.engine.records import (
     BACKWARD,
@@ -143,7 +143,7 @@ def _park(roster: EngineRows, course: JobProgress) -> bool:
                 s.gpus[g]["running"] = NONE
         else:
             continue
-        touch(s.gpus, s.touched, s.counts, g)
+        list_changed_gpu(s.gpus, s.touched, s.counts, g)
         changed = True
     return changed
 

@@ -21,7 +21,7 @@ from hocket.lab.links import LabNode as LabNode
 from hocket.lab.links import is_there, port_in
 from hocket.launch.control import host_towards
 from hocket.launch.job import split_address
-from hocket.launch.rank_records import Ranks, Wrap
+from hocket.launch.rank_processes import Ranks, Wrap
 from hocket.ports import free_port
 
 WITHHELD = frozenset(

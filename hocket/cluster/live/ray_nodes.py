@@ -31,7 +31,7 @@ from hocket.cluster.live.nodes import (
 from hocket.document import convert_document, read_document, write_json
 from hocket.errors import HocketError
 from hocket.launch.gate import CHECKPOINT_VARIABLE
-from hocket.launch.rank_records import Ranks
+from hocket.launch.rank_processes import Ranks
 from hocket.ports import free_port
 from hocket.process_stats import first_environment
 
@@ -50,7 +50,7 @@ class ActorMachine(msgspec.Struct, frozen=True):
 
 
 class RankActor:
-    """The process on a node: its ranks (:class:`hocket.launch.rank_records.Ranks`) and its machine."""
+    """The process on a node: its ranks (:class:`hocket.launch.rank_processes.Ranks`) and its machine."""
 
     def __init__(self, folder: str) -> None:
         self._ranks = Ranks(folder, WITHHELD)

@@ -16,7 +16,7 @@ _FEW_ELEMENTS = 16
 
 
 def claim_reductions(step: TracedStep) -> None:
-    """Make reductions of the operations that all-reduce gradients, if sizes show that they do."""
+    """Make all-reduces into gradient reductions if their sizes add up to the gradients that have none yet."""
     late = [operation for operation in step.operations if _may_reduce(operation)]
     if not late:
         return

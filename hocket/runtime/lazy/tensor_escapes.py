@@ -1,4 +1,4 @@
-"""Functions of torch that keep or hand out a tensor itself and ask nobody: what it waits for comes first.
+"""Functions of torch that keep or hand out a tensor itself, wrapped so that its pending update comes first.
 
 TorchScript's modules and traces and ``functionalize`` keep what they are given; ``to_dlpack`` hands out its
 address.
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from hocket.runtime.lazy.gradient import PendingGradient, wait_for
 from hocket.runtime.lazy.parameter import StaleParameter, have_updated
 
-_PLACES: tuple[tuple[Any, str], ...] = (
+_ESCAPING_FUNCTIONS: tuple[tuple[Any, str], ...] = (
     (torch._C.ScriptObject, "setattr"),
     (torch._C, "_create_function_from_trace"),
     (torch._C, "_create_function_from_trace_with_dict"),
@@ -29,9 +29,12 @@ _PLACES: tuple[tuple[Any, str], ...] = (
 )
 
 
-def ask_first() -> None:
-    """From now on each of them asks; what a script imported by its own name stays as it was."""
-    for owner, name in _PLACES:
+def guard_escapes() -> None:
+    """Wrap the functions above, so that each waits for pending updates and gradients of its arguments first.
+
+    A function that a script has imported by its own name stays unwrapped.
+    """
+    for owner, name in _ESCAPING_FUNCTIONS:
         call = getattr(owner, name)
         if not hasattr(call, "__wrapped__"):
             setattr(owner, name, _asking(call))

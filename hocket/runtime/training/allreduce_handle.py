@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.explain import MeasuredTimeline, explanation, timeline_of
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
-from hocket.runtime.training.training import AllReduceTraining
 
 
 class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):

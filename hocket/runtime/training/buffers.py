@@ -19,7 +19,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
 from hocket.runtime.training.ignored_parameters import ignored_names, is_ignored
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, spread
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, broadcast_tensors
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
 
@@ -186,7 +186,7 @@ class StateBuffers:
         self._sent, self._at_end, self._stale, self._due = None, None, None, True
         into = [buffer for place in self._places() if (buffer := place.value) is not None]
         with _unsafe_preserve_version_counter(tuple(into)):
-            spread(into, self._group, rank)
+            broadcast_tensors(into, self._group, rank)
 
     # Sending and receiving.
 

@@ -58,7 +58,7 @@ class FirstReaders:
         """A context in which reads outside of the owning module are noted."""
         return _Noting(self._note)
 
-    def settle_hooks(self) -> None:
+    def keep_needed_hooks(self) -> None:
         """Keep hooks only where they are needed: the first steps have shown who reads what."""
         self.detach()
         self._running.clear()

@@ -15,10 +15,10 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from hocket.runtime.lazy.neutral_mode import outside_torch_modes
 from hocket.runtime.training.ddp_attributes import holder_of
 from hocket.runtime.training.ignored_parameters import kept_alike
-from hocket.runtime.transfers.gloo_group import GlooGroup, spread
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_tensors
 
 if TYPE_CHECKING:
-    from hocket.runtime.training.training import AllReduceTraining
+    from hocket.runtime.training.allreduce_training import AllReduceTraining
 
 
 class UnevenInputs(Joinable):
@@ -109,7 +109,7 @@ class UnevenInputs(Joinable):
         last = max(rank for rank, flag in enumerate(flags) if flag)
         parameters, buffers = kept_alike(self._training.model)
         also = [buffer for buffer in buffers.values() if buffer.numel()] if self._sends_buffers else []
-        spread([*parameters.values(), *also], self._control, last)
+        broadcast_tensors([*parameters.values(), *also], self._control, last)
         self.end()
 
     def end(self) -> None:

@@ -9,9 +9,9 @@ from statistics import median
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.runtime.training.training import AllReduceTraining
+from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.transfers.buckets import lay_out
-from hocket.runtime.transfers.gloo_group import GlooGroup, largest
+from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.text import counted
 
 _ROUNDS = 2  # of all plans, a turn each
@@ -140,7 +140,7 @@ class Trials:
             for _ in range(STEPS_PER_TRIAL):
                 yield
             seconds.append((time.perf_counter() - started) / STEPS_PER_TRIAL)
-        for k, slowest_s in zip(order, largest(seconds, self._control), strict=True):
+        for k, slowest_s in zip(order, max_over_ranks(seconds, self._control), strict=True):
             self._seconds[k].append(slowest_s)
 
     def _finalists(self) -> tuple[int, int]:

@@ -274,7 +274,7 @@ class Rounds:
             # One call, so that a signal's handler that looks at it comes before or behind.
             if self.unsettled.pop(bucket, bucket) is None:
                 bucket.state = BucketState.IDLE
-                self._step_and_restore_grads(bucket)
+                self._apply_arrived_steps(bucket)
         except BaseException as error:
             if bucket not in self.unsettled:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
@@ -284,7 +284,7 @@ class Rounds:
                 )
             raise
 
-    def _step_and_restore_grads(self, bucket: Bucket) -> None:
+    def _apply_arrived_steps(self, bucket: Bucket) -> None:
         if bucket.sparse is not None:
             (p,), total = bucket.parameters, bucket.sparse.total
             bucket.sparse.total = None

@@ -12,7 +12,7 @@ import torch
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import MeasuredPoint
 from hocket.network.fit import fit_line
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, largest
+from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, max_over_ranks
 from hocket.runtime.transfers.queue import CREDIT
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -34,7 +34,7 @@ def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
     for size_bytes in _SIZES:
         group.meet()
         seconds = _rows_s(group, size_bytes)
-        (slowest,) = largest([median(seconds[1:])], control)
+        (slowest,) = max_over_ranks([median(seconds[1:])], control)
         points.append(MeasuredPoint(size_bytes=size_bytes, seconds=slowest))
         if slowest > _LONG_S:
             break

@@ -166,7 +166,7 @@ class Channel:
         return bucket.missing == 0
 
     def _transfer(self, lane: TransferLane) -> None:
-        while (taken := self._start_next(lane)) is not None:
+        while (taken := self._send_next(lane)) is not None:
             transfer, work, started = taken
             work.wait()
             self._sent(transfer.name, started, time.perf_counter())
@@ -176,7 +176,7 @@ class Channel:
                 lane.under_way -= 1
                 self._changed.notify()
 
-    def _start_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
+    def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
         with lane.start_lock:

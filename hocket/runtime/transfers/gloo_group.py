@@ -119,7 +119,7 @@ class GlooGroup:
         del self._gloo
 
 
-def named(process_group: dist.ProcessGroup | None) -> str:
+def new_group_name(process_group: dist.ProcessGroup | None) -> str:
     """A name that all ranks of ``process_group``, the default one for None, get, and nobody else ever."""
     device = dist.distributed_c10d._get_object_coll_device(process_group)
     drawn = torch.tensor(list(uuid.uuid4().bytes), dtype=torch.uint8, device=device)
@@ -127,7 +127,7 @@ def named(process_group: dist.ProcessGroup | None) -> str:
     return f"hocket/{bytes(drawn.tolist()).hex()}"
 
 
-def gathered(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
+def gather_objects(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     """``value`` of every rank, in their order; all are of ``kind``, which msgspec can decode."""
     mine = _packed(value)
     lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
@@ -135,7 +135,7 @@ def gathered(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     return [_unpacked(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
 
 
-def from_first(value: T, group: GlooGroup, kind: type[T]) -> T:
+def broadcast_object(value: T, group: GlooGroup, kind: type[T]) -> T:
     """Rank 0's ``value``; all are of ``kind``, which msgspec can decode."""
     packed = _packed(value)
     length = torch.tensor([len(packed)])
@@ -146,7 +146,7 @@ def from_first(value: T, group: GlooGroup, kind: type[T]) -> T:
     return _unpacked(packed, kind) if group.rank else value
 
 
-def largest(values: Sequence[float], group: GlooGroup) -> list[float]:
+def max_over_ranks(values: Sequence[float], group: GlooGroup) -> list[float]:
     """The largest over the ranks of each of ``values``."""
     tensor = torch.tensor(values, dtype=torch.float64)
     group.reduce(tensor, ReduceOp.MAX).wait()
@@ -154,7 +154,7 @@ def largest(values: Sequence[float], group: GlooGroup) -> list[float]:
     return result
 
 
-def spread(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int = 0) -> None:
+def broadcast_tensors(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int = 0) -> None:
     """Rank ``source``'s values into ``tensors`` of every rank, in place, a few megabytes at a time."""
     kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for tensor in tensors:
@@ -164,12 +164,12 @@ def spread(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int = 0) -
         for tensor in alike:
             together.append(tensor)
             if sum(each.nbytes for each in together) >= _SPREAD_BYTES:
-                _spread(together, group, source)
+                _broadcast_flat(together, group, source)
                 together = []
-        _spread(together, group, source)
+        _broadcast_flat(together, group, source)
 
 
-def _spread(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int) -> None:
+def _broadcast_flat(tensors: Sequence[torch.Tensor], group: GlooGroup, source: int) -> None:
     if not tensors:
         return
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])

@@ -86,7 +86,7 @@ class Queue:
         return self.filled.keys() - self.usual.next - set(self.urgent.next)
 
     def held(self, lane: TransferLane) -> bool:
-        """True if rank 0 leaves the network to what it waits for, of which a part may be in either lane."""
+        """True if the usual lane has to wait, as rank 0 has urgent transfers queued or under way."""
         if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.wanted):
             return False
         return bool(self.urgent.next or self.urgent.under_way)

@@ -1,10 +1,10 @@
 """The bound of a parameter-server step with a barrier at its end, over all orders and batches.
 
 Every resource is a machine that works through its items one after the other; an item has a head (it cannot
-start before), its work, and a tail (what must follow it); :func:`hocket.sim.bounds.reach.one_machine` is what
-no order of them can beat. Heads and tails are longest paths, so that this contains the busiest resource and
-the critical path; what must run before an operation on its own worker also adds up, since a worker has one
-processor.
+start before), its work, and a tail (what must follow it); no order of them can beat
+:func:`hocket.sim.bounds.reach.preemptive_bound`. Heads and tails are longest paths, so that this contains the
+busiest resource and the critical path; what must run before an operation on its own worker also adds up,
+since a worker has one processor.
 
 Heads of operations also count the pulls they need, and there lies the one assumption: no worker is served
 before the others, so that a server has sent all of them what one has. Where all pull in one order this is
@@ -30,7 +30,7 @@ from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.dependencies import dependencies
 from hocket.network import Network
-from hocket.sim.bounds.reach import LARGEST, longest_paths, one_machine, reach
+from hocket.sim.bounds.reach import LARGEST, longest_paths, preemptive_bound, reach
 from hocket.sim.lowering.lowered import rows_of
 from hocket.sim.lowering.parameter_server import ServerStep, server_step
 
@@ -187,9 +187,9 @@ def _shared_bound(step: ServerStep, head: Floats, work: Floats, tail: Floats) ->
             here = first + parameters[step.home[parameters] == s]
             # The startups do not occupy the interface.
             moving = workers * (work[here] - startup_s)
-            best = max(best, one_machine(head[here] + startup_s, moving, tail[here]))
+            best = max(best, preemptive_bound(head[here] + startup_s, moving, tail[here]))
         here = np.flatnonzero(step.server_of_op == s)
-        best = max(best, one_machine(head[here], work[here], tail[here]))
+        best = max(best, preemptive_bound(head[here], work[here], tail[here]))
     return best
 
 
@@ -202,10 +202,10 @@ def _worker_bound(step: ServerStep, head: Floats, work: Floats, tail: Floats) ->
     for s in range(step.network.num_servers if step.network.parse_s_per_byte else 0):
         on_server = pushed[step.home[pushed] == s]
         here = step.arrived + on_server
-        best = max(best, float(one_machine(head[here], _bytes_s(step)[on_server], tail[here])))
+        best = max(best, float(preemptive_bound(head[here], _bytes_s(step)[on_server], tail[here])))
     for first, parameters in _ways(step):
         here = first + parameters
-        best = max(best, float(one_machine(head[here] + startup_s, work[here] - startup_s, tail[here])))
+        best = max(best, float(preemptive_bound(head[here] + startup_s, work[here] - startup_s, tail[here])))
     return best
 
 
@@ -213,9 +213,9 @@ def _processor_bound(step: ServerStep, head: Floats, work: Floats, tail: Floats)
     """A worker's processor: its operations, what it parses byte by byte, and a message from each server."""
     ops = np.arange(step.pulled - len(step.worker_ops), step.pulled)
     if not (step.network.parse_s_per_byte or step.network.parse_s) or not len(step.home):
-        return float(one_machine(head[ops], work[ops], tail[ops]))
+        return float(preemptive_bound(head[ops], work[ops], tail[ops]))
     messages = np.arange(step.pulled, step.gradient)
     heads = np.concatenate([head[ops], head[messages], head[messages].min(keepdims=True)])
     tails = np.concatenate([tail[ops], tail[messages], tail[messages].min(keepdims=True)])
     least_s = [len(np.unique(step.home)) * step.network.parse_s]
-    return float(one_machine(heads, np.concatenate([work[ops], _bytes_s(step), least_s]), tails))
+    return float(preemptive_bound(heads, np.concatenate([work[ops], _bytes_s(step), least_s]), tails))

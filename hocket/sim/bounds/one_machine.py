@@ -5,7 +5,7 @@ sequencing problem, EJOR 11 (1982). Every node is scheduled by Schrage's rule (o
 the one with the longest tail). On that schedule's critical path let c be the last item whose tail is shorter
 than the path's last one, and J the items after it. Without a c the schedule is the node's best; with one, a
 better schedule runs c before all of J, which lengthens c's tail, or after all of J, which raises its head.
-Those are the node's two children, bounded by :func:`hocket.sim.bounds.reach.one_machine` on what they
+Those are the node's two children, bounded by :func:`hocket.sim.bounds.reach.preemptive_bound` on what they
 changed; that covers the bounds of J and of J with c, being the maximum over all sets of items. Differences
 from the paper: the node with the lowest bound is always next, so the search can stop at any time with a
 bound; the incumbent is the schedule's length without the changes; and there is no test that moves items other
@@ -21,7 +21,7 @@ import numpy as np
 
 from hocket.graph.csr import Indices
 from hocket.kernel import kernel, look_for_stop
-from hocket.sim.bounds.reach import Floats, one_machine
+from hocket.sim.bounds.reach import Floats, preemptive_bound
 
 # Lengths that differ by less than this share are the same length.
 SAME = 1e-12
@@ -62,7 +62,7 @@ def _search(head: Floats, work: Floats, tail: Floats, max_nodes: int) -> float:
     shortest = np.inf
     # Among equal bounds the latest node: the deepest, and of two children the one with c after J, since c
     # before J is about what Schrage's rule has just tried. On large instances this saves most of the nodes.
-    waiting = [(one_machine(head, work, tail), 0)]
+    waiting = [(preemptive_bound(head, work, tail), 0)]
     for _ in range(max_nodes):
         if len(waiting) == 0 or waiting[0][0] >= shortest * (1.0 - SAME):
             break
@@ -88,7 +88,7 @@ def _search(head: Floats, work: Floats, tail: Floats, max_nodes: int) -> float:
                 heads[c] = max(old_head, heads[together].min() + work_of_j)
             else:
                 tails[c] = max(old_tail, work_of_j + tails[sequence[last]])
-            child_bound = max(bound, one_machine(heads, work, tails))
+            child_bound = max(bound, preemptive_bound(heads, work, tails))
             if child_bound < shortest:
                 parent[num_nodes], moved[num_nodes] = -key, c
                 new_head[num_nodes], new_tail[num_nodes] = heads[c], tails[c]

@@ -4,8 +4,8 @@ The steady-state time per step is the mean distance between two starts of one op
 v's step still has to do after it and the next step before it lies in between: the operations that need v, the
 exchange of the gradients they complete, and of what those update the operations that v needs. With heads
 counted from one start of v and tails to the next, each resource is a machine
-(:func:`hocket.sim.bounds.reach.one_machine`); every v gives a bound. The best ones are where forward turns
-into backward, and a few spread over the step are tried.
+(:func:`hocket.sim.bounds.reach.preemptive_bound`); every v gives a bound. The best ones are where forward
+turns into backward, and a few spread over the step are tried.
 
 On a processor everything that must run before or after adds up. An exchange takes at least its bytes at the
 best rate of any pattern and number of chunks, and one startup a path, whatever the batches; where parameter
@@ -24,7 +24,7 @@ from hocket.graph.csr import Indices
 from hocket.graph.update_operations import is_update
 from hocket.network import Network, assign_servers, collective_cost, patterns_of, window_cuts
 from hocket.sim.bounds.one_machine import without_preemption
-from hocket.sim.bounds.reach import LARGEST, one_machine, reach
+from hocket.sim.bounds.reach import LARGEST, preemptive_bound, reach
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -191,13 +191,13 @@ class _OrderedStep:
             here = through[exchange.machine[through] == machine]
             start = head[here] + exchange.start_s[here]
             after = exchange.after_s[here] + tail[here]
-            best = max(best, one_machine(start, exchange.work_s[here], after))
+            best = max(best, preemptive_bound(start, exchange.work_s[here], after))
             if self._one_at_a_time:
                 best = max(best, without_preemption(start, exchange.work_s[here], after, _MOST_NODES))
             if exchange.back is not None:
                 back_work, delay, parse_s = exchange.back
                 ready = start + exchange.own_s[here] + delay[here]
-                best = max(best, one_machine(ready, back_work[here], parse_s[here] + tail[here]))
+                best = max(best, preemptive_bound(ready, back_work[here], parse_s[here] + tail[here]))
         return max(best, self._processor(past, future, head, tail, through))
 
     def _processor(self, past: Mask, future: Mask, head: Floats, tail: Floats, through: Indices) -> float:
@@ -232,7 +232,7 @@ class _OrderedStep:
                         in_head[i] = max(in_head[i], in_head[j] + work[j])
         heads = np.concatenate([in_head[forward], before])
         tails = np.concatenate([after, out_tail[backward]])
-        return float(one_machine(heads, np.concatenate([work[forward], work[backward]]), tails))
+        return float(preemptive_bound(heads, np.concatenate([work[forward], work[backward]]), tails))
 
     def _arrivals(self, head: Floats, through: Indices) -> Floats:
         """The earliest moment at which each parameter can be in place again."""

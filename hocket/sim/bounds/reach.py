@@ -86,7 +86,7 @@ def _work_of_unions(before, indptr, indices, work):
 
 
 @kernel
-def one_machine(head, work, tail):
+def preemptive_bound(head, work, tail):
     """The optimum of a preemptive machine with heads and tails: what no schedule of the items can beat.
 
     head, work, tail (k,): seconds; longest tail first (Jackson; Carlier 1982). Equal to the maximum over sets

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.launch.rank_records import Ranks
+from hocket.launch.rank_processes import Ranks
 
 ASK = """import resource
 from hocket.errors import HocketError
@@ -37,7 +37,7 @@ def test_a_manager_opens_as_many_files_as_it_may() -> None:
 def test_ranks_may_open_what_their_manager_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.launch.rank_records.BEGAN_WITH", 77)
+    monkeypatch.setattr("hocket.launch.rank_processes.BEGAN_WITH", 77)
     ranks = Ranks(tmp_path, ())
     ranks.start("a", ["sh", "-c", "ulimit -Sn; ulimit -Hn"], {}, str(tmp_path))
     deadline = time.monotonic() + 40

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.launch.guard import MOST_BYTES, cut
-from hocket.launch.rank_records import LOST, Ranks
+from hocket.launch.rank_processes import LOST, Ranks
 
 LIMIT_S = 40.0
 # As launchers do: a worker in a session of its own, which does not inherit what it was not given.
@@ -55,7 +55,7 @@ def test_what_a_rank_leaves_behind_ends_with_it(tmp_path: Path, status: int) -> 
 
 
 def test_what_holds_on_is_killed_in_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.launch.rank_records._GRACE_S", 0.1)
+    monkeypatch.setattr("hocket.launch.rank_processes._GRACE_S", 0.1)
     ranks = Ranks(tmp_path / "ranks", ())
     ranks.start("a", [sys.executable, "-c", LAUNCHER, "holds on"], {}, str(tmp_path))
     deadline = time.monotonic() + LIMIT_S

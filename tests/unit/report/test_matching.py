@@ -6,7 +6,7 @@ import pytest
 
 from hocket.graph import Lane, Span, Timeline
 from hocket.graph.timeline import Kind
-from hocket.report.matching import reason_alone, with_common_names
+from hocket.report.matching import why_unmatched, with_common_names
 
 
 def timeline(*names: tuple[Kind, str]) -> Timeline:
@@ -112,7 +112,7 @@ def test_several_batches_are_one_name_and_a_batch_of_others_none() -> None:
 
 
 def test_reasons() -> None:
-    assert "a simulation leaves the processor idle" in reason_alone("wait", "wait w")
-    assert "the script's own code" in reason_alone("forward", "forward start")
-    assert "apart from those of modules" in reason_alone("backward", "backward/ones_like")
-    assert "nothing of this name" in reason_alone("reduce", "w")
+    assert "a simulation leaves the processor idle" in why_unmatched("wait", "wait w")
+    assert "the script's own code" in why_unmatched("forward", "forward start")
+    assert "apart from those of modules" in why_unmatched("backward", "backward/ones_like")
+    assert "nothing of this name" in why_unmatched("reduce", "w")

@@ -10,8 +10,8 @@ import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.runtime.training import plan_trials
+from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials
-from hocket.runtime.training.training import AllReduceTraining
 from hocket.runtime.transfers.gloo_group import GlooGroup
 
 STEPS_A_TURN = 5  # one is not timed
@@ -49,7 +49,7 @@ def tried(
     """What is chosen of plans of such steps, and after how many of them."""
     clock = Clock(step_s, disturbed_s)
     monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
-    monkeypatch.setattr(plan_trials, "largest", lambda values, _: values)
+    monkeypatch.setattr(plan_trials, "max_over_ranks", lambda values, _: values)
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
         enforce=lambda _: None,

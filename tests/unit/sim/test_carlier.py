@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hocket.sim.bounds.one_machine import SAME, _ends, _schrage, without_preemption
-from hocket.sim.bounds.reach import Floats, one_machine
+from hocket.sim.bounds.reach import Floats, preemptive_bound
 
 
 def seconds(*values: float) -> Floats:
@@ -23,7 +23,7 @@ def test_carliers_example() -> None:
     sequence = _schrage(HEAD, WORK, TAIL)
     assert sequence.tolist() == [5, 0, 1, 2, 3, 4, 6]
     assert _ends(HEAD, WORK, TAIL, sequence)[1] == 53.0
-    assert one_machine(HEAD, WORK, TAIL) == 49.0
+    assert preemptive_bound(HEAD, WORK, TAIL) == 49.0
     assert without_preemption(HEAD, WORK, TAIL, 100) == 50.0
 
 
@@ -38,14 +38,14 @@ def test_without_a_node_it_is_the_preemptive_bound() -> None:
 def test_a_long_item_holds_up_an_urgent_one_or_waits_for_it() -> None:
     # Long first: 10 + 1 + 8. Urgent first: 1 + 1 + 10.
     head, work, tail = seconds(0, 1), seconds(10, 1), seconds(0, 8)
-    assert one_machine(head, work, tail) == 11.0
+    assert preemptive_bound(head, work, tail) == 11.0
     assert without_preemption(head, work, tail, 100) == 12.0
 
 
 def test_an_item_without_work_waits_too() -> None:
     # After the long item 10 + 0 + 9; before it 2 + 10.
     head, work, tail = seconds(0, 2), seconds(10, 0), seconds(0, 9)
-    assert one_machine(head, work, tail) == 11.0
+    assert preemptive_bound(head, work, tail) == 11.0
     assert without_preemption(head, work, tail, 100) == 12.0
 
 
@@ -73,7 +73,7 @@ def test_four_hundred_items_that_need_branching() -> None:
     work = rng.random(400)
     head, tail = 0.6 * work.sum() * rng.random((2, 400))
     schrage_s = _ends(head, work, tail, _schrage(head, work, tail))[1]
-    preemptive_s = one_machine(head, work, tail)
+    preemptive_s = preemptive_bound(head, work, tail)
     assert preemptive_s < schrage_s * (1.0 - 1e-6)
     found = without_preemption(head, work, tail, 2000)
     assert preemptive_s * (1.0 - SAME) <= found <= schrage_s

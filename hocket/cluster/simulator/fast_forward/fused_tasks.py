@@ -6,7 +6,7 @@ is, the job goes on task by task, as if it had come here so.
 
 from __future__ import annotations
 
-from hocket.cluster.engine.engine import touch
+from hocket.cluster.engine.engine import list_changed_gpu
 from hocket.cluster.engine.records import BACKWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE
 from hocket.cluster.simulator.fast_forward.uninterrupted import gpus_alone
 from hocket.kernel import lean_kernel
@@ -43,7 +43,7 @@ def _part_tasks(compute, clock, j, now):
         workers[w].phase = phase
         if phase == BACKWARD:
             gpus[workers[w].gpu].running = NONE
-            touch(gpus, compute.touched, compute.counts, workers[w].gpu)
+            list_changed_gpu(gpus, compute.touched, compute.counts, workers[w].gpu)
     set_time(clock.tree, clock.groups.leader[j, 0], at if at > now else NEVER)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.cluster.engine.engine import end_iterations, first_ready, touch
+from hocket.cluster.engine.engine import end_iterations, first_ready, list_changed_gpu
 from hocket.cluster.engine.policies.policy_dispatch import before, key_of
 from hocket.cluster.engine.records import BACKWARD, FORWARD, IN_BACKWARD, IN_FORWARD, NEVER, NONE, WAITING
 from hocket.cluster.engine.transfer_progress import alone_ticks, reset
@@ -121,7 +121,7 @@ def end_stretch(compute, rules, clock, j, now):
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = WAITING
         gpus[workers[w].gpu].running = NONE
-        touch(gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(gpus, compute.touched, compute.counts, workers[w].gpu)
     end_iterations(compute, rules, j, 0, now)
 
 
@@ -155,7 +155,7 @@ def resume(compute, network, rules, clock, j, now):
         mate[g] = NONE if w + 1 == jobs[j].first_worker + jobs[j].gpus else workers[w + 1].gpu
         if end == NEVER:
             gpus[g].running = NONE
-            touch(gpus, compute.touched, compute.counts, g)
+            list_changed_gpu(gpus, compute.touched, compute.counts, g)
     if end < NEVER:
         set_time(clock.tree, leader, end)
     if phase == WAITING:

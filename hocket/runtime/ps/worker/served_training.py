@@ -337,7 +337,7 @@ class ServedTraining(ModelHooks):
             self._left.clear()
             self._learning = False
             self.late = "; ".join(self._reasons)
-            self._readers.settle_hooks()
+            self._readers.keep_needed_hooks()
 
 
 def _place(model: torch.nn.Module, buffer: str) -> Place:

@@ -16,7 +16,7 @@ from hocket.cluster.live.database import Database, Record
 from hocket.cluster.live.manager_messages import AskStatus, Submit
 from hocket.errors import HocketError
 from hocket.launch.guard import MOST_BYTES, cut
-from hocket.launch.rank_records import Ranks
+from hocket.launch.rank_processes import Ranks
 from tests.unit.cluster.live.clusters import LIMIT_S, live_job, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
