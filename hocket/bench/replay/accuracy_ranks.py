@@ -28,7 +28,7 @@ from hocket.ports import free_port
 from hocket.runtime.replay.servers import serve
 from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reductions, replay_with_servers
 from hocket.runtime.transfers.channel import ChannelGroups
-from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_object, gather_objects, max_over_ranks
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values, max_over_ranks
 
 _MOST_STOLEN = 0.02  # replays sleep: a process that wakes late delays them, however rarely
 
@@ -82,7 +82,7 @@ def _replayed(orders: Orders, row: Replayed, name: str, folder: Path, everybody:
     gc.collect()
     # Of the workers: who has no part in the row has no time in which anything could be stolen.
     mine = [] if own is None else [_Own(own, stolen)]
-    workers = [each for some in gather_objects(mine, everybody, list[_Own]) for each in some]
+    workers = [each for some in gather_values(mine, everybody, list[_Own]) for each in some]
     return ReplayedRow(
         ends_s=[list(each) for each in zip(*(worker.replay.ends_s for worker in workers), strict=True)],
         out_of_order=max(worker.replay.out_of_order for worker in workers),
@@ -152,7 +152,7 @@ def _job(orders: Orders, row: Replayed, plan: Plan, everybody: GlooGroup) -> Ser
             seed=row.seed,
         )
         told = job.encoded()
-    return msgspec.json.decode(broadcast_object(told, everybody, str), type=ServedJob)
+    return msgspec.json.decode(broadcast_value(told, everybody, str), type=ServedJob)
 
 
 def _named(row: Replayed) -> str:

@@ -42,9 +42,9 @@ from hocket.runtime.transfers.buckets import lay_out
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
-    broadcast_object,
     broadcast_tensors,
-    gather_objects,
+    broadcast_value,
+    gather_values,
     new_group_name,
 )
 from hocket.runtime.transfers.sparse_sums import declared_sparse
@@ -85,7 +85,7 @@ def distribute(
     alike, buffers = kept_alike(model)
     buffers = buffers if values.buffers or values.buffers_in_forward else {}
     check_same_model(alike, buffers, control)
-    baseline = broadcast_object(planner.baseline(outline(model, parameters)), control, Plan)
+    baseline = broadcast_value(planner.baseline(outline(model, parameters)), control, Plan)
     baseline = msgspec.structs.replace(baseline, workers=len(ranks))
     if plan is not None:
         check_same_plan(plan, control)
@@ -112,12 +112,12 @@ def distribute(
         state = StateBuffers(model, *others[3:]) if values.buffers_in_forward else None
         rounds = Rounds(parameters, groups, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
-        training.of_all_ranks = lambda names: gather_objects(names, control, list[str])
+        training.of_all_ranks = lambda names: gather_values(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
         training.enforce(lay_out(baseline, parameters, training.sparse))
         unless_refused.pop_all()
     # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
-    known = broadcast_object([] if source.network is None else [source.network], control, list[Network])
+    known = broadcast_value([] if source.network is None else [source.network], control, list[Network])
     choice = Choice(plan=baseline, ranks=len(ranks), network_given=bool(known))
     if known:
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))

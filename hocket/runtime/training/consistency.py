@@ -10,7 +10,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph import Plan
-from hocket.runtime.transfers.gloo_group import GlooGroup, gather_objects
+from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values
 
 
 def check_same_model(
@@ -52,11 +52,11 @@ def check_same_plan(plan: Plan, group: GlooGroup) -> None:
 
 def _check_same(what: str, mine: Sequence[str], group: GlooGroup) -> None:
     digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
-    digests = gather_objects(digest, group, str)
+    digests = gather_values(digest, group, str)
     if len(set(digests)) == 1:
         return
     # Only who differs sends a list, and everybody reads the same ones.
-    lists = gather_objects(list(mine), group, list[str])
+    lists = gather_values(list(mine), group, list[str])
     other = next(rank for rank, theirs in enumerate(digests) if theirs != digests[0])
     first, second = lists[0], lists[other]
     at = next(

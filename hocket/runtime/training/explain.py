@@ -17,7 +17,7 @@ from hocket.network import Network, reduction_s
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
 from hocket.runtime.training.plan_trials import STEPS_PER_TRIAL, Choice
-from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_object
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
 from hocket.text import counted
 
 TIMELINE_STEPS = 8
@@ -41,7 +41,7 @@ def clock_offset_s(control: GlooGroup) -> float:
     """Seconds that this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
-        sent = broadcast_object(time.perf_counter(), control, float)
+        sent = broadcast_value(time.perf_counter(), control, float)
         offsets.append(time.perf_counter() - sent)
     return min(offsets) if control.rank else 0.0
 

@@ -16,7 +16,7 @@ from hocket.network import Network
 from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials, enforce
-from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_object, gather_objects
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
 _PROFILED_STEPS = 6
@@ -71,7 +71,7 @@ def choose_plan(
             ]
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
     mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
-    tried = broadcast_object(mine, control, list[Scheduled])
+    tried = broadcast_value(mine, control, list[Scheduled])
     if tried and not (planner.on_trial and given is None):
         alone = given is choice.plan
         enforce(training, choice, tried[0])
@@ -121,7 +121,7 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
 def _learned(training: AllReduceTraining, control: GlooGroup) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
-    often = gather_objects([names[p] for p in training.often], control, list[str])
+    often = gather_values([names[p] for p in training.often], control, list[str])
     late = {name for each in often for name in each}
     training.late = frozenset(p for name, p in training.parameters.items() if name in late)
     if late:

@@ -127,7 +127,7 @@ def new_group_name(process_group: dist.ProcessGroup | None) -> str:
     return f"hocket/{bytes(drawn.tolist()).hex()}"
 
 
-def gather_objects(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
+def gather_values(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     """``value`` of every rank, in their order; all are of ``kind``, which msgspec can decode."""
     mine = _packed(value)
     lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
@@ -135,7 +135,7 @@ def gather_objects(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     return [_unpacked(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
 
 
-def broadcast_object(value: T, group: GlooGroup, kind: type[T]) -> T:
+def broadcast_value(value: T, group: GlooGroup, kind: type[T]) -> T:
     """Rank 0's ``value``; all are of ``kind``, which msgspec can decode."""
     packed = _packed(value)
     length = torch.tensor([len(packed)])

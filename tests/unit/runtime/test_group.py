@@ -15,7 +15,7 @@ import torch.distributed as dist
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import Plan, Reduction
-from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_object, gather_objects, new_group_name
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values, new_group_name
 
 
 class _Relayed(GlooGroup):
@@ -54,10 +54,10 @@ def test_values_come_back_as_they_were(alone: GlooGroup) -> None:
         reductions=(Reduction(parameters=("a", "b"), window="forward"), Reduction(parameters=("c",))),
         compute_order=None,
     )
-    assert gather_objects([plan], alone, list[Plan]) == [[plan]]
-    assert gather_objects([], alone, list[Plan]) == [[]]
-    assert gather_objects("ü", alone, str) == ["ü"]
-    assert broadcast_object(0.1, alone, float) == 0.1
+    assert gather_values([plan], alone, list[Plan]) == [[plan]]
+    assert gather_values([], alone, list[Plan]) == [[]]
+    assert gather_values("ü", alone, str) == ["ü"]
+    assert broadcast_value(0.1, alone, float) == 0.1
     assert re.fullmatch("hocket/[0-9a-f]{32}", new_group_name(None))
     assert new_group_name(None) != new_group_name(None)
 
@@ -67,7 +67,7 @@ def test_what_a_rank_sends_is_never_run(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "run"
     group = _Relayed(pickle.dumps(_Touch(path)))
     with pytest.raises(HocketError, match="what another rank sent is not what this one takes"):
-        broadcast_object("mine", group, str)
+        broadcast_value("mine", group, str)
     assert not path.exists()
 
 
