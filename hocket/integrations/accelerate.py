@@ -77,7 +77,7 @@ def use_hocket(
     if accelerator.distributed_type not in _PLACES:
         raise HocketError(
             f"Accelerate is set up for {accelerator.distributed_type.value}; hocket stands in for"
-            " DistributedDataParallel on processors: Accelerator(cpu=True) under torchrun"
+            " DistributedDataParallel on the CPU: Accelerator(cpu=True) under torchrun"
         )
     _keywords_of(accelerator)
     if accelerator.distributed_type is DistributedType.NO:

@@ -79,7 +79,7 @@ class ServedJob(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule
     servers: int = 1
     transport: Literal["gloo", "grpc"] = "gloo"
-    window_bytes: int = 28_000_000  # gRPC's on average (throughput-prediction paper, section 3.2.2)
+    window_bytes: int = 28_000_000  # gRPC's on average (Li et al., ICPE 2020, section 3.2.2)
     timeout_s: float = 1800.0
     seed: int = 0
     checkpoint: str = ""

@@ -1,4 +1,4 @@
-"""The cost of an AllReduce by pattern (contention paper, Table I), whole or cut into chunks.
+"""The cost of an AllReduce by pattern (Wang et al. 2020, Table I), whole or cut into chunks.
 
 For N workers and d bytes, with alpha = startup + parse cost of a message, beta = seconds per byte of an
 interface and gamma = seconds to reduce a byte (``parse_s_per_byte``):

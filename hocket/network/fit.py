@@ -39,7 +39,7 @@ def fit_line(points: Sequence[MeasuredPoint], *, power: float = 1.0) -> Fit:
 def fit_contention(points: Sequence[MeasuredPoint], a_s: float) -> Fit:
     """Fit T = a + k b M + (k-1) eta M to k concurrent reductions of M bytes each.
 
-    Source: contention paper, section III, Figure 2. With one M a constant cannot be told from eta (k b M and
+    Source: Wang et al. 2020, section III, Figure 2. With one M a constant cannot be told from eta (k b M and
     (k-1) eta M differ by one M), so ``a_s`` comes from reductions on their own. b is these points' own: what
     the line through all sizes is off at this M would otherwise pass for contention.
     """

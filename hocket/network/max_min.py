@@ -4,7 +4,7 @@ All rates grow together until a link is full; its transfers keep what they have,
 outcome is the one allocation in which no transfer can get more except from one that has no more than itself
 (Bertsekas and Gallager, Data Networks, section 6.5.2).
 
-On two servers it is the rule of the throughput-prediction paper, section 5, wherever that rule speaks.
+On two servers it is the rule of Li et al. (ICPE 2020), section 5, wherever that rule speaks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hocket.network.link import Network
 def assign_servers(parameter_bytes: Sequence[int], num_servers: int) -> npt.NDArray[np.int64]:
     """Place each parameter, in order, on the server with the fewest bytes so far; shape (parameters,).
 
-    Source: throughput-prediction paper, section 5. Ties go to the first server.
+    Source: Li et al. (ICPE 2020), section 5. Ties go to the first server.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
 from hocket.tuner.policies import Exchange, check_request, make_plan
 
-WINDOW_BYTES = 28e6  # gRPC's flow control on average (paper, section 3.2.2)
+WINDOW_BYTES = 28e6  # gRPC's flow control on average (Li et al., ICPE 2020, section 3.2.2)
 
 
 @dataclass(frozen=True, kw_only=True)

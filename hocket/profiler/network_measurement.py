@@ -5,7 +5,7 @@ Processes exchange messages over torch.distributed's gloo backend, and lines are
     transfer     one of several in a row         t(d) = startup + 8 d / bandwidth
     parse        a received buffer unpacked      t(d) = parse_s + parse_s_per_byte d
     allreduce    among all workers               t(d) = a + b d           (Caramel section 4.2)
-    contention   k reductions of M at once       T = a + k b M + (k-1) eta M    (contention paper, Figure 2)
+    contention   k reductions of M at once       T = a + k b M + (k-1) eta M    (Wang et al. 2020, Figure 2)
 
 Sizes go up by a factor of 4. :mod:`hocket.network.fit` says how lines are fitted, and
 :mod:`hocket.profiler._exchange` what exactly the clock goes around.

@@ -24,7 +24,7 @@ _TAKEN = (
 )  # fmt: skip
 
 _WAIT = "leave it out: plans let gradients leave when they are needed, or give a plan of your own (plan=)"
-_PLACE = "leave it out: distribute trains where the model is, on processors"
+_PLACE = "leave it out: distribute trains where the model is, on the CPU"
 _REFUSED = {
     "device_ids": _PLACE,
     "output_device": _PLACE,

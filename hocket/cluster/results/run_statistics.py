@@ -1,6 +1,6 @@
 """Statistics of a cluster run: the row that ``cluster simulate --json`` prints and reports rank.
 
-Source: contention paper, section V-A, "Metrics": completion times (JCT) on average, their median and 95th
+Source: Wang et al. 2020, section V-A, "Metrics": completion times (JCT) on average, their median and 95th
 percentile, and GPU utilization. Utilization is busy GPU time / (GPUs x makespan).
 """
 

@@ -1,4 +1,4 @@
-"""Workloads: the contention paper's generator, and published traces, one importer a file."""
+"""Workloads: that of the contention paper (Wang et al. 2020), and published traces, one importer a file."""
 
 from hocket.cluster.workloads.named_traces import IMPORTERS, import_trace
 from hocket.cluster.workloads.overlapped_batches import overlapped

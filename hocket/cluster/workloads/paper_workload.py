@@ -1,6 +1,6 @@
 """The contention paper's workload: jobs of a cluster's busy twenty minutes.
 
-Source: contention paper, section V-A and Table III.
+Source: Wang et al. 2020, section V-A and Table III.
 
 Differs from the paper: its job set was drawn at random and not published, so each seed gives another one of
 its kind. "Uniform arrivals, refined until there are 160 of them" are here as many arrivals, each uniform over

@@ -1,4 +1,4 @@
-"""Models that jobs train: those that the contention paper measured, and the sizes of others in traces.
+"""Models that jobs train: those that Wang et al. (2020) measured, and the sizes of others in traces.
 
 Table III gives sizes in MB, and nowhere does the paper say of how many bytes. They are taken for 10^6: what a
 size is for is the time b * size, the paper's b is 8.53e-10 seconds a byte, and its authors' program takes

@@ -1,4 +1,7 @@
-"""Throughput prediction (Li et al., ICPE 2020): Figures 2, 3c, 10, 12 to 14, 17 to 25 and Table 1."""
+"""Throughput prediction: Figures 2, 3c, 10, 12 to 14, 17 to 25 and Table 1.
+
+Source: Li et al., "Throughput Prediction of Asynchronous SGD in TensorFlow" (ICPE 2020).
+"""
 
 from hocket.reproduce.prediction.prediction_plots import reproduce
 

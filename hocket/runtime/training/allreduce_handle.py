@@ -19,7 +19,8 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     Raises
     ------
     HocketError
-        From ``timeline`` and its methods where another rank is lost, or late for longer than ``timeout_s``.
+        From :meth:`flush`, :meth:`detach` and within :meth:`join`, where another rank is lost, or late for
+        longer than ``timeout_s``.
 
     Examples
     --------

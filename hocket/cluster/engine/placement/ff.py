@@ -1,4 +1,4 @@
-"""FF: the first GPUs that have the memory (contention paper, section IV-A, a baseline)."""
+"""FF: the first GPUs that have the memory (Wang et al. 2020, section IV-A, a baseline)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load of GPUs and servers (contention paper, section IV-A).
+"""The load of GPUs and servers (Wang et al. 2020, section IV-A).
 
 Differs from the paper
 ----------------------

@@ -1,4 +1,4 @@
-"""LS, list scheduling: the least-loaded GPUs anywhere (contention paper, section IV-A, a baseline)."""
+"""LS, list scheduling: the least-loaded GPUs anywhere (Wang et al. 2020, section IV-A, a baseline)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LWF-kappa: least workload first (contention paper, section IV-A, Algorithm 1).
+"""LWF-kappa: least workload first (Wang et al. 2020, section IV-A, Algorithm 1).
 
 Up to kappa GPUs: the least-loaded ones anywhere. More: servers by their load, GPUs by theirs inside each, so
 that a wide job is on few servers and a narrow one fills what is left over.

@@ -1,4 +1,4 @@
-"""RAND: GPUs drawn among those that have the memory (contention paper, section V, a baseline)."""
+"""RAND: GPUs drawn among those that have the memory (Wang et al. 2020, section V, a baseline)."""
 
 from __future__ import annotations
 

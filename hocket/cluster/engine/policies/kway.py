@@ -1,4 +1,4 @@
-"""k-way: AdaDUAL for any number of running transfers (the contention paper's future work, section VII).
+"""k-way: AdaDUAL for any number of running transfers (future work of Wang et al. 2020, section VII).
 
 A new transfer starts now iff on each of its servers, taken by itself, the finish times of its transfers and
 the new one add up to no more than if it started after the first of them has finished, or the second, and so

@@ -1,4 +1,4 @@
-"""SRSF(n): shortest remaining service first, up to n transfers on a server (contention paper, section V).
+"""SRSF(n): shortest remaining service first, up to n transfers on a server (Wang et al. 2020, section V).
 
 Service is time x GPUs (Tiresias calls it two-dimensional): what is left of computing, and of transfers if the
 job is on several servers, as if nothing else were on the cluster.

@@ -30,7 +30,8 @@ class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
     Raises
     ------
     HocketError
-        From its methods where a server is lost, or late for longer than the job's timeout.
+        From :meth:`flush` and :meth:`detach`, where a server is lost, or late for longer than the job's
+        timeout.
     """
 
     @property
