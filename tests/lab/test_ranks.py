@@ -286,6 +286,7 @@ WORLD = """
 import torch.distributed as dist
 dist.init_process_group("gloo")
 print(dist.get_rank(), dist.get_world_size(), dist.is_torchelastic_launched())
+dist.barrier()  # one that leaves before the other has connected would fail it
 dist.destroy_process_group()
 """
 
