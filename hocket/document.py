@@ -228,9 +228,16 @@ def write_whole(data: bytes, path: str | Path) -> None:
         elif given.exists() and not given.is_file():
             given.write_bytes(data)
         else:
-            _replace(given.resolve(), data)
+            _replace(_destination(given), data)
     except OSError as error:
         raise HocketError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _destination(path: Path) -> Path:
+    """The file that ``path`` is or leads to, there or not yet; OSError where links go in a circle."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # from Python 3.13 on, resolve() returns a circle's link itself
+    return path.resolve()
 
 
 def write_output(data: bytes) -> None:
@@ -292,7 +299,7 @@ def check_writable(path: str | Path, *inputs: str | Path) -> None:
             return
         if target.is_dir():
             raise HocketError(f"{target}: is a folder; name a file in it")
-        folder = target.resolve().parent
+        folder = _destination(target).parent
         if not folder.is_dir():
             raise HocketError(f"{target}: the folder '{folder}' does not exist; create it first")
         # A file is replaced by a new one beside it; what is none is written to as it is.
@@ -308,5 +315,3 @@ def check_writable(path: str | Path, *inputs: str | Path) -> None:
                 raise HocketError(f"{target}: is also an input; name another output")
     except OSError as error:
         raise HocketError(f"{target}: cannot be written: {error.strerror or error}") from None
-    except RuntimeError as error:  # links in a circle
-        raise HocketError(f"{target}: cannot be written: {error}") from None

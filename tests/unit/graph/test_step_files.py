@@ -226,7 +226,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="does not exist"):
         save_step(graph, tmp_path / "nowhere" / "step.json")
     (tmp_path / "circle.json").symlink_to("circle.json")
-    with pytest.raises(HocketError, match=r"circle\.json: cannot be written: Symlink loop"):
+    with pytest.raises(HocketError, match=r"circle\.json: cannot be written: Too many levels of symbolic"):
         save_step(graph, tmp_path / "circle.json")
     (tmp_path / "circle.json").unlink()
     (tmp_path / "folder.json").mkdir()
