@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
@@ -119,6 +122,13 @@ def test_the_design_page_lists_the_layers_of_the_contract() -> None:
     assert [int(number) for number, _ in rows] == list(range(1, len(contract["layers"]) + 1))
     listed = [set(re.findall(r"`(\w+)`", names)) for _, names in rows]
     assert listed == [set(layer.split(" | ")) for layer in contract["layers"]]
+
+
+def test_the_picture_of_the_layers_is_of_todays_imports() -> None:
+    command = [sys.executable, ROOT.parent / "docs/draw/make.py", "--check", "layers"]
+    told = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
+    checked = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:
