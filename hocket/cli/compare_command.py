@@ -15,11 +15,14 @@ from hocket.cli.screen import MORE, Sheet, show
 
 def compare(
     predicted: Annotated[
-        Path, typer.Argument(metavar="PREDICTED", help="What simulate --timeline wrote (hocket.timeline/1).")
+        Path,
+        typer.Argument(
+            metavar="PREDICTED", help="A timeline that simulate --timeline wrote (hocket.timeline/1)."
+        ),
     ],
     measured: Annotated[Path, typer.Argument(metavar="MEASURED", help="The same, of a training run.")],
     top: Annotated[
-        int, option(panel=OUTPUT, metavar="N", min=0, help="How many names to show, those that differ most.")
+        int, option(panel=OUTPUT, metavar="N", min=0, help="Names to show, those that differ most.")
     ] = 10,
     wide: options.Wide = False,
     output: Annotated[

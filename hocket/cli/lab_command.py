@@ -27,7 +27,7 @@ Name = Annotated[str, option(panel=GENERAL, metavar="NAME", help="Which lab; the
 
 @app.command()
 def up(
-    nodes: Annotated[int, option(panel=GENERAL, metavar="N", help="How many nodes, 2 to 250.")] = 2,
+    nodes: Annotated[int, option(panel=GENERAL, metavar="N", help="Nodes, 2 to 250.")] = 2,
     rate: Annotated[
         str, option(panel=GENERAL, metavar="RATE", help="Of each node's link, each way: 250Mbit/s or 1gbit.")
     ] = "1gbit",
@@ -37,7 +37,7 @@ def up(
         option(
             panel=GENERAL,
             metavar="SIZE",
-            help="How much TCP hands to a link at once. 64kB, as on machines with network cards, costs the"
+            help="The most TCP hands to a link at once. 64kB, as on machines with network cards, costs the"
             " processors least: for training. The default shares a link more evenly.",
             show_default="0.25 ms at RATE",
         ),
@@ -99,7 +99,7 @@ def execute(
             panel=GENERAL,
             rare=True,
             metavar="TIME",
-            help="What ranks get to end by themselves once one has failed.",
+            help="Time for ranks to end by themselves once one has failed.",
             show_default="10s",
         ),
     ] = None,

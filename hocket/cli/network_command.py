@@ -56,7 +56,7 @@ def measure(
             panel=PROFILE,
             rare=True,
             metavar="N",
-            help="How often each size is timed; the lower quartile counts.",
+            help="Timings of each size; the lower quartile counts.",
         ),
     ] = 10,
     concurrent: Annotated[

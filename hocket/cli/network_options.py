@@ -67,7 +67,7 @@ class NetworkOptions(LinkOptions):
             panel=NETWORK,
             rare=True,
             metavar="TIME",
-            help="What a receiver spends on each message: 10us.",
+            help="Time that a receiver spends on each message: 10us.",
             show_default="0s",
         ),
     ] = None
@@ -78,7 +78,7 @@ class NetworkOptions(LinkOptions):
             panel=NETWORK,
             metavar="NAME",
             autocompletion=complete_pattern,
-            help="How every all-reduce runs: ring, tree, halving-doubling (MPI's), shuffle (Caramel's), or"
+            help="Pattern of every all-reduce: ring, tree, halving-doubling (MPI's), shuffle (Caramel's), or"
             " cheapest of the four for each size.",
             show_default="ring, or NCCL's tree where that takes less",
         ),

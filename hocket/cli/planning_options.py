@@ -40,7 +40,7 @@ class ExchangeOptions:
         option(
             "--architecture",
             panel=PLANNING,
-            help="How gradients are exchanged.",
+            help="The exchange of gradients.",
             show_default="the policy's; ps if an option is for servers; else allreduce",
         ),
     ] = None

@@ -67,12 +67,12 @@ class PredictWorkers:
             "--price-per-worker-hour",
             panel=WORKERS,
             metavar="X",
-            help="What a worker's machine costs an hour, in any currency.",
+            help="Price of a worker's machine an hour, in any currency.",
         ),
     ] = None
     price_per_server_hour: Annotated[
         float | None,
-        option("--price-per-server-hour", panel=WORKERS, metavar="X", help="What a server's costs."),
+        option("--price-per-server-hour", panel=WORKERS, metavar="X", help="Price of a server's."),
     ] = None
 
 

@@ -21,7 +21,7 @@ class _Mode:
         option(
             "--mode",
             panel=PLANNING,
-            help="Whether workers wait for each other; async has servers.",
+            help="sync: workers wait for each other; async, with servers: they do not.",
             show_default="sync with all-reduce, async with servers",
         ),
     ] = None

@@ -16,7 +16,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RESULT...",
-            help="What --json or --timeline of simulate, tune, cluster simulate or train wrote.",
+            help="Files that --json or --timeline of simulate, tune, cluster simulate or train wrote.",
         ),
     ],
     output: Annotated[

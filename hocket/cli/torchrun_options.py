@@ -40,7 +40,7 @@ OPTIONS = (
     Option(("--rdzv-id",), "NAME", "A name of the job's own, where several meet."),
     Option(("--rdzv-conf",), "K=V,...", "More of how they meet: timeout=600."),
     Option(("--standalone",), "", "One machine, on a port that is free."),
-    Option(("--max-restarts",), "N", "How often all start again when a process fails.", "0", False),
+    Option(("--max-restarts",), "N", "Restarts of all processes when one fails.", "0", False),
     Option(("--module", "-m"), "", "SCRIPT is a module: -m package.train.", "", False),
     Option(("--no-python",), "", "SCRIPT is a program, not Python."),
     Option(("--run-path",), "", "Run SCRIPT in the process itself, by runpy."),
@@ -50,7 +50,7 @@ OPTIONS = (
     Option(("--local-ranks-filter",), "LIST", "Show what these local ranks print: 0,1."),
     Option(("--duplicate-stdout-filters",), "LIST", "Lines for a common log, by what is in them."),
     Option(("--duplicate-stderr-filters",), "LIST", "The same of standard error."),
-    Option(("--monitor-interval",), "SECONDS", "How often processes are looked at.", "0.1"),
+    Option(("--monitor-interval",), "SECONDS", "Time between looks at the processes.", "0.1"),
     Option(("--start-method",), "NAME", "spawn, fork or forkserver.", "spawn"),
     Option(("--event-log-handler",), "NAME", "Where torchrun's events go.", "null"),
     Option(("--role",), "NAME", "The processes' role in logs.", "default"),
@@ -58,7 +58,7 @@ OPTIONS = (
     Option(("--logs-specs",), "NAME", "Torchrun's plug-in for logs."),
     Option(("--numa-binding",), "NAME", "Bind processes to node, socket, exclusive or core-complex."),
     Option(("--signals-to-handle",), "LIST", "Signals that end the processes."),
-    Option(("--shutdown-timeout",), "SECONDS", "What processes get to end.", "30"),
+    Option(("--shutdown-timeout",), "SECONDS", "Time for processes to end.", "30"),
     Option(("--virtual-local-rank",), "", "Every process sees LOCAL_RANK 0 and one device."),
 )
 

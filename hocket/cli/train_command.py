@@ -56,7 +56,9 @@ class Train(Command):
 def train(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="SCRIPT", help="What every process runs, and its arguments behind it."),
+        typer.Argument(
+            metavar="SCRIPT", help="The script that every process runs, and its arguments behind it."
+        ),
     ],
     asked: train_options.ScriptOptions,
     serving: train_options.ServingOptions,

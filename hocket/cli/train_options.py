@@ -28,7 +28,7 @@ def _print_token(asked: bool) -> None:
 
 Architecture = Annotated[
     Literal["allreduce", "ps"],
-    option("--architecture", panel=PLANNING, help="How gradients are exchanged."),
+    option("--architecture", panel=PLANNING, help="The exchange of gradients."),
 ]
 NewToken = Annotated[
     bool,
@@ -115,7 +115,7 @@ class ServingOptions:
             "--barrier",
             panel=SERVERS,
             rare=True,
-            help="What a pull waits for.",
+            help="The updates that a pull waits for.",
             show_default="the policy's",
         ),
     ] = None
@@ -166,7 +166,9 @@ class ServingOptions:
     ] = None
     transport: Annotated[
         Literal["gloo", "grpc"] | None,
-        option("--transport", panel=SERVERS, rare=True, help="What tensors travel by.", show_default="gloo"),
+        option(
+            "--transport", panel=SERVERS, rare=True, help="The transport of tensors.", show_default="gloo"
+        ),
     ] = None
     timeout: Annotated[
         str | None,

@@ -35,12 +35,13 @@
         traces.push(trace(rows, "cynthia", step + ", cynthia", "triangle-up-open", series));
       }
     });
-    const range = ends.map(Math.log10);
+    const range = ends.map(Math.log10), ticks = logTicks(...ends), across = ticksWithRoom(ticks, ...ends, plot.clientWidth - 90);
+    const named = (tickvals) => ({tickvals, ticktext: tickvals.map(String)});
     const layout = {
       ...baseLayout(), width: plot.clientWidth, height: 520, margin: {l: 70, r: 20, t: 28, b: 56}, hovermode: "closest", dragmode: false,
       legend: {orientation: "h", y: 1.08},
-      xaxis: {...baseAxis("measured, examples/s"), type: "log", range, fixedrange: true, tickangle: 0, nticks: Math.max(3, Math.round(plot.clientWidth / 110))},
-      yaxis: {...baseAxis("predicted, examples/s"), type: "log", range, fixedrange: true},
+      xaxis: {...baseAxis("measured, examples/s"), type: "log", range, fixedrange: true, tickangle: 0, ...named(across)},
+      yaxis: {...baseAxis("predicted, examples/s"), type: "log", range, fixedrange: true, ...named(ticks)},
     };
     Plotly.react(plot, traces, layout, plotOptions);
   }

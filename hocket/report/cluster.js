@@ -29,21 +29,6 @@
     if (legend) drawBelow(Math.ceil(legend.getBBox().height) + 6);
   }
 
-  /** Those of `ticks` that have room beside each other on a logarithmic axis. */
-  function roomFor(ticks, lowest, highest, width) {
-    const perDecade = width / Math.log10(highest / lowest), kept = [];
-    for (const tick of ticks) {
-      if (!kept.length || Math.log10(tick / kept.at(-1)) * perDecade >= 14 + 8 * String(tick).length) kept.push(tick);
-    }
-    return kept;
-  }
-
-  /** Ticks at 1, 2 and 5 times the powers of ten: plotly's own write 2 for 20. */
-  function logTicks(lowest, highest) {
-    const powers = Array.from({length: 24}, (_, k) => 10 ** (k - 9));
-    return powers.flatMap((power) => [1, 2, 5].map((factor) => Number((factor * power).toPrecision(1)))).filter((tick) => tick >= lowest && tick <= highest);
-  }
-
   function drawCompletion() {
     const log = logarithmic.checked;
     const positive = results.flatMap((result) => result.jct.filter((time) => time > 0));
@@ -55,7 +40,7 @@
       hovertemplate: "%{text}<extra></extra>",
     }));
     const width = document.getElementById("jct").clientWidth - 82;
-    const ticks = log && highest > lowest ? roomFor(logTicks(lowest, highest), lowest, highest, width) : [];
+    const ticks = log && highest > lowest ? ticksWithRoom(logTicks(lowest, highest), lowest, highest, width) : [];
     drawInto("jct", 360, traces, {
       xaxis: {
         ...baseAxis(`completion time [${report.unit.symbol}]`), type: log ? "log" : "linear", fixedrange: true, ticks: "outside", ticklen: 4, tickcolor: colour("rule"),

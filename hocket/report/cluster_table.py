@@ -39,8 +39,10 @@ def cluster_columns(rows: Sequence[ClusterRow]) -> list[Column]:
         return time_column(heading, [getattr(row, f"average_{name}_s") for row in rows], unit, meaning)
 
     columns = [
-        text_column("Placement", [row.placement for row in rows], "How GPUs are chosen."),
-        text_column("Policy", [row.policy for row in rows], "Who computes and transfers first."),
+        text_column("Placement", [row.placement for row in rows], "The rule that chooses GPUs."),
+        text_column(
+            "Policy", [row.policy for row in rows], "The rule for which job computes and transfers first."
+        ),
         time_column(
             "Average JCT",
             [row.average_jct_s for row in rows],

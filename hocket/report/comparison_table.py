@@ -20,7 +20,7 @@ def figures_columns(comparison: Comparison) -> list[Column]:
     both = [value for figure in figures for value in (figure.predicted_s, figure.measured_s)]
     unit = time_unit(value for value in both if value is not None)
     columns = [
-        text_column("Of a step", [figure.name for figure in figures], "What is timed."),
+        text_column("Of a step", [figure.name for figure in figures], "The part of a step that is timed."),
         time_column("Predicted", [figure.predicted_s for figure in figures], unit, "As simulated."),
         time_column("Measured", [figure.measured_s for figure in figures], unit, "In training."),
         number_column("Ratio", [figure.ratio for figure in figures], "Measured over predicted.", decimals=3),
@@ -37,14 +37,20 @@ def figures_legend(comparison: Comparison) -> str:
 def spans_columns(spans: Sequence[SpanDifference], unit: TimeUnit | None = None) -> list[Column]:
     """Durations of ``spans`` on both sides and their starts, in the order given; in the unit that fits."""
     durations = [(span.predicted_duration_s, span.measured_duration_s) for span in spans]
-    apart = [(span.duration_difference_s, span.start_difference_s) for span in spans]
+    # Sums of the same times in another order differ by a rounding, which is no difference to read.
+    times_s = (time_s for span in spans for time_s in (span.measured_start_s, span.measured_duration_s))
+    rounding_s = 1e-9 * max(times_s, default=0.0)
+    apart = [
+        tuple(0.0 if abs(time_s) <= rounding_s else time_s for time_s in pair)
+        for pair in ((span.duration_difference_s, span.start_difference_s) for span in spans)
+    ]
     unit = unit or time_unit(abs(time_s) for pair in (*durations, *apart) for time_s in pair)
 
     def times(heading: str, times_s: Iterable[float], meaning: str, short: str = "") -> Column:
         return time_column(heading, list(times_s), unit, meaning, short=short).as_clear()
 
     return [
-        text_column("Kind", [span.kind for span in spans], "What it is.").as_clear(),
+        text_column("Kind", [span.kind for span in spans], "The kind of operation.").as_clear(),
         text_column("Name", [span.name for span in spans], "An operation, a piece or a transfer.").as_clear(),
         times("Duration, predicted", (pair[0] for pair in durations), "Of a step.", "Predicted"),
         times("Duration, measured", (pair[1] for pair in durations), "Of a step.", "Measured"),

@@ -142,14 +142,6 @@
     return kept;
   }
 
-  /** 1, 2 and 5 times the powers of ten. */
-  function logTicks([lowest, highest]) {
-    const powers = Array.from({length: 40}, (_, k) => 10 ** (k - 20));
-    const ticks = powers.flatMap((power) => [1, 2, 5].map((factor) => Number((factor * power).toPrecision(1))));
-    const within = ticks.filter((tick) => tick >= lowest && tick <= highest);
-    return within.length > 9 ? within.filter((tick) => powers.includes(tick)) : within;
-  }
-
   /** Both axes of a picture of the given inner size, and how its values become pixels. */
   function axes(title, range, width, height, log) {
     const most = workers.at(-1), scale = log ? Math.log10 : Number;
@@ -163,7 +155,7 @@
     return {
       pixels,
       xaxis: {...baseAxis("workers"), ...common, range: across, tickvals: workerTicks(pixels.x), showgrid: false},
-      yaxis: {...baseAxis(title), ...common, range: up, nticks: Math.max(3, Math.round(height / 55)), exponentformat: "none", ...(log ? {tickvals: logTicks(range), ticktext: logTicks(range).map(digits)} : {})},
+      yaxis: {...baseAxis(title), ...common, range: up, nticks: Math.max(3, Math.round(height / 55)), exponentformat: "none", ...(log ? {tickvals: logTicks(...range), ticktext: logTicks(...range).map(digits)} : {})},
     };
   }
 

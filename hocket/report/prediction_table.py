@@ -20,7 +20,7 @@ from hocket.predictor.prediction import Prediction
 from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, time_unit
 
-_BUSIEST = "What is in use for most of the time, and for how much of it."
+_BUSIEST = "The resource that is in use for most of the time, and for how much of it."
 
 
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
@@ -62,6 +62,9 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
             "Throughput over one worker's alone, without a network.",
             decimals=2,
         ).as_clear(),  # a remark says over which worker
+        time_column(
+            "Step", [row.step_s for row in rows], unit, "Mean time that a worker takes for a step."
+        ).as_clear(),
         percent_column(
             "Efficiency",
             [row.efficiency for row in rows],
@@ -70,12 +73,9 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         )
         .as_clear()
         .as_wide(),
-        time_column(
-            "Step", [row.step_s for row in rows], unit, "Mean time that a worker takes for a step."
-        ).as_clear(),
         text_column("Bottleneck", [row.bottleneck for row in rows], "The resource that is busy longest."),
         percent_column(
-            "Busy", [row.bottleneck_utilization for row in rows], "For how much of the time it is."
+            "Busy", [row.bottleneck_utilization for row in rows], "The part of the time for which it is."
         ).as_wide(),
         rates(
             "lin", [row.lin for row in rows], "Throughput by Lin et al.'s published model, to compare."

@@ -53,6 +53,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         overlap_text=overlap_text(rows),
         timeline_text=timeline_text(panels, unit),
         busy=busy_columns(panels),
+        drawn=_drawn(panels),
     )
 
 
@@ -130,7 +131,7 @@ def _columns(ranking: Sequence[Entry]) -> list[Column]:
     ]
     names = sorted({other.policy for other in usual if other is not None})
     if names:
-        meaning = f"How much longer a step is than under {' or '.join(names)} on the same setup."
+        meaning = f"The step's difference from {' or '.join(names)}'s on the same setup."
         heading = f"Over {names[0]}" if len(names) == 1 else "Over usual"
         columns.append(percent_column(heading, longer, meaning))
         first.append(heading)
@@ -151,6 +152,12 @@ def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[TimelinePanel]:
         for place in (*beside, drawn[0])
         if (timeline := ranking[place].timeline) is not None
     ]
+
+
+def _drawn(panels: Sequence[TimelinePanel]) -> str:
+    """The policies of ``panels`` as they lie on the page: the best is the last."""
+    *above, best = [panel.policy for panel in panels] or [""]
+    return f"{best} below {above[0]}" if above else best
 
 
 def _caption(place: int, ranking: Sequence[Entry], unit: TimeUnit) -> str:

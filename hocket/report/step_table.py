@@ -24,7 +24,7 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
     """The columns of ``rows``, in the order given; what all share of model and cluster has none."""
     unit = time_unit(row.iteration_s for row in rows)
     period = rate_period(row.throughput for row in rows)
-    policies = text_column("Policy", [row.title for row in rows], "How transfers are ordered.")
+    policies = text_column("Policy", [row.title for row in rows], "The rule that orders transfers.")
     return [
         policies.as_clear(),
         *_setup_columns(rows),
@@ -64,7 +64,7 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
         percent_column(
             "Straggler",
             [row.straggler_fraction for row in rows],
-            "How long a worker waits for the last one, of a step.",
+            "A worker's wait for the last one, as a part of the step.",
             short="Strag.",
         ).as_wide(),
         time_column(
@@ -76,7 +76,7 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
         percent_column(
             "Over bound",
             [over_bound(row) for row in rows],
-            "How far a step is above the least that any order of as many transfers can reach.",
+            "The step's distance from the least that any order of as many transfers can reach.",
         ),
     ]
 
@@ -102,7 +102,7 @@ def step_columns(rows: Sequence[ResultRow], *, wide: bool = False) -> list[Colum
     usual = usual_row(order)
     if usual is not None and usual.iteration_s > 0:
         apart = [100 * (row.iteration_s / usual.iteration_s - 1) for row in order]
-        meaning = "How much longer (+) or shorter (-) a step is."
+        meaning = "The step's difference, + longer and - shorter."
         step = next(k for k, column in enumerate(columns) if column.heading == "Step time")
         against = Column(f"Against {usual.policy}", [_signed(value) for value in apart], meaning, "%")
         columns.insert(step + 1, against)

@@ -77,6 +77,23 @@ const plotOptions = {
 
 const redraws = [];
 
+/** Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten, or the powers alone: plotly's own write 2 for 20. */
+function logTicks(lowest, highest) {
+  const powers = Array.from({length: 40}, (_, k) => Number((10 ** (k - 20)).toPrecision(1)));
+  const ticks = powers.flatMap((power) => [1, 2, 5].map((factor) => Number((factor * power).toPrecision(1))));
+  const within = ticks.filter((tick) => tick >= lowest && tick <= highest);
+  return within.length > 9 ? within.filter((tick) => powers.includes(tick)) : within;
+}
+
+/** Those of `ticks` that have room beside each other on a logarithmic axis of `width` pixels. */
+function ticksWithRoom(ticks, lowest, highest, width) {
+  const perDecade = width / Math.log10(highest / lowest), kept = [];
+  for (const tick of ticks) {
+    if (!kept.length || Math.log10(tick / kept.at(-1)) * perDecade >= 14 + 8 * String(tick).length) kept.push(tick);
+  }
+  return kept;
+}
+
 /** Draw now, and again when the window's width or the colour scheme changes. */
 function keepDrawn(draw) {
   redraws.push(draw);

@@ -57,7 +57,7 @@ def _paper(made: Reproduction) -> list[str]:
     for table in made.tables:
         lines += ["", *_table(table)]
     if made.missing:
-        lines += ["", "What is not made here:", ""]
+        lines += ["", "Not made here:", ""]
         lines += [f"* {each.number}: {each.why}. Instead: {each.instead}." for each in made.missing]
     drawn = ", ".join(figure.number for figure in made.figures)
     return [*lines, "", f"On the page: {drawn}."]

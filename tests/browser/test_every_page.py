@@ -130,6 +130,17 @@ def page(request, browser, live, tmp_path):
 SEEN = "document.querySelectorAll('.plot').forEach((plot) => plot.scrollIntoView());"
 
 
+def test_ticks_of_a_logarithmic_axis_are_whole_numbers(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(an_accuracy(), encoding="utf-8")
+    open_page(browser, path)
+    ticks = "return [...document.querySelectorAll('.ytick text')].map((tick) => Number(tick.textContent))"
+    rates = [row.throughput for row in fake_curve()]
+    found = browser.execute_script(ticks)
+    assert found
+    assert all(0.8 * min(rates) < tick < 1.2 * max(rates) for tick in found)
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window_and_every_figure_has_a_text(browser, page, width):
     address = page(width)

@@ -69,7 +69,7 @@ class TrainedVariants:
             metavar="NAME",
             callback=lowercase,
             autocompletion=complete_policy,
-            help="What hocket trains by: auto, or a policy.",
+            help="The plan that hocket trains by: auto, or a policy.",
         ),
     ] = "auto"
     compile_: Annotated[bool, option("--compile", panel=BENCHMARK, help="Compiled models too.")] = False

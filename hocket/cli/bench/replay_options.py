@@ -27,7 +27,7 @@ class _ReplayedStep:
             "--step",
             panel=BENCHMARK,
             metavar="LIST",
-            help="What to replay, as bench plan takes it, or chain; several by commas.",
+            help="Steps to replay, as bench plan takes them, or chain; several by commas.",
         ),
     ] = None
 
@@ -112,7 +112,7 @@ class ReplayScale(_ScaledTransfers):
 class _OneTransport:
     transport: Annotated[
         Literal["gloo", "grpc"],
-        option(panel=NETWORK, rare=True, callback=lowercase, help="What tensors travel by."),
+        option(panel=NETWORK, rare=True, callback=lowercase, help="The transport of tensors."),
     ] = "gloo"
 
 
@@ -153,7 +153,8 @@ class OrderedSteps:
     steps: _Steps = 12
     skip: _Skip = 2
     rounds: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each row is replayed, in turns.")
+        int,
+        option(panel=BENCHMARK, rare=True, metavar="N", help="Times that each row is replayed, in turns."),
     ] = 3
 
 

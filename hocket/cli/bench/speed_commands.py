@@ -51,7 +51,7 @@ class PlanTiming:
     """Options for how planners are timed."""
 
     repeats: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each plan is made, in turns.")
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Times that each plan is made, in turns.")
     ] = 7
     cores: Cores = 1
 
@@ -111,7 +111,7 @@ class SimulatorTiming:
         ),
     ] = 100
     repeats: Annotated[
-        int, option(panel=BENCHMARK, rare=True, metavar="N", help="How often each is timed, in turns.")
+        int, option(panel=BENCHMARK, rare=True, metavar="N", help="Times that each is timed, in turns.")
     ] = 5
     cores: Cores = 1
 

@@ -70,7 +70,7 @@ class _SimulatedNetwork:
         option(
             panel=NETWORK,
             rare=True,
-            help="How transfers share servers: the contention paper's Eq. 5, or max-min fairly.",
+            help="The sharing of servers: the contention paper's Eq. 5, or max-min fairly.",
         ),
     ] = "equation5"
     racks: Annotated[

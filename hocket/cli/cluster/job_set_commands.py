@@ -29,7 +29,7 @@ Overlap = Annotated[
     ),
 ]
 NumJobs = Annotated[
-    int, option("--jobs", panel=JOBS, metavar="N", help="How many jobs; the mix of GPUs stays.")
+    int, option("--jobs", panel=JOBS, metavar="N", help="Number of jobs; the mix of GPUs stays.")
 ]
 Period = Annotated[str, option(panel=JOBS, metavar="TIME", help="Jobs arrive evenly over this: 1200s.")]
 Output = Annotated[

@@ -103,7 +103,7 @@ class ManagerOptions:
     ] = "127.0.0.1:0"
     page: _Page = "127.0.0.1:0"
     restarts: Annotated[
-        int, option(panel=MANAGER, metavar="N", min=0, help="How often a job that fails is tried again.")
+        int, option(panel=MANAGER, metavar="N", min=0, help="Further tries of a job that fails.")
     ] = 3
     lost_after: Annotated[
         str,

@@ -35,11 +35,11 @@ class WorkloadOptions:
     ] = None
     seeds: Annotated[
         int | None,
-        option(panel=JOBS, metavar="N", help="How many job sets to draw, from --seed on.", show_default="20"),
+        option(panel=JOBS, metavar="N", help="Job sets to draw, from --seed on.", show_default="20"),
     ] = None
     num_jobs: Annotated[
         int | None,
-        option("--jobs", panel=JOBS, metavar="N", help="How many jobs of a workload.", show_default="160"),
+        option("--jobs", panel=JOBS, metavar="N", help="Jobs of a workload.", show_default="160"),
     ] = None
     sizes: Annotated[
         Literal["paper", "wide"] | None,

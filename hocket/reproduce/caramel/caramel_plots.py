@@ -154,14 +154,14 @@ def _figure_11(found: CaramelMeasurements) -> PaperFigure:
         title="Inception v3, 8 workers", x="", y="utilization, %", series=_stages(found, (_OVERLAPPING,))
     )
     return PaperFigure(
-        number="Fig. 11", caption="What each stage adds, on top of those before", panels=(panel,)
+        number="Fig. 11", caption="Gain of each stage, on top of those before", panels=(panel,)
     )
 
 
 def _figure_12(found: CaramelMeasurements) -> PaperFigure:
     models = tuple(figures.model for figures in found.models)
     panel = PlotAxes(title="8 workers", x="", y="utilization, %", series=_stages(found, models))
-    return PaperFigure(number="Fig. 12", caption="What each stage adds, all models", panels=(panel,))
+    return PaperFigure(number="Fig. 12", caption="Gain of each stage, all models", panels=(panel,))
 
 
 def _figure_13(found: CaramelMeasurements) -> PaperFigure:

@@ -144,7 +144,7 @@ def _figure_3(found: PredictionMeasurements) -> PaperFigure:
 def _figure_10(found: PredictionMeasurements) -> PaperFigure:
     assert found.network.fits is not None
     panel = fit_panel(found.network.fits.parse, title="", line="alpha size + beta")
-    return PaperFigure(number="Fig. 10", caption="What a message costs its receiver", panels=(panel,))
+    return PaperFigure(number="Fig. 10", caption="Cost of a message to its receiver", panels=(panel,))
 
 
 def _figure_12(found: PredictionMeasurements) -> PaperFigure:
@@ -240,7 +240,7 @@ def _figure_22(found: PredictionMeasurements) -> PaperFigure:
         y="s",
         series=(Series(name="seconds", x=names, y=(MEASURING_S, PREDICTING_S, found.timed_s), kind="bars"),),
     )
-    return PaperFigure(number="Fig. 22", caption="What an answer costs", panels=(panel,))
+    return PaperFigure(number="Fig. 22", caption="Cost of an answer", panels=(panel,))
 
 
 def _figure_23(found: PredictionMeasurements) -> PaperFigure:

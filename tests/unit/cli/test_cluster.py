@@ -83,7 +83,7 @@ def test_a_timeline_and_results_make_a_page(jobs: str, in_tmp: Path) -> None:
     ran = hocket("report", "run.json", "row.json", "-o", "page.html")
     assert ran.status == 0, ran.err
     page = (in_tmp / "page.html").read_text()
-    assert "What GPUs and links did" in page
+    assert "GPUs and links at work" in page
     assert "lwf-1 / srsf-1" in page
     document = json.loads((in_tmp / "run.json").read_text())
     names = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}

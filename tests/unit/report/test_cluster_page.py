@@ -147,7 +147,7 @@ def test_every_shape_of_result_file(tmp_path):
     entries = load_results(paths)
     assert entries == [ClusterEntry(row, timeline), ClusterEntry(other)]
     shown = Page(render_results(entries))
-    assert "What GPUs and links did" in shown.text
+    assert "GPUs and links at work" in shown.text
     assert [panel["policy"] for panel in shown.data["timelines"]["panels"]] == ["psrsf"]
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hocket.graph import Lane, Span, Timeline
 from hocket.graph.timeline import Kind
-from hocket.report.comparison import Comparison, compare
+from hocket.report.comparison import Comparison, SpanDifference, compare
+from hocket.report.comparison_table import spans_columns
 
 # What happens in a cycle: lane, name, kind, start and end; the last may reach into the next cycle.
 Cycle = tuple[list[tuple[int, str, Kind, float, float]], float]
@@ -160,6 +161,25 @@ def test_a_start_just_after_a_steps_begin_and_one_just_before_it_are_near() -> N
     assert late.start_difference_s == pytest.approx(0.02)
     early = {span.name: span for span in compare(update_at(0.0), update_at(2.98)).spans}["update"]
     assert early.start_difference_s == pytest.approx(-0.02)
+
+
+def test_a_rounding_is_no_difference_to_read() -> None:
+    def span(name: str, apart_s: float) -> SpanDifference:
+        return SpanDifference(
+            kind="forward",
+            name=name,
+            predicted_start_s=0.3,
+            measured_start_s=0.3 + apart_s,
+            start_difference_s=apart_s,
+            predicted_duration_s=0.3,
+            measured_duration_s=0.3 + apart_s,
+            duration_difference_s=apart_s,
+        )
+
+    columns = spans_columns([span("same", 0.1 + 0.2 - 0.3), span("longer", 0.001)])
+    shown = {column.heading: [cell.text for cell in column.cells] for column in columns}
+    assert shown["Longer by"] == shown["Later by"] == ["0.000", "1.000"]
+    assert shown["Duration, predicted"] == ["300.0", "300.0"]
 
 
 def test_what_only_one_side_has_is_counted() -> None:

@@ -91,7 +91,7 @@ def test_the_table_has_columns_for_what_there_is():
     rows = fake_curve()
     headings = [column.heading for column in prediction_columns(rows)]
     assert headings == [
-        *("Workers", "Servers", "Throughput", "Speed-up", "Efficiency", "Step", "Bottleneck", "Busy"),
+        *("Workers", "Servers", "Throughput", "Speed-up", "Step", "Efficiency", "Bottleneck", "Busy"),
         *("lin", "cynthia"),
     ]
     everything = [

@@ -101,4 +101,4 @@ def test_what_does_not_fit_is_left_out_whole():
 def test_a_legend_says_each_heading_once_without_its_unit():
     columns = in_one_line(step_columns([fake_row("tac"), fake_row("fifo")]))
     assert [column.title for column in columns][1:3] == ["Step [ms]", "Against fifo [%]"]
-    assert legend(columns[2:3]) == "Against fifo: how much longer (+) or shorter (-) a step is."
+    assert legend(columns[2:3]) == "Against fifo: the step's difference, + longer and - shorter."
