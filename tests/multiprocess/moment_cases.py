@@ -74,24 +74,24 @@ def before_its_result(call: Callable[..., Any], handler: Callable[[], object]) -
     return called
 
 
-def a_handler_settles_what_has_arrived(rank: int) -> list[str]:
+def a_handler_finishes_what_has_arrived(rank: int) -> list[str]:
     twins = Twins(Layers, adam)
     channel = twins.ours.hocket._training.rounds.channel
-    arrived = channel.arrived
+    has_arrived = channel.has_arrived
 
     def once(_: int, model: nn.Module, __: Any) -> None:
-        channel.arrived = before_its_result(arrived, plain(model).state_dict)
+        channel.has_arrived = before_its_result(has_arrived, plain(model).state_dict)
 
     return loop(rank, twins, after=once)
 
 
-def a_handler_settles_what_a_step_leaves(rank: int) -> list[str]:
+def a_handler_finishes_what_a_step_leaves(rank: int) -> list[str]:
     twins = Twins(Layers, adam)
     training = twins.ours.hocket._training
     stepping = training.stepping
 
     def once(_: int, __: nn.Module, ___: Any) -> None:
-        training.stepping = before_its_result(stepping, training.settle_all)
+        training.stepping = before_its_result(stepping, training.finish_transfers)
 
     return loop(rank, twins, between=once)
 
@@ -252,7 +252,7 @@ def updates_that_fail(rank: int) -> list[str]:
     optimizer.param_groups[0]["betas"] = (0.9, 0.999)
     # While training waits for what is read first it updates what has arrived, and that would fail first.
     rounds = model.hocket._training.rounds
-    for bucket in list(rounds.unsettled):
+    for bucket in list(rounds.unfinished):
         rounds.channel.wait(bucket)
     try:
         model(x)
@@ -262,8 +262,8 @@ def updates_that_fail(rank: int) -> list[str]:
 
 
 CASES = (
-    traced, transforms_within_the_model, looked_at_in_modes, a_handler_settles_what_has_arrived,
-    a_handler_settles_what_a_step_leaves, forked_children_see_the_last_step,
+    traced, transforms_within_the_model, looked_at_in_modes, a_handler_finishes_what_has_arrived,
+    a_handler_finishes_what_a_step_leaves, forked_children_see_the_last_step,
     forked_children_wait_for_nothing, loaders_that_fork, optimizers_of_the_same_class,
     one_optimizer_of_two_models, printed_gradients, a_model_that_is_never_called, updates_that_fail,
 )  # fmt: skip

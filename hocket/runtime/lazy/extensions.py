@@ -40,15 +40,15 @@ class Extensions:
     def __init__(self) -> None:
         self._each: Callable[..., int] | None = getattr(ctypes.CDLL(None), "dl_iterate_phdr", None)
         self._loads = -1
-        self._seen: set[str] = set()
+        self._seen_paths: set[str] = set()
         self._names: list[str] = []
 
     def names(self) -> list[str]:
         """The file names of those that take tensors."""
         if self._each is not None and self._loads != (loads := self._count()):
             self._loads = loads
-            for path in self._paths() - self._seen:
-                self._seen.add(path)
+            for path in self._paths() - self._seen_paths:
+                self._seen_paths.add(path)
                 if takes_tensors(Path(path)):
                     self._names.append(Path(path).name)
         return self._names

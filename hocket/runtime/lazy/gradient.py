@@ -14,24 +14,24 @@ from torch.utils._pytree import tree_map_only
 
 
 class PendingGradient(torch.Tensor):
-    """Stands for ``arrived``, a gradient that is usable once ``wait`` has returned."""
+    """Stands for ``reduced_gradient``, a gradient that is usable once ``wait`` has returned."""
 
-    arrived: torch.Tensor
+    reduced_gradient: torch.Tensor
     wait: Callable[[], None]
 
     @staticmethod
-    def __new__(cls, arrived: torch.Tensor, wait: Callable[[], None]) -> PendingGradient:  # noqa: D102
+    def __new__(cls, reduced_gradient: torch.Tensor, wait: Callable[[], None]) -> PendingGradient:  # noqa: D102
         pending: PendingGradient = torch.Tensor._make_wrapper_subclass(
             cls,
-            arrived.size(),
-            strides=arrived.stride(),
-            dtype=arrived.dtype,
-            device=arrived.device,
-            layout=arrived.layout,
+            reduced_gradient.size(),
+            strides=reduced_gradient.stride(),
+            dtype=reduced_gradient.dtype,
+            device=reduced_gradient.device,
+            layout=reduced_gradient.layout,
         )
         # Its own memory is none: who takes the address for that is refused, not given a null pointer.
         torch._C._set_throw_on_mutable_data_ptr(pending)
-        pending.arrived = arrived
+        pending.reduced_gradient = reduced_gradient
         pending.wait = wait
         return pending
 
@@ -43,15 +43,15 @@ class PendingGradient(torch.Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in METADATA:
-            return func(*tree_map_only(PendingGradient, _without_waiting, args))
-        return func(*_settled(args), **_settled(kwargs or {}))
+            return func(*tree_map_only(PendingGradient, _unawaited, args))
+        return func(*_without_pending(args), **_without_pending(kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         # Autograd's own accumulation comes this way: it calls no Python function of torch.
-        return func(*_settled(args), **_settled(kwargs or {}))
+        return func(*_without_pending(args), **_without_pending(kwargs or {}))
 
 
 def _getter(name: str) -> Any:
@@ -75,15 +75,15 @@ METADATA = {
 } | {torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride}
 
 
-def _without_waiting(pending: PendingGradient) -> torch.Tensor:
-    return pending.arrived
+def _unawaited(pending: PendingGradient) -> torch.Tensor:
+    return pending.reduced_gradient
 
 
 def wait_for(pending: PendingGradient) -> torch.Tensor:
     """The gradient that ``pending`` becomes."""
     pending.wait()
-    return pending.arrived
+    return pending.reduced_gradient
 
 
-def _settled(values: Any) -> Any:
+def _without_pending(values: Any) -> Any:
     return tree_map_only(PendingGradient, wait_for, values)

@@ -2,8 +2,8 @@
 
 While a step waits for a bucket its parameters are of a class of their own: the object that everybody knows
 holds a view, which torch's dispatcher hands to us, and its own tensor is kept aside. Python's functions of
-torch settle the bucket before they begin; what is below them (TorchScript, operators in C++, transforms of
-functions, collectives) does so with its first operator. Modules do not pay for that: their hooks settle what
+torch finish the bucket before they begin; what is below them (TorchScript, operators in C++, transforms of
+functions, collectives) does so with its first operator. Modules do not pay for that: their hooks finish what
 they are about to read.
 """
 
@@ -24,9 +24,9 @@ from hocket.runtime.lazy.gradient import METADATA
 
 @dataclass(eq=False, frozen=True)
 class _Wait:
-    """A thing that a parameter waits for: ``settle`` gives it back; ``own`` holds its tensor meanwhile."""
+    """An awaited update: ``run_update`` gives the parameter back; ``own`` holds its tensor meanwhile."""
 
-    settle: Callable[[], None]
+    run_update: Callable[[], None]
     own: torch.nn.Parameter
 
 
@@ -75,8 +75,8 @@ _GRADIENT: Any = torch.Tensor.grad
 _HARMLESS = METADATA | {_GRADIENT.__get__, _GRADIENT.__set__, _GRADIENT.__delete__}
 
 
-def await_update(parameter: torch.nn.Parameter, settle: Callable[[], None]) -> bool:
-    """Call ``settle``, which has to call :func:`give_back`, before ``parameter`` is touched.
+def await_update(parameter: torch.nn.Parameter, run_update: Callable[[], None]) -> bool:
+    """Call ``run_update``, which has to call :func:`give_back`, before ``parameter`` is touched.
 
     Returns whether that can be: parameters of classes of their own, and those that something has a weak
     reference to below Python, are left alone.
@@ -92,7 +92,7 @@ def await_update(parameter: torch.nn.Parameter, settle: Callable[[], None]) -> b
     except RuntimeError:
         return False
     own.__class__, parameter.__class__ = torch.nn.Parameter, StaleParameter
-    _WAITS[parameter] = _Wait(settle, own)
+    _WAITS[parameter] = _Wait(run_update, own)
     return True
 
 
@@ -124,7 +124,7 @@ def have_updated(parameter: StaleParameter) -> torch.nn.Parameter:
     wait = _WAITS.get(parameter)
     if wait is None:
         return parameter.parameter  # something has kept it
-    wait.settle()
+    wait.run_update()
     return parameter
 
 

@@ -21,7 +21,7 @@ def place_in_script() -> str:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if module not in _BELOW:
-            place = f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+            place = f"{_shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
             return f"{place} ({called})" if called else place
         name = frame.f_code.co_name
         if name.isidentifier() and not name.startswith("_") and name not in _WRAPPERS:
@@ -32,7 +32,7 @@ def place_in_script() -> str:
     return ""
 
 
-def _shown(filename: str) -> str:
+def _shown_path(filename: str) -> str:
     path = Path(filename)
     parts = path.parts
     if "site-packages" in parts:

@@ -33,7 +33,7 @@ def _noticed_exit(status: object = None, /) -> NoReturn:
     _exit(status)  # type: ignore[arg-type]
 
 
-def went_on() -> None:
+def forget_exit() -> None:
     """The script trains on: whatever it exited with was caught."""
     global _status
     _status = None

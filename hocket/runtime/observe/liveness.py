@@ -26,9 +26,9 @@ from hocket.runtime.observe.lost_ranks import (
     ScriptCollective,
     Sign,
     collective_of,
+    end_of_training,
     lost_for_good,
-    named,
-    over,
+    ranks_text,
 )
 from hocket.runtime.observe.store_heartbeats import PATIENCE_S, StoreHeartbeats, see_off
 
@@ -42,7 +42,8 @@ class LivenessWatch:
 
     To be kept up to date: ``steps``, how far this rank is, ``stepping``, whether it is in another one,
     ``passes``, how many forward passes there were, and ``thread``, which one trains. ``alarm`` is called,
-    from the watch's own thread, with a line when this rank waits for what never comes; ``lost`` is it.
+    from the watch's own thread, with a line when this rank waits for what never comes; ``loss_reason`` is
+    it.
 
     Ranks also ask each other for what they recorded: ``answer`` makes this rank's.
     """
@@ -54,7 +55,7 @@ class LivenessWatch:
         self.stepping = False
         self.thread = threading.get_ident()
         self.alarm: Callable[[str], None] = lambda line: None
-        self.lost = ""
+        self.loss_reason = ""
         self._inside: ScriptCollective | None = None
         # Half steps that others have to come to, and since when this rank waits for that.
         self._waits: tuple[int, float] | None = None
@@ -64,14 +65,14 @@ class LivenessWatch:
         self._serves = ranks[rank] == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         self._store: Any = PrefixStore(prefix, store.clone())
         self._answer = answer
-        self._answered = 0
+        self._last_answer = 0
         self._rank, self._ranks = rank, ranks
         # Waiting for others holds a connection: signs have one of their own.
-        self._asking: Any = PrefixStore(prefix, store.clone())
-        self._signs = StoreHeartbeats(self._asking, len(ranks), store)
+        self._waiting_store: Any = PrefixStore(prefix, store.clone())
+        self._signs = StoreHeartbeats(self._waiting_store, len(ranks), store)
         self._count = 0
         self._finished = self._finishing = False
-        self._stopped = threading.Event()
+        self._stop_event = threading.Event()
         self._lock = threading.Lock()
         self._sign()
         self._thread = threading.Thread(target=self._run, name="hocket-watch", daemon=True)
@@ -80,7 +81,7 @@ class LivenessWatch:
     def stop(self, finished: bool) -> None:
         """Leave a last sign; ``finished``: that this rank's training is over and that all is well."""
         self._finishing = finished
-        self._stopped.set()
+        self._stop_event.set()
         # A store that no longer answers keeps the thread, timeout or not; it is not to keep us as well. One
         # that answers late is waited for: a thread that is in torch when the interpreter ends aborts it.
         self._thread.join(timeout=PATIENCE_S)
@@ -99,8 +100,8 @@ class LivenessWatch:
 
     def blame(self, failure: str) -> str:
         """One line that says which rank is the reason of ``failure``; takes some seconds."""
-        if self.lost:
-            return self.lost
+        if self.loss_reason:
+            return self.loss_reason
         before = self._signs.read()
         if before is None:
             return f"the rank that holds the job's store is gone ({failure})"
@@ -143,8 +144,8 @@ class LivenessWatch:
         for rank in range(len(self._ranks)):
             key = f"answer/{number}/{rank}"
             with contextlib.suppress(Exception):
-                self._asking.wait([key], timedelta(seconds=PATIENCE_S))
-                answers.append(self._asking.get(key))
+                self._waiting_store.wait([key], timedelta(seconds=PATIENCE_S))
+                answers.append(self._waiting_store.get(key))
         return answers
 
     def reply_at_end(self) -> None:
@@ -158,14 +159,14 @@ class LivenessWatch:
 
     def _reply(self, number: int) -> None:
         # Tried once: who asked waits for some seconds only.
-        self._answered = max(self._answered, number)
+        self._last_answer = max(self._last_answer, number)
         self._store.set(f"answer/{number}/{self._rank}", self._answer())
 
     def _run(self) -> None:
         # The store may go before we do; then there is nobody left to read a sign. Its clients never connect
         # again, and torch prints a trace at each of their calls.
         with contextlib.suppress(DistNetworkError):
-            while not self._stopped.wait(_EVERY_S):
+            while not self._stop_event.wait(_EVERY_S):
                 self._take_turn()
                 self._look_out()
             if self._finishing:
@@ -179,7 +180,7 @@ class LivenessWatch:
             self._sign()
             with self._lock:
                 asked = self._store.add("asked", 0)
-                if asked > self._answered:
+                if asked > self._last_answer:
                     self._reply(asked)
         except Exception as error:
             if isinstance(error, DistNetworkError):
@@ -195,7 +196,7 @@ class LivenessWatch:
                 stepping=self.stepping,
                 passes=self.passes,
                 finished=self._finished,
-                over=over(),
+                over=end_of_training(),
                 inside=now if now == self._inside else None,
             )
             self._inside = now
@@ -204,7 +205,7 @@ class LivenessWatch:
     def _look_out(self) -> None:
         """Tell this rank, if it has waited for seconds, what others are doing."""
         waits = self._waits
-        if waits is None or self.lost:
+        if waits is None or self.loss_reason:
             self._idle.forget()
             return
         (needed, since_s), now_s = waits, time.monotonic()
@@ -214,11 +215,11 @@ class LivenessWatch:
         gone = lost_for_good(others, needed)
         if gone is not None and self._waits is waits:
             (rank, why), me = gone, self._ranks[self._rank]
-            self.lost = (
+            self.loss_reason = (
                 f"rank {self._ranks[rank]} {why} after {others[rank].steps} steps, while rank {me} is in step"
                 f" {self.steps} and waits for it; {FIX}"
             )
-            self.alarm(self.lost)
+            self.alarm(self.loss_reason)
             return
         idle = self._idle.longer_than(self._patience_s, others, now_s)
         behind = [rank for rank in idle if others[rank].progress < needed]
@@ -234,10 +235,12 @@ class LivenessWatch:
             self._ranks[self._rank],
             waited_s,
             self.steps,
-            named(names, *[f"that {verb} trained {signs[idle[0]].steps} steps" for verb in ("has", "have")]),
+            ranks_text(
+                names, *[f"that {verb} trained {signs[idle[0]].steps} steps" for verb in ("has", "have")]
+            ),
             FIX,
         )
 
     def _are(self, ranks: Sequence[int]) -> str:
         """Ranks of the group by their numbers in the job."""
-        return named([self._ranks[rank] for rank in ranks], "is", "are")
+        return ranks_text([self._ranks[rank] for rank in ranks], "is", "are")

@@ -68,7 +68,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.steps + self.stepping
 
 
-def over() -> str:
+def end_of_training() -> str:
     """Words that say that this process trains no more; empty: none."""
     if not threading.main_thread().is_alive():
         return "has come to the end of its script"
@@ -153,7 +153,7 @@ class IdleTimes:
         return found
 
 
-def named(ranks: Sequence[int], one: str, many: str) -> str:
+def ranks_text(ranks: Sequence[int], one: str, many: str) -> str:
     """Ranks of the job with the verb for one or several."""
     shown = ", ".join(map(str, ranks))
     return f"rank {shown} {one}" if len(ranks) == 1 else f"ranks {shown} {many}"

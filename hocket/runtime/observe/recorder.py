@@ -36,7 +36,7 @@ BETWEEN_STEPS: Key = ("backward", "between steps")
 class SpanRecorder:
     """Records one rank's steps; ``parameters``: the trained ones by name.
 
-    Everything but :meth:`moved` is called from the training thread.
+    Everything but :meth:`record_transfer` is called from the training thread.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
@@ -48,7 +48,7 @@ class SpanRecorder:
         self._numbers: deque[int] = deque(maxlen=_KEPT_STEPS)
         self._reads: dict[str, tuple[str, ...]] = {}
         self._step: Step = {}
-        self._seen: set[torch.nn.Parameter] = set()
+        self._parameters_read: set[torch.nn.Parameter] = set()
         self._open: Key | None = None
         self._since = time.perf_counter()
 
@@ -59,7 +59,7 @@ class SpanRecorder:
         self._numbers.append(number)
         if self._step:
             self.steps.append(self._step)
-        self._step, self._seen = {}, set()
+        self._step, self._parameters_read = {}, set()
         self._open = ("forward", _START)
 
     def resume(self) -> None:
@@ -75,10 +75,10 @@ class SpanRecorder:
 
     def reads(self, module: str, parameters: Sequence[torch.nn.Parameter]) -> None:
         """``module`` is about to read ``parameters``, some of them for the first time in this step."""
-        new = tuple(p for p in parameters if p not in self._seen)
+        new = tuple(p for p in parameters if p not in self._parameters_read)
         if not new:
             return
-        self._seen.update(new)
+        self._parameters_read.update(new)
         name = module or "model"
         self._close()
         self._open = ("forward", name)
@@ -88,7 +88,7 @@ class SpanRecorder:
         """The forward pass is over; the time to the first gradient belongs to that gradient."""
         self._close()
 
-    def produced(self, parameter: torch.nn.Parameter) -> None:
+    def gradient_completed(self, parameter: torch.nn.Parameter) -> None:
         """The gradient of ``parameter`` has just been completed."""
         self._open = ("backward", self._names[parameter])
         self._close()
@@ -98,22 +98,22 @@ class SpanRecorder:
         self._close()
         self._open = BETWEEN_STEPS
 
-    def spent(self, kind: Kind, names: Sequence[str], started: float) -> None:
-        """Since ``started`` the processor waited for ``names``, or updated them; now it goes on as before."""
+    def record_span(self, kind: Kind, names: Sequence[str], start_s: float) -> None:
+        """Since ``start_s`` the processor waited for ``names``, or updated them; now it goes on as before."""
         now = time.perf_counter()
-        self._close(started)
+        self._close(start_s)
         self._since = now
-        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", started, now))
+        self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
         if kind == "update":
             sizes = [self.parameters[name].numel() for name in names]
             for name, size in zip(names, sizes, strict=True):
                 key: Key = ("update", name)
-                share = (now - started) * size / max(sum(sizes), 1)
+                share = (now - start_s) * size / max(sum(sizes), 1)
                 self._step[key] = self._step.get(key, 0.0) + share
 
-    def moved(self, kind: Kind, name: str, started: float, ended: float) -> None:
+    def record_transfer(self, kind: Kind, name: str, start_s: float, end_s: float) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""
-        self.spans.append((kind, name, started, ended))
+        self.spans.append((kind, name, start_s, end_s))
 
     def graph(self, model: str, batch_size: int) -> StepGraph | None:
         """The steps of the usual form since :meth:`forget`, a sample each; None without any."""

@@ -19,10 +19,10 @@ _GLANCE_S = 0.02
 
 
 class StoreHeartbeats:
-    """All ranks' signs, read through ``store``; ``served`` is what holds them, if this process does."""
+    """All ranks' signs, read through ``store``; ``store_holder`` is what holds them, if this process does."""
 
-    def __init__(self, store: Any, num_ranks: int, served: Any) -> None:
-        self._store, self._num_ranks, self._served = store, num_ranks, served
+    def __init__(self, store: Any, num_ranks: int, store_holder: Any) -> None:
+        self._store, self._num_ranks, self._store_holder = store, num_ranks, store_holder
 
     def read(self) -> list[Sign] | None:
         """Every rank's last sign; None where the store is gone or one is missing."""
@@ -39,7 +39,7 @@ class StoreHeartbeats:
         return signs is None or all(sign.finished for sign in signs)
 
 
-_served: list[StoreHeartbeats] = []
+_outliving_signs: list[StoreHeartbeats] = []
 """Signs in stores of this process, of trainings that are over on this rank."""
 
 
@@ -49,16 +49,16 @@ def see_off(signs: StoreHeartbeats) -> None:
     Torch prints a trace in each process that calls a store which is gone. A process that goes on, where a
     model is detached or collected as garbage, waits for nobody.
     """
-    _served.append(signs)
+    _outliving_signs.append(signs)
     if not threading.main_thread().is_alive():  # nothing more is registered by then
         _wait_for_last()
-    elif len(_served) == 1:
+    elif len(_outliving_signs) == 1:
         atexit.register(_wait_for_last)
 
 
 def _wait_for_last() -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while _served:
-        signs = _served.pop()
+    while _outliving_signs:
+        signs = _outliving_signs.pop()
         while time.monotonic() < deadline and not signs.are_last():
             time.sleep(_GLANCE_S)

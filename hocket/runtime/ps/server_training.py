@@ -30,7 +30,7 @@ from hocket.runtime.ps.worker.served_training import ServedTraining
 from hocket.runtime.ps.worker.server_handle import ServedHandle
 from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import rank_record, timeline_of
-from hocket.runtime.training.module_access import settle_before_access
+from hocket.runtime.training.module_access import update_before_access
 from hocket.runtime.training.parameter_ownership import claim
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
@@ -81,7 +81,7 @@ def serve(
         return {name: t.detach() for name, t in everything.items()} | tensors, others
 
     def moved(direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float) -> None:
-        recorder.moved(direction, f"{direction} {frame.name}", started_s, ended_s)
+        recorder.record_transfer(direction, f"{direction} {frame.name}", started_s, ended_s)
         if direction == "pull":
             times.add(client.pairs[server].label, server, frame, ended_s)
 
@@ -116,7 +116,7 @@ def serve(
     path = timeline_path if worker == 0 else None
     ended = weakref.finalize(model, _end, client, recorder, f"{type(model).__name__}, measured", path)
     undo: list[Callable[[], object]] = [
-        *(attach(only, training, parameters), settle_before_access(model, training), training.detach),
+        *(attach(only, training, parameters), update_before_access(model, training), training.detach),
         *(claim(model, parameters), ended),
     ]
     handle = vars(model)["hocket"] = ServedHandle(training, course, undo)

@@ -49,7 +49,7 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     def explain(self) -> str:
         """A report: the plan in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
-        return explanation(training.recorder, self._decided, training.rounds.barriers)
+        return explanation(training.recorder, self._decision, training.rounds.barriers)
 
     def join(
         self,

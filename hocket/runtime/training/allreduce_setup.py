@@ -28,7 +28,7 @@ from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.training.ignored_parameters import kept_alike
 from hocket.runtime.training.join import UnevenInputs
-from hocket.runtime.training.module_access import settle_before_access
+from hocket.runtime.training.module_access import update_before_access
 from hocket.runtime.training.optimizer_step import attach
 from hocket.runtime.training.parameter_ownership import claim
 from hocket.runtime.training.plan_selection import Planner, choose_plan
@@ -108,13 +108,13 @@ def distribute(
         unless_refused.callback(watch.stop, finished=False)
         # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
         for each in (control, groups.transfers, groups.urgent, *others[3:]):
-            each.lost = lambda: watch.lost
+            each.loss_reason = lambda: watch.loss_reason
         state = StateBuffers(model, *others[3:]) if values.buffers_in_forward else None
         rounds = Rounds(parameters, groups, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gather_values(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
-        training.enforce(lay_out(baseline, parameters, training.sparse))
+        training.enforce(lay_out(baseline, parameters, training.sparse_parameters))
         unless_refused.pop_all()
     # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
     known = broadcast_value([] if source.network is None else [source.network], control, list[Network])
@@ -122,14 +122,14 @@ def distribute(
     if known:
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
-        choice.told = rounds.barriers.told = logger.info
+        choice.report = rounds.barriers.report = logger.info
     measured = functools.partial(measure_reductions, groups.transfers, control)
-    course = choose_plan(training, choice, planner, measured, control, given=plan)
+    course = choose_plan(training, choice, planner, measured, control, given_plan=plan)
     group, in_forward = members.group, values.buffers_in_forward
     uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
     # Times of steps in which some ranks compute nothing would say nothing.
     training.between_steps = rounds.channel.at_its_turn(
-        lambda: next(course, None) if uneven.live == len(ranks) else None
+        lambda: next(course, None) if uneven.num_training == len(ranks) else None
     )
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
@@ -137,7 +137,7 @@ def distribute(
     title, used = f"{type(model).__name__}, measured", (control, *others)
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [
-        settle_before_access(model, training),
+        update_before_access(model, training),
         training.detach,
         ended,
     ]

@@ -56,18 +56,18 @@ class _BufferPlace:
 
 
 @dataclass
-class _Sent:
+class _BufferTransfer:
     """Buffers on their way as bytes: ``theirs`` is to be rank 0's, ``own`` is what this rank had.
 
-    ``places``: None where this rank's are of other shapes than the ranks agreed upon. ``put``: indices of
-    those that are in place.
+    ``places``: None where this rank's are of other shapes than the ranks agreed upon. ``indices_in_place``:
+    of those that are in place.
     """
 
     work: StartedCollective
     theirs: torch.Tensor
     own: torch.Tensor
     places: list[_BufferPlace] | None
-    put: set[int] = field(default_factory=set)
+    indices_in_place: set[int] = field(default_factory=set)
 
 
 class StateBuffers:
@@ -79,25 +79,27 @@ class StateBuffers:
     """
 
     def __init__(self, model: torch.nn.Module, group: GlooGroup, messages: GlooGroup) -> None:
-        self._model, self._ignored = model, ignored_names(model)
+        self._model, self._ignored_names = model, ignored_names(model)
         self._group, self._messages = group, messages
         # DDP keeps none alike of a model that has none when it is wrapped.
         self._none = group.size == 1 or not self._places()
-        self._due = True  # as DDP: the next pass has them alike, unless the last one was under no_sync
-        self._sent: _Sent | None = None
-        self._agreed = -1, 0  # bytes, and a digest of shapes and types
+        self._broadcast_due = (
+            True  # as DDP: the next pass has them alike, unless the last one was under no_sync
+        )
+        self._transfer: _BufferTransfer | None = None
+        self._agreed_layout = -1, 0  # bytes, and a digest of shapes and types
         # True if they leave with the forward pass; the number of messages in a row that spoke for the other
         # way; on rank 0, the buffers as they were when the pass ended.
         self._early, self._otherwise = False, 0
         self._at_end: torch.Tensor | None = None
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
-        self._warned = False
+        self._has_warned = False
         # True if the last pass raised, which it may have done on this rank alone; None: that was told of.
-        self._raised: bool | None = False
+        self._pass_raised: bool | None = False
         # Rounds, and passes since the last one, that have had a message: the same on every rank.
-        self._heard_of = [0, 0]
-        self._said: tuple[StartedCollective, torch.Tensor] | None = None
+        self._message_counts = [0, 0]
+        self._last_message: tuple[StartedCollective, torch.Tensor] | None = None
 
     # News from a training.
 
@@ -106,21 +108,21 @@ class StateBuffers:
 
         The names of those that were sent in vain before, since they were changed on rank 0.
         """
-        if self._none or not self._due:
+        if self._none or not self._broadcast_due:
             self._tell_of_raised()
             return []
-        self._due = False
-        self._heard_of[1] += 1
-        verdict, early, size, digest = self._heard()
-        sent, self._sent = self._sent, None
+        self._broadcast_due = False
+        self._message_counts[1] += 1
+        verdict, early, size, digest = self._receive_verdict()
+        sent, self._transfer = self._transfer, None
         changed: list[str] = []
         if verdict is _Verdict.AGAIN:
-            self._agreed = size, digest
+            self._agreed_layout = size, digest
             before, sent = sent, self._send()
             if sent.places is None:
                 raise HocketError(self._differ())
             sent.work.wait()
-            changed = _changed(before, sent)
+            changed = _changed_names(before, sent)
         if sent is not None and (sent.places is not None or verdict is not _Verdict.HELD):
             self._put(sent, everything=verdict is not _Verdict.HELD)
         self._at_end, self._stale = None, None
@@ -130,35 +132,35 @@ class StateBuffers:
                 self._early, self._otherwise = early, 0
         return changed
 
-    def forward_ended(self, wanted: bool, *, raised: bool) -> None:
-        """A pass that trains has ended, or ``raised``; ``wanted``: its gradients travel."""
+    def forward_ended(self, travels: bool, *, raised: bool) -> None:
+        """A pass that trains has ended, or ``raised``; ``travels``: its gradients do."""
         if raised:
-            self._raised = None if self._raised is None else not self._none
+            self._pass_raised = None if self._pass_raised is None else not self._none
             return
-        self._due = wanted
-        if self._none or not wanted:
+        self._broadcast_due = travels
+        if self._none or not travels:
             return
         if self._early:
-            self._sent = self._send()
-            self._at_end = self._sent.own
+            self._transfer = self._send()
+            self._at_end = self._transfer.own
         elif self._group.rank == 0:
             self._at_end = _bytes_of(self._places())
 
     def round_ended(self) -> None:
         """The gradients of a backward pass travel."""
-        self._heard_of = [self._heard_of[0] + 1, 0]
-        if self._due and self._sent is None and not self._none and self._agreed[0] >= 0:
-            self._sent = self._send()
+        self._message_counts = [self._message_counts[0] + 1, 0]
+        if self._broadcast_due and self._transfer is None and not self._none and self._agreed_layout[0] >= 0:
+            self._transfer = self._send()
 
     def evaluation_begins(self) -> None:
         """A pass that trains nothing begins: have what has come in place."""
-        if self._none or not self._due:
+        if self._none or not self._broadcast_due:
             return
         if self._group.rank == 0 and self._stale is None:
             self._stale = self._is_stale(_bytes_of(self._places()))
         own = self.receive()
-        if own and not self._warned:
-            self._warned = True
+        if own and not self._has_warned:
+            self._has_warned = True
             warnings.warn(
                 f"buffer '{own[0]}' has changed on rank {self._group.rank} since the last training pass, and"
                 " what trains nothing (an evaluation) reads it as it is there; DistributedDataParallel would"
@@ -168,22 +170,22 @@ class StateBuffers:
 
     def receive(self) -> list[str]:
         """Have what was sent in place, but for what this rank has changed since: the names of that."""
-        sent = self._sent
+        sent = self._transfer
         if sent is None or sent.places is None:
             return []
         self._put(sent, everything=False)
         if self._group.rank == 0:
             return []
-        return [place.path for k, place in enumerate(sent.places) if k not in sent.put]
+        return [place.path for k, place in enumerate(sent.places) if k not in sent.indices_in_place]
 
     @torch.no_grad()
     def follow(self, rank: int) -> None:
         """Have those of ``rank`` in place; every rank calls this, and whatever was sent before is dropped."""
         if self._none:
             return
-        if self._sent is not None:
-            self._sent.work.wait()
-        self._sent, self._at_end, self._stale, self._due = None, None, None, True
+        if self._transfer is not None:
+            self._transfer.work.wait()
+        self._transfer, self._at_end, self._stale, self._broadcast_due = None, None, None, True
         into = [buffer for place in self._places() if (buffer := place.value) is not None]
         with _unsafe_preserve_version_counter(tuple(into)):
             broadcast_tensors(into, self._group, rank)
@@ -192,15 +194,15 @@ class StateBuffers:
 
     def _tell_of_raised(self) -> None:
         """Say once that a pass does not wait for buffers, since the one before it raised."""
-        if self._raised:
-            self._raised = None
+        if self._pass_raised:
+            self._pass_raised = None
             warnings.warn(
                 "a forward pass raised, and the one behind it reads this rank's own buffers;"
                 " DistributedDataParallel would wait for rank 0's, in vain where it raised on one rank alone",
                 stacklevel=2,
             )
 
-    def _heard(self) -> tuple[_Verdict, bool, int, int]:
+    def _receive_verdict(self) -> tuple[_Verdict, bool, int, int]:
         """Rank 0's message: the verdict, whether an early sending would do, the bytes and the digest."""
         message = torch.zeros(6, dtype=torch.int64)
         if self._group.rank == 0:
@@ -209,35 +211,35 @@ class StateBuffers:
             stale = self._is_stale(now) if self._stale is None else self._stale
             kept = _Verdict.HOLD if self._stale is None else _Verdict.HELD
             early = self._at_end is not None and torch.equal(self._at_end, now)
-            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places), *self._heard_of
+            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places), *self._message_counts
             message.copy_(torch.tensor([int(number) for number in said]))
-        if self._said is not None:
-            self._said[0].wait()  # long since: everybody has begun the pass that it was for
+        if self._last_message is not None:
+            self._last_message[0].wait()  # long since: everybody has begun the pass that it was for
         work = self._messages.broadcast(message)
-        self._said = work, message
+        self._last_message = work, message
         if self._group.rank:
             work.wait()
         verdict, early_, size, digest, *heard_of = message.tolist()
-        if heard_of != self._heard_of:
+        if heard_of != self._message_counts:
             raise HocketError(
                 f"rank 0 was in its forward pass {heard_of[1]} of step {heard_of[0] + 1} where rank"
-                f" {self._group.rank} is in pass {self._heard_of[1]} of step {self._heard_of[0] + 1}: a pass"
-                " with gradients was on one rank alone; let it be on all, or under torch.no_grad(), or of"
-                " copy.deepcopy(model)"
+                f" {self._group.rank} is in pass {self._message_counts[1]} of step"
+                f" {self._message_counts[0] + 1}: a pass with gradients was on one rank alone; let it be"
+                " on all, or under torch.no_grad(), or of copy.deepcopy(model)"
             )
         return _Verdict(verdict), bool(early_), size, digest
 
     def _is_stale(self, now: torch.Tensor) -> bool:
         """Tell whether the buffers, ``now``, are not those that were sent: rank 0 asks."""
-        sent = self._sent
+        sent = self._transfer
         if sent is None or sent.places is None:
             return True
         same = len(now) == len(sent.own) and torch.equal(now, sent.own)
-        return not same or _digest(self._places()) != self._agreed[1]
+        return not same or _digest(self._places()) != self._agreed_layout[1]
 
-    def _send(self) -> _Sent:
+    def _send(self) -> _BufferTransfer:
         """Start sending rank 0's, as many bytes as the ranks have agreed upon."""
-        size, digest = self._agreed
+        size, digest = self._agreed_layout
         places: list[_BufferPlace] | None = self._places()
         assert places is not None
         if _digest(places) == digest:
@@ -245,26 +247,31 @@ class StateBuffers:
         else:
             places, own = None, torch.zeros(size, dtype=torch.uint8)
         theirs = own.clone() if self._group.rank else own
-        return _Sent(self._group.broadcast(theirs), theirs, own, places)
+        return _BufferTransfer(self._group.broadcast(theirs), theirs, own, places)
 
     @torch.no_grad()
-    def _put(self, sent: _Sent, *, everything: bool) -> None:
+    def _put(self, transfer: _BufferTransfer, *, everything: bool) -> None:
         """Put what was sent in place: ``everything``, or what this rank has not changed since."""
-        if sent.places is None:
+        if transfer.places is None:
             raise HocketError(self._differ())
-        if not everything and len(sent.put) == len(sent.places):
+        if not everything and len(transfer.indices_in_place) == len(transfer.places):
             return
-        sent.work.wait()
+        transfer.work.wait()
         if self._group.rank == 0:
             return
-        own, theirs = _parted(sent.own, sent.places), _parted(sent.theirs, sent.places)
+        own, theirs = (
+            _split_by_place(transfer.own, transfer.places),
+            _split_by_place(transfer.theirs, transfer.places),
+        )
         into: list[torch.Tensor] = []
         values: list[torch.Tensor] = []
-        for k, place in enumerate(sent.places):
+        for k, place in enumerate(transfer.places):
             buffer = place.value
-            if buffer is None or not (everything or (k not in sent.put and _same(buffer, own[k]))):
+            if buffer is None or not (
+                everything or (k not in transfer.indices_in_place and _same(buffer, own[k]))
+            ):
                 continue
-            sent.put.add(k)
+            transfer.indices_in_place.add(k)
             into.append(buffer)
             values.append(theirs[k].view(place.dtype).view(place.shape))
         # As DDP: a graph that has saved a buffer goes on with what is in it.
@@ -280,7 +287,7 @@ class StateBuffers:
             for name, buffer in module._buffers.items():
                 if buffer is None or not buffer.numel() or id(buffer) in seen:
                     continue
-                if self._ignored and is_ignored(prefix, name, self._ignored):
+                if self._ignored_names and is_ignored(prefix, name, self._ignored_names):
                     continue
                 seen.add(id(buffer))
                 path = f"{prefix}.{name}".lstrip(".")
@@ -291,9 +298,9 @@ class StateBuffers:
     def _differ(self) -> str:
         here = sum(place.num_bytes for place in self._places())
         return (
-            f"the model's buffers differ: rank 0 has {self._agreed[0]} bytes, rank {self._group.rank} has"
-            f" {here}, or other shapes and types; register and resize them on every rank alike, or use"
-            " broadcast_buffers=False"
+            f"the model's buffers differ: rank 0 has {self._agreed_layout[0]} bytes, rank"
+            f" {self._group.rank} has {here}, or other shapes and types; register and resize them on every"
+            " rank alike, or use broadcast_buffers=False"
         )
 
 
@@ -308,20 +315,20 @@ def _bytes_of(places: Sequence[_BufferPlace]) -> torch.Tensor:
     return torch.cat([none, *(_bits(torch.cat(values)) for values in kinds.values())])
 
 
-def _parted(data: torch.Tensor, places: Sequence[_BufferPlace]) -> Sequence[torch.Tensor]:
+def _split_by_place(data: torch.Tensor, places: Sequence[_BufferPlace]) -> Sequence[torch.Tensor]:
     parts: Sequence[torch.Tensor] = data.split([place.num_bytes for place in places])
     return parts
 
 
-def _changed(before: _Sent | None, after: _Sent) -> list[str]:
+def _changed_names(before: _BufferTransfer | None, after: _BufferTransfer) -> list[str]:
     """The names of buffers that are other ones after they were sent ``before``; it waits for that."""
     if before is None:
         return []
     before.work.wait()
     if before.places is None or after.places is None:
         return []
-    old = dict(zip(before.places, _parted(before.theirs, before.places), strict=True))
-    new = zip(after.places, _parted(after.theirs, after.places), strict=True)
+    old = dict(zip(before.places, _split_by_place(before.theirs, before.places), strict=True))
+    new = zip(after.places, _split_by_place(after.theirs, after.places), strict=True)
     return [p.path for p, value in new if p not in old or not torch.equal(value, old[p])]
 
 

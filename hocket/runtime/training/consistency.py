@@ -23,12 +23,12 @@ def check_same_model(
     HocketError
         Naming the first parameter, or else buffer, that differs, and the ranks.
     """
-    rows = [_described(name, p) + ("" if p.requires_grad else ", frozen") for name, p in parameters.items()]
+    rows = [_description(name, p) + ("" if p.requires_grad else ", frozen") for name, p in parameters.items()]
     _check_same("parameter", rows, group)
-    _check_same("buffer", [_described(name, b) for name, b in buffers.items()], group)
+    _check_same("buffer", [_description(name, b) for name, b in buffers.items()], group)
 
 
-def _described(name: str, tensor: torch.Tensor) -> str:
+def _description(name: str, tensor: torch.Tensor) -> str:
     return f"{name} {tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
 
 

@@ -49,12 +49,12 @@ class SyncSetting:
         self._values: MutableMapping[str, Any] = {} if _has(holder, _SYNC) else vars(holder)
 
     @property
-    def wanted(self) -> bool:
+    def travels(self) -> bool:
         """As it is now."""
         return bool(self._values.get(_SYNC, True))
 
-    @wanted.setter
-    def wanted(self, value: bool) -> None:
+    @travels.setter
+    def travels(self, value: bool) -> None:
         self._values[_SYNC] = value
 
 
@@ -69,7 +69,7 @@ def give_ddp_attributes(
 
     ``process_group``: the one that it trains on, None where it trains with parameter servers;
     ``sends_buffers``: whether they are kept equal; ``joinable``: what torch's Join may ask of the model.
-    :func:`given` lists what was given.
+    :func:`given_attributes` lists what was given.
     """
     asked_by_join: dict[str, Any] = {}
     if joinable is not None:
@@ -103,7 +103,7 @@ def give_ddp_attributes(
     )
 
 
-def given(module: torch.nn.Module) -> list[str]:
+def given_attributes(module: torch.nn.Module) -> list[str]:
     """The attributes in ``vars(module)`` that are there by :func:`give_ddp_attributes`: no part of a copy."""
     record: Mapping[str, Any] | None = vars(module).get(_RECORD)
     if record is None:

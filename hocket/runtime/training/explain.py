@@ -110,7 +110,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     plan = choice.plan
     lines = [
         f"plan '{plan.policy}', {'in force' if choice.settled else f'for now ({choice.phase})'}:"
-        f" {transfers_text(plan)}{_held(plan, barriers)}; {counted(barriers.steps, 'step')} trained"
+        f" {transfers_text(plan)}{_barrier_clause(plan, barriers)}; {counted(barriers.steps, 'step')} trained"
     ]
     if any(r.window == "forward" for r in plan.reductions):
         lines.append(
@@ -137,7 +137,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     return "\n".join(lines)
 
 
-def _held(plan: Plan, barriers: Barriers) -> str:
+def _barrier_clause(plan: Plan, barriers: Barriers) -> str:
     """A clause on transfers that might have run on, and on none of which a barrier let do so."""
     running_on = [name for r in plan.reductions if r.window == "forward" for name in r.parameters]
     if not running_on or not barriers.each_step_held(running_on):

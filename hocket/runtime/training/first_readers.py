@@ -20,24 +20,26 @@ Parameters = tuple[torch.nn.Parameter, ...]
 class FirstReaders:
     """Calls ``first_read(module name, parameters)`` before each module of ``model`` that reads some.
 
-    ``watched``: the parameters that matter; ``seen``: those that hooks have announced. In a ``with
-    readers.noting():`` block functional reads are noted.
+    ``watched_parameters``: those that matter; ``announced_parameters``: those that hooks have announced. In a
+    ``with readers.noting():`` block functional reads are noted.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
-        watched: Sequence[torch.nn.Parameter],
+        watched_parameters: Sequence[torch.nn.Parameter],
         first_read: Callable[[str, Parameters], None],
     ) -> None:
         self._model = model
         self._first_read = first_read
-        self._watched = set(watched)
+        self._watched_parameters = set(watched_parameters)
         self._names = {module: name for name, module in model.named_modules()}
-        self.seen: set[torch.nn.Parameter] = set()
+        self.announced_parameters: set[torch.nn.Parameter] = set()
         self._running: list[torch.nn.Module] = []
         self._reads: dict[torch.nn.Module, Parameters] = {
-            module: tuple(dict.fromkeys(p for p in module.parameters(recurse=False) if p in self._watched))
+            module: tuple(
+                dict.fromkeys(p for p in module.parameters(recurse=False) if p in self._watched_parameters)
+            )
             for module in self._names
         }
         self._handles = [
@@ -75,7 +77,7 @@ class FirstReaders:
 
     def _enter_only(self, module: torch.nn.Module, _: Any) -> None:
         if reads := self._reads[module]:
-            self.seen.update(reads)
+            self.announced_parameters.update(reads)
             self._first_read(self._names[module], reads)
 
     def _leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:
@@ -83,7 +85,7 @@ class FirstReaders:
             self._running.pop()
 
     def _note(self, parameter: torch.nn.Parameter) -> None:
-        if parameter in self._watched and self._running:
+        if parameter in self._watched_parameters and self._running:
             module = self._running[-1]
             self._reads[module] = tuple(dict.fromkeys((*self._reads[module], parameter)))
 

@@ -18,21 +18,21 @@ from hocket.runtime.training.first_readers import no_hook
 from hocket.text import scaled_text
 
 
-class Attached(Protocol):
+class HookedTraining(Protocol):
     """A training whose hooks are on ``model``."""
 
     model: torch.nn.Module
     recorder: SpanRecorder
     steps: int
 
-    def settle_all(self) -> None:
+    def finish_transfers(self) -> None:
         """Bring every parameter up to date."""
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Within, gradients accumulate here."""
 
 
-class Decided(Protocol):
+class PlanDecision(Protocol):
     """The plan in force, whether it stays, what the steps until then are for, and the plan's network."""
 
     @property
@@ -52,16 +52,16 @@ class Decided(Protocol):
         """The network that the plan was made for; None where there is none."""
 
 
-T = TypeVar("T", bound=Attached)
-D = TypeVar("D", bound=Decided)
+T = TypeVar("T", bound=HookedTraining)
+D = TypeVar("D", bound=PlanDecision)
 
 
 class TrainingHandle(Summarized, ABC, Generic[T, D]):
     """The training of one model on this process; :meth:`detach` takes it off again."""
 
-    def __init__(self, training: T, decided: D, undo: Sequence[Callable[[], object]]) -> None:
+    def __init__(self, training: T, decision: D, undo: Sequence[Callable[[], object]]) -> None:
         self._training = training
-        self._decided = decided
+        self._decision = decision
         self._undo = undo
 
     def _summary(self) -> ObjectSummary:
@@ -69,7 +69,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         measured = "not known yet"
         if network is not None:
             measured = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, {network.num_workers} workers"
-        where = f"plan '{self.plan.policy}', {self._decided.phase}, step {steps}"
+        where = f"plan '{self.plan.policy}', {self._decision.phase}, step {steps}"
         return ObjectSummary(
             f"Handle of {name}: {where}",
             [
@@ -83,12 +83,12 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
     @property
     def plan(self) -> Plan:
         """The plan in force, a :class:`hocket.Plan`."""
-        return self._decided.plan
+        return self._decision.plan
 
     @property
     def settled(self) -> bool:
         """True if the plan in force stays: the first steps learn, profile and may try plans."""
-        return self._decided.settled
+        return self._decision.settled
 
     @property
     def profile(self) -> StepGraph | None:
@@ -101,7 +101,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
     @property
     def network(self) -> Network | None:
         """The network that was given, else as it was measured to plan for it; None where neither has been."""
-        return self._decided.network
+        return self._decision.network
 
     @property
     def first_step(self) -> int:
@@ -118,7 +118,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         HocketError
             When another process is lost or late: nothing is waited for longer than ``timeout_s``.
         """
-        self._training.settle_all()
+        self._training.finish_transfers()
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Within, gradients accumulate on this process, as with ``DistributedDataParallel.no_sync``."""
@@ -141,7 +141,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
         HocketError
             As :meth:`flush`.
         """
-        self._training.settle_all()
+        self._training.finish_transfers()
         for undo in self._undo:
             undo()
 

@@ -40,14 +40,14 @@ class ModelHooks(ABC):
     def __init__(self, model: torch.nn.Module, recorder: SpanRecorder) -> None:
         self.model, self.recorder = model, recorder
         self._names = {p: name for name, p in model.named_parameters()}
-        self._traced = compiled_by_user(model)
+        self._user_compiled = compiled_by_user(model)
         self._synchronising = True
         self._sync = SyncSetting(model)
         self._in_step = self._callback_queued = False
         self._depth = 0
-        self._transformed = False
-        self._handled: BaseException | None = None
-        self._fired: Counter[Parameter] = Counter()
+        self._in_transform = False
+        self._handled_exception: BaseException | None = None
+        self._gradient_counts: Counter[Parameter] = Counter()
         self._noting: contextlib.AbstractContextManager[object] | None = None
         self._readers: FirstReaders
         self._handles: list[Any]
@@ -65,7 +65,7 @@ class ModelHooks(ABC):
         # As DistributedDataParallel: behind all hooks that users have on a parameter, whenever they set them.
         self._accumulators = [get_gradient_edge(p).node for p in parameters]
         for p, node in zip(parameters, self._accumulators, strict=True):
-            self._handles.append(node.register_hook(Hook(functools.partial(self._accumulated, p))))
+            self._handles.append(node.register_hook(Hook(functools.partial(self._after_accumulation, p))))
 
     def _unhook(self) -> None:
         """Remove every hook."""
@@ -76,16 +76,16 @@ class ModelHooks(ABC):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of the forward passes within accumulate here and travel with the next ones."""
-        before, self._sync.wanted = self._sync.wanted, False
+        before, self._sync.travels = self._sync.travels, False
         try:
             yield
         finally:
-            self._sync.wanted = before
+            self._sync.travels = before
 
     @property
-    def _wanted(self) -> bool:
+    def _travels(self) -> bool:
         """Tell whether the gradients of a forward pass that begins now are to travel."""
-        return self._sync.wanted
+        return self._sync.travels
 
     # Events of a training.
 
@@ -123,16 +123,16 @@ class ModelHooks(ABC):
     def _enter_forward(self, model: torch.nn.Module, arguments: object) -> None:
         if torch._C._current_graph_task_id() == -1:
             self._callback_queued = False
-        if self._depth and self._interrupted():
-            self._depth, self._handled = 1, KeyboardInterrupt()
+        if self._depth and self._was_interrupted():
+            self._depth, self._handled_exception = 1, KeyboardInterrupt()
             self._leave_forward(model, arguments, None)
         self._depth += 1
         if self._depth > 1:
             return  # a model that calls itself
-        self._handled = sys.exception()
+        self._handled_exception = sys.exception()
         transform = torch._C._functorch.peek_interpreter_stack()
-        self._transformed = transform is not None or torch.jit.is_tracing()
-        if not self._transformed:
+        self._in_transform = transform is not None or torch.jit.is_tracing()
+        if not self._in_transform:
             if self._trains:
                 self._members.refuse_newcomers()
             self._forward_begins()
@@ -142,14 +142,16 @@ class ModelHooks(ABC):
         with outside_torch_modes():
             self.update_parameters()
 
-    def _interrupted(self) -> bool:
+    def _was_interrupted(self) -> bool:
         """True if the last forward pass ended without its hook: torch calls none for a KeyboardInterrupt.
 
         Then the one that begins is within no other of the model. Code that Dynamo has rewritten cannot be
         told.
         """
         frames = (frame for frame, _ in traceback.walk_stack(None) if frame.f_code is _CALL)
-        return not self._traced and sum(frame.f_locals.get("self") is self.model for frame in frames) == 1
+        return (
+            not self._user_compiled and sum(frame.f_locals.get("self") is self.model for frame in frames) == 1
+        )
 
     def _note_reads(self) -> None:
         """Until the forward pass ends, note who reads what."""
@@ -168,13 +170,13 @@ class ModelHooks(ABC):
         if self._noting is not None:
             self._noting.__exit__(None, None, None)
             self._noting = None
-        if self._trains and not self._transformed:
+        if self._trains and not self._in_transform:
             self._forward_ended(output)
-        self._handled = None
+        self._handled_exception = None
 
-    def _raised(self, output: object) -> bool:
+    def _has_raised(self, output: object) -> bool:
         """Tell whether the forward pass that ends, with ``output``, does so by an exception."""
-        return output is None and sys.exception() is not self._handled
+        return output is None and sys.exception() is not self._handled_exception
 
     def _forward_ended(self, output: object) -> None:
         """The outermost forward pass has returned ``output``."""
@@ -196,7 +198,7 @@ class ModelHooks(ABC):
             self._callback_queued = True
             Variable._execution_engine.queue_callback(self._backward_ends)
 
-    def _accumulated(self, p: Parameter, _: object, gradients: Sequence[torch.Tensor | None]) -> None:
+    def _after_accumulation(self, p: Parameter, _: object, gradients: Sequence[torch.Tensor | None]) -> None:
         """Autograd has accumulated ``gradients``, of which there is one, in ``p``."""
         if not self._synchronising:
             return
@@ -209,14 +211,14 @@ class ModelHooks(ABC):
                 f"a hook dropped the gradient of '{self._names[p]}' before it could be sent; leave that, and"
                 " a step of an optimizer, until the backward pass is over"
             )
-        self._produced(p, p.grad)
+        self._note_gradient(p, p.grad)
         self._gradient_completed(p)
 
-    def _produced(self, p: Parameter, gradient: torch.Tensor) -> None:
+    def _note_gradient(self, p: Parameter, gradient: torch.Tensor) -> None:
         """The backward pass has completed ``gradient``, one of those that ``p`` gets in it."""
         self._queue_end()
-        self.recorder.produced(p)
-        self._fired[p] += 1
+        self.recorder.gradient_completed(p)
+        self._gradient_counts[p] += 1
 
     def _backward_ends(self) -> None:
         # Still within the backward pass, as autograd sees it.

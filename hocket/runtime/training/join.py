@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class UnevenInputs(Joinable):
     """Ranks of ``control`` that still train, and those that have left; ``process_group`` is the script's.
 
-    ``live``: how many do.
+    ``num_training``: how many do.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class UnevenInputs(Joinable):
         self._training, self._control, self._process_group = training, control, process_group
         self._sends_buffers = sends_buffers
         self._divides_by_all = True
-        self._said = False
-        self.live = control.size
+        self._step_announced = False
+        self.num_training = control.size
 
     # Requests of torch's Join.
 
@@ -52,8 +52,8 @@ class UnevenInputs(Joinable):
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """The part that a rank plays that has left."""
         self._divides_by_all = bool(kwargs.get("divide_by_initial_world_size", True))
-        self._said = False
-        return _Left(self)
+        self._step_announced = False
+        return _ShadowHook(self)
 
     # Requests of a script.
 
@@ -74,29 +74,29 @@ class UnevenInputs(Joinable):
 
     def step_begins(self) -> None:
         """A forward pass begins: once a step others hear that this rank trains, and buffers become equal."""
-        if not self.enabled or self._said:
+        if not self.enabled or self._step_announced:
             return
-        with self._training.rounds.blamed(), outside_torch_modes():
+        with self._training.rounds.naming_culprit(), outside_torch_modes():
             self._training.watch.stepping = True
             Join.notify_join_context(self._joinable)
             self._say(trains=True)
-        self._said = True
+        self._step_announced = True
 
     def step_ended(self) -> None:
         """The gradients of a step travel."""
-        self._said = False
+        self._step_announced = False
 
     # Requests of hooks and blocks.
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """This rank leaves a block: others are not to wait for a step that has had no backward pass."""
-        if self._said:
+        if self._step_announced:
             self._training.step_of_zeros()
 
     def shadow(self) -> None:
         """Others have begun a step: take part in it."""
         training = self._training
-        with training.rounds.blamed(), outside_torch_modes():
+        with training.rounds.naming_culprit(), outside_torch_modes():
             training.watch.stepping = True
             self._say(trains=False)
         training.step_of_zeros()
@@ -104,7 +104,7 @@ class UnevenInputs(Joinable):
     @torch.no_grad()
     def everybody_left(self, is_last: bool) -> None:
         """Have the model of the last one that left, the highest of them, everywhere."""
-        self._training.settle_all()
+        self._training.finish_transfers()
         flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(is_last)]))]
         last = max(rank for rank, flag in enumerate(flags) if flag)
         parameters, buffers = kept_alike(self._training.model)
@@ -114,14 +114,14 @@ class UnevenInputs(Joinable):
 
     def end(self) -> None:
         """All have left. As with DistributedDataParallel ranks go on saying that they train."""
-        self.live = self._control.size
-        self._said = False
+        self.num_training = self._control.size
+        self._step_announced = False
 
     def _say(self, *, trains: bool) -> None:
         """Tell all ranks whether this one trains, hear it of them, and follow the highest that does."""
         flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(trains)]))]
-        self.live, last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
-        self._training.rounds.divide_by(len(flags) if self._divides_by_all else self.live)
+        self.num_training, last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
+        self._training.rounds.divide_by(len(flags) if self._divides_by_all else self.num_training)
         if self._training.buffers is not None:
             self._training.buffers.follow(last)
 
@@ -142,13 +142,13 @@ class _JoinBlock(Join):
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:
             if self._enable and kind is None:
-                self._inputs.left()
+                self._inputs.leave()
             super().__exit__(kind, value, trace)
         finally:
             self._inputs.end()
 
 
-class _Left(JoinHook):
+class _ShadowHook(JoinHook):
     """The work that torch's Join has a rank do that has left."""
 
     def __init__(self, inputs: UnevenInputs) -> None:

@@ -1,7 +1,7 @@
 """Everybody who looks at a model's parameters finds them up to date.
 
 Forward passes wait by hooks. Here are the other ways to parameters: ``state_dict``, ``load_state_dict``,
-``parameters``, copies and pickles. They settle what waits for an update and then do what they always did;
+``parameters``, copies and pickles. They update what waits and then do what they always did;
 copies, shallow or deep, and pickles are of the model as it was given to us, without hooks.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.training.ddp_attributes import given
+from hocket.runtime.training.ddp_attributes import given_attributes
 from hocket.runtime.training.first_readers import Hook
 
 _HOOKS = (
@@ -38,14 +38,14 @@ class AccessedTraining(Protocol):
         """Values are going to be loaded."""
 
 
-def settle_before_access(model: torch.nn.Module, training: AccessedTraining) -> Callable[[], None]:
+def update_before_access(model: torch.nn.Module, training: AccessedTraining) -> Callable[[], None]:
     """Keep ``model`` and its modules up to date when they are looked at; returns what undoes it."""
     handles = []
     for module in model.modules():
         handles.append(module.register_state_dict_pre_hook(Hook(lambda *_: training.update_parameters())))
         handles.append(module.register_load_state_dict_pre_hook(Hook(lambda *_: training.before_loading())))
         _replace(module, "__deepcopy__", _deep_copy(module, training))
-        _replace(module, "__reduce_ex__", _reduced(module, training))
+        _replace(module, "__reduce_ex__", _reduce_ex(module, training))
         _replace(module, "__prepare_scriptable__", _refuse_scripting)
     plain_parameters, plain_zero_grad = model.named_parameters, model.zero_grad
 
@@ -94,7 +94,7 @@ def _replace(module: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _hide(module: torch.nn.Module) -> dict[str, Any]:
-    names = (*_REPLACED, *given(module))
+    names = (*_REPLACED, *given_attributes(module))
     return {name: vars(module).pop(name) for name in names if name in vars(module)}
 
 
@@ -128,16 +128,16 @@ def _deep_copy(
     return deep_copy
 
 
-def _reduced(module: torch.nn.Module, training: AccessedTraining) -> Callable[[Any], Any]:
-    def settled(part: Any) -> Any:
+def _reduce_ex(module: torch.nn.Module, training: AccessedTraining) -> Callable[[Any], Any]:
+    def kept(part: Any) -> Any:
         """``part`` of what the module is made of, as it stays when the module is itself again."""
         if isinstance(part, tuple):
-            return tuple(map(settled, part))
+            return tuple(map(kept, part))
         return dict(part) if part is vars(module) else part
 
     def reduce_ex(protocol: Any) -> Any:
         training.update_parameters()
         with _as_given(module):
-            return settled(module.__reduce_ex__(protocol))
+            return kept(module.__reduce_ex__(protocol))
 
     return reduce_ex

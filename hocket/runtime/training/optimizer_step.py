@@ -74,13 +74,13 @@ class SteppedTraining(Protocol):
     def defer(self, bucket: Bucket, step: PartialStep) -> None:
         """``step`` is to run when ``bucket`` has arrived."""
 
-    def updated(self, parameters: Iterable[torch.nn.Parameter], started: float) -> None:
-        """A step of these parameters ran from ``started`` until now."""
+    def record_update(self, parameters: Iterable[torch.nn.Parameter], start_s: float) -> None:
+        """A step of these parameters ran from ``start_s`` until now."""
 
     def update_parameters(self) -> None:
         """Run every step that is pending."""
 
-    def settle_all(self) -> None:
+    def finish_transfers(self) -> None:
         """Wait for all transfers and run what waits for them."""
 
 
@@ -111,7 +111,7 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
         if not travelling:
             with in_its_class(self):
                 result = whole_step() if closure is None else whole_step(closure)
-            training.updated([p for group in self.param_groups for p in group["params"]], started)
+            training.record_update([p for group in self.param_groups for p in group["params"]], started)
             return result if loss is None else loss
         away = {p for bucket in travelling for p in bucket.parameters}
         here = [p for group in self.param_groups for p in group["params"] if p not in away]
@@ -120,20 +120,20 @@ def attach(optimizer: torch.optim.Optimizer, training: SteppedTraining) -> Calla
             training.defer(bucket, PartialStep(self, part))
         if here:
             PartialStep(self, rest).run()
-            training.updated(here, started)
+            training.record_update(here, started)
         return loss
 
     take_off = _put_over(optimizer, step)
     state_of = type(optimizer).__getstate__
 
     def get_state(self: torch.optim.Optimizer) -> Any:
-        training.settle_all()
+        training.finish_transfers()
         return state_of(self)
 
     vars(optimizer)["__getstate__"] = types.MethodType(get_state, optimizer)
     handles = [
-        optimizer.register_state_dict_pre_hook(lambda _: training.settle_all()),
-        optimizer.register_load_state_dict_pre_hook(lambda _, __: training.settle_all()),
+        optimizer.register_state_dict_pre_hook(lambda _: training.finish_transfers()),
+        optimizer.register_load_state_dict_pre_hook(lambda _, __: training.finish_transfers()),
     ]
 
     forget_state = watch_state(optimizer, training.update_parameters) if not always else lambda: None
@@ -163,7 +163,7 @@ def _attach_wrapper(optimizer: torch.optim.Optimizer, training: SteppedTraining)
         training.stepping(self, f"{type(self).__name__} steps as a whole, by an optimizer within it")
         started = time.perf_counter()
         result = whole_step(*args, **kwargs)
-        training.updated([p for group in self.param_groups for p in group["params"]], started)
+        training.record_update([p for group in self.param_groups for p in group["params"]], started)
         return result
 
     return _put_over(optimizer, step)

@@ -21,7 +21,7 @@ from hocket.runtime.training.ignored_parameters import kept_alike
 Parameter = torch.nn.Parameter
 
 # Of each parameter that is trained: the model that is distributed, and its name there.
-_TRAINED: Any = WeakIdKeyDictionary()
+_OWNERS: Any = WeakIdKeyDictionary()
 
 WHOLE_ONLY = (
     "which trains whole models, on CPUs over gloo only, and does not support FSDP: keep FSDP and train"
@@ -34,12 +34,12 @@ def claim(model: torch.nn.Module, parameters: Mapping[str, Parameter]) -> Callab
     """Have ``parameters`` trained as ``model``'s, and nobody else's; returns what gives them free."""
     owner = weakref.ref(model)
     for name, p in parameters.items():
-        _TRAINED[p] = owner, name
+        _OWNERS[p] = owner, name
 
     def release() -> None:
         for p in parameters.values():
-            if p in _TRAINED and _TRAINED[p][0] is owner:
-                del _TRAINED[p]
+            if p in _OWNERS and _OWNERS[p][0] is owner:
+                del _OWNERS[p]
 
     return release
 
@@ -62,7 +62,7 @@ def refuse_claimed(parameters: Mapping[str, Parameter]) -> None:
 
 
 def _owner(p: Parameter) -> tuple[torch.nn.Module, str] | None:
-    owner, name = _TRAINED.get(p, (None, ""))
+    owner, name = _OWNERS.get(p, (None, ""))
     model = owner() if owner is not None else None
     return None if model is None else (model, name)
 
@@ -79,7 +79,7 @@ class Members:
         # Parameters whose gradients are left alone: ignored by name, or an optimizer's from elsewhere.
         self._others = set(self._names).difference(self._dtypes, self._frozen)
         self._tables: Sequence[dict[str, Any]] = ()
-        self._held: Sequence[Any] = ()
+        self._parts_seen: Sequence[Any] = ()
         self._look()
 
     def accept(self, optimizer: torch.optim.Optimizer) -> None:
@@ -95,7 +95,7 @@ class Members:
             Naming the first.
         """
         now = list(chain.from_iterable(table.values() for table in self._tables))
-        if len(now) == len(self._held) and all(map(operator.is_, now, self._held)):
+        if len(now) == len(self._parts_seen) and all(map(operator.is_, now, self._parts_seen)):
             return
         found = dict(self._model.named_parameters())
         for name, p in found.items():
@@ -157,7 +157,7 @@ class Members:
         """Keep what the model holds, to see at a glance whether that has changed."""
         modules = list(self._model.modules())
         self._tables = [table for m in modules for table in (m._parameters, m._modules) if table]
-        self._held = list(chain.from_iterable(table.values() for table in self._tables))
+        self._parts_seen = list(chain.from_iterable(table.values() for table in self._tables))
 
 
 def _is_fully_sharded(model: torch.nn.Module) -> bool:

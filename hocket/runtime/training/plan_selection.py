@@ -15,7 +15,7 @@ from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
-from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials, enforce
+from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
@@ -43,42 +43,42 @@ def choose_plan(
     network: Callable[[], Network],
     control: GlooGroup,
     *,
-    given: Plan | None,
+    given_plan: Plan | None,
 ) -> Generator[None, None, None]:
     """Bring a plan into force; ``choice`` shows how far it is.
 
-    ``network`` measures it, where none was given. ``given``: a plan that holds as soon as the model is known;
-    else the planner's, after steps under the baseline: the first one without a trial, or, where they are on
-    trial, whichever is the fastest of all.
+    ``network`` measures it, where none was given. ``given_plan``: one that holds as soon as the model is
+    known; else the planner's, after steps under the baseline: the first one without a trial, or, where they
+    are on trial, whichever is the fastest of all.
     """
     choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
     for _ in range(_LEARNING_STEPS):
         yield
-    _learned(training, control)
-    plans: Sequence[Plan] = [] if given is None else [given]
+    _end_learning(training, control)
+    plans: Sequence[Plan] = [] if given_plan is None else [given_plan]
     orders: list[list[str] | None] = [None for _ in plans]
-    if given is None or (training.compiled is not None and given.compute_order is not None):
+    if given_plan is None or (training.compiled_step is not None and given_plan.compute_order is not None):
         yield from _profile(training, choice)
-    if given is None:
+    if given_plan is None:
         choice.enter("planning", ": the network is measured unless it is given, and plans are made for it")
-        training.settle_all()
+        training.finish_transfers()
         choice.network = choice.network or network()
     if control.rank == 0 and choice.graph is not None:
-        if given is None and choice.network is not None:
+        if given_plan is None and choice.network is not None:
             plans = [
                 msgspec.structs.replace(plan, workers=choice.ranks)
                 for plan in planner.candidates(choice.graph, choice.network)
             ]
         orders = [_gradient_order(choice.graph, plan) for plan in plans]
-    mine = [Scheduled(plan, order) for plan, order in zip(plans, orders, strict=True)]
-    tried = broadcast_value(mine, control, list[Scheduled])
-    if tried and not (planner.on_trial and given is None):
-        alone = given is choice.plan
+    mine = [TrialPlan(plan, order) for plan, order in zip(plans, orders, strict=True)]
+    tried = broadcast_value(mine, control, list[TrialPlan])
+    if tried and not (planner.on_trial and given_plan is None):
+        alone = given_plan is choice.plan
         enforce(training, choice, tried[0])
-        asked = f"policy '{tried[0].plan.policy}' was asked for" if given is None else "it was given"
+        asked = f"policy '{tried[0].plan.policy}' was asked for" if given_plan is None else "it was given"
         choice.settle("one rank alone sends nothing" if alone else f"{asked}, and no other was tried")
     elif tried:
-        trials = Trials(training, choice, [Scheduled(choice.plan, None), *tried], control)
+        trials = Trials(training, choice, [TrialPlan(choice.plan, None), *tried], control)
         choice.settle((yield from trials.run()))
     else:
         choice.settle("no other was found")
@@ -88,15 +88,15 @@ def _profile(training: AllReduceTraining, choice: Choice) -> Generator[None, Non
     """Run some steps under the plan in force and keep what they show of the step."""
     choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
     training.recorder.forget()
-    if training.compiled is not None:
-        training.compiled.record(True)
+    if training.compiled_step is not None:
+        training.compiled_step.record(True)
     for _ in range(_PROFILED_STEPS):
         yield
     name = type(training.model).__name__
     choice.graph = training.recorder.graph(name, 1)
-    if training.compiled is not None:
-        training.compiled.record(False)
-        rows = training.compiled.step_rows(name, 1)
+    if training.compiled_step is not None:
+        training.compiled_step.record(False)
+        rows = training.compiled_step.step_rows(name, 1)
         produced = {name for row in rows.operations for name in row.produces}
         unused = [name for name in training.parameters if name not in produced]
         last = rows.operations[-1].name
@@ -118,15 +118,15 @@ def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:
     return list(dict.fromkeys(name for reduction in plan.reductions for name in reduction.parameters))
 
 
-def _learned(training: AllReduceTraining, control: GlooGroup) -> None:
+def _end_learning(training: AllReduceTraining, control: GlooGroup) -> None:
     """Agree on what the first steps showed of the model; gradients may leave from now on."""
     names = {p: name for name, p in training.parameters.items()}
-    often = gather_values([names[p] for p in training.often], control, list[str])
+    often = gather_values([names[p] for p in training.repeated_parameters], control, list[str])
     late = {name for each in often for name in each}
-    training.late = frozenset(p for name, p in training.parameters.items() if name in late)
+    training.late_parameters = frozenset(p for name, p in training.parameters.items() if name in late)
     if late:
         training.rounds.barriers.stand(
             "gradients that come in parts (reentrant checkpoints) leave after the backward pass",
             [name for name in training.parameters if name in late],
         )
-    training.learned()
+    training.end_learning()

@@ -32,7 +32,7 @@ class Choice:
     does; ``why``: the rule by which it was decided, with its numbers; ``ranks``: how many train; ``graph``:
     and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
-    among them; the fastest have more turns. ``told``: called with a line a phase.
+    among them; the fastest have more turns. ``report``: called with a line a phase.
     """
 
     plan: Plan
@@ -44,21 +44,21 @@ class Choice:
     network: Network | None = None
     network_given: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
-    told: Callable[[str], None] = lambda line: None
+    report: Callable[[str], None] = lambda line: None
 
     def enter(self, phase: str, more: str = "") -> None:
         """Begin ``phase``, of which a log says ``more``."""
         self.phase = phase
-        self.told(f"{phase}{more}")
+        self.report(f"{phase}{more}")
 
     def settle(self, why: str) -> None:
         """Let the plan in force stay, because of ``why``."""
         self.settled, self.phase, self.why = True, "settled", why
-        self.told(f"plan '{self.plan.policy}' stays: {why}")
+        self.report(f"plan '{self.plan.policy}' stays: {why}")
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class TrialPlan:
     """A plan and, where it has an order of operations, in which order that completes gradients."""
 
     plan: Plan
@@ -70,20 +70,20 @@ class Scheduled:
         return any(reduction.window == "forward" for reduction in self.plan.reductions)
 
 
-def enforce(training: AllReduceTraining, choice: Choice, wanted: Scheduled) -> None:
+def enforce(training: AllReduceTraining, choice: Choice, trial_plan: TrialPlan) -> None:
     """Bring a plan into force from the next step on."""
-    if wanted.plan is choice.plan:
+    if trial_plan.plan is choice.plan:
         return
-    training.enforce(lay_out(wanted.plan, training.parameters, training.sparse))
-    choice.plan = wanted.plan
-    if training.compiled is not None:
-        names = wanted.gradients
-        training.wanted_order = None if names is None else [training.parameters[name] for name in names]
-        training.compiled.recompile()
+    training.enforce(lay_out(trial_plan.plan, training.parameters, training.sparse_parameters))
+    choice.plan = trial_plan.plan
+    if training.compiled_step is not None:
+        names = trial_plan.gradients
+        training.planned_gradients = None if names is None else [training.parameters[name] for name in names]
+        training.compiled_step.recompile()
 
 
 class Trials:
-    """Trials of the plans ``tried``, the baseline first.
+    """Trials of ``trial_plans``, the baseline first.
 
     Every plan has a turn in each round, then the two fastest have turns against each other until one is
     ahead, which stays. A disturbance makes a step longer, never shorter: in the rounds a plan is as fast
@@ -93,14 +93,23 @@ class Trials:
     """
 
     def __init__(
-        self, training: AllReduceTraining, choice: Choice, tried: Sequence[Scheduled], control: GlooGroup
+        self,
+        training: AllReduceTraining,
+        choice: Choice,
+        trial_plans: Sequence[TrialPlan],
+        control: GlooGroup,
     ) -> None:
-        self._training, self._choice, self._tried, self._control = training, choice, tried, control
-        self._seconds: list[list[float]] = [[] for _ in tried]
+        self._training, self._choice, self._trial_plans, self._control = (
+            training,
+            choice,
+            trial_plans,
+            control,
+        )
+        self._seconds: list[list[float]] = [[] for _ in trial_plans]
 
     def run(self) -> Generator[None, None, str]:
         """Try them all, leave the one that stays in force, and return why; resumed before each step."""
-        every = range(len(self._tried))
+        every = range(len(self._trial_plans))
         final_turns = 2 * _MOST_TURNS  # of both
         for done in range(_ROUNDS):
             left = (_ROUNDS - done) * len(every) + final_turns
@@ -108,7 +117,7 @@ class Trials:
                 every if done % 2 == 0 else every[::-1], left, f"round {done + 1} of {_ROUNDS}"
             )
         first, second = self._finalists()
-        asked = _WORTH if self._tried[second].runs_on and not self._tried[first].runs_on else 1.0
+        asked = _WORTH if self._trial_plans[second].runs_on and not self._trial_plans[first].runs_on else 1.0
         lead = 0
         for turn in range(_MOST_TURNS):
             pair = (first, second) if turn % 2 == 0 else (second, first)
@@ -118,22 +127,23 @@ class Trials:
             lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
             if abs(lead) == _LEAD:
                 break
-        named = zip(self._tried, self._seconds, strict=True)
+        named = zip(self._trial_plans, self._seconds, strict=True)
         self._choice.trials = {each.plan.policy: seconds for each, seconds in named}
-        enforce(self._training, self._choice, self._tried[second if lead > 0 else first])
+        enforce(self._training, self._choice, self._trial_plans[second if lead > 0 else first])
         return self._rule(first, second, asked)
 
-    def _turns(self, order: Sequence[int], left: int, part: str) -> Generator[None, None, None]:
+    def _turns(self, order: Sequence[int], turns_left: int, part: str) -> Generator[None, None, None]:
         """Train some steps by each plan of ``order`` and keep the slowest rank's seconds a step.
 
-        ``left``: how many turns there are to come at most, these included.
+        ``turns_left``: how many turns there are to come at most, these included.
         """
         seconds = []
-        for k, turn in zip(order, range(left, 0, -1), strict=False):
-            name = self._tried[k].plan.policy
-            where = f"plan {k + 1} of {len(self._tried)}, {part}, at most {turn * _STEPS_PER_TURN} steps left"
-            self._choice.enter(f"trying '{name}'", f": {where}")
-            enforce(self._training, self._choice, self._tried[k])
+        for k, turn in zip(order, range(turns_left, 0, -1), strict=False):
+            name = self._trial_plans[k].plan.policy
+            where = f"plan {k + 1} of {len(self._trial_plans)}, {part}"
+            steps_left = f"at most {turn * _STEPS_PER_TURN} steps left"
+            self._choice.enter(f"trying '{name}'", f": {where}, {steps_left}")
+            enforce(self._training, self._choice, self._trial_plans[k])
             for _ in range(_WARM_STEPS):
                 yield
             started = time.perf_counter()
@@ -148,7 +158,7 @@ class Trials:
 
         The second has to beat the first: it runs on where only one does, else it comes later.
         """
-        tried = self._tried
+        tried = self._trial_plans
         fastest = sorted(range(len(tried)), key=lambda k: min(self._seconds[k]))
         ordinary = next(k for k in fastest if not tried[k].runs_on)
         other = fastest[1] if fastest[0] == ordinary else fastest[0]
@@ -156,16 +166,16 @@ class Trials:
             return ordinary, other
         return min(ordinary, other), max(ordinary, other)
 
-    def _rule(self, first: int, second: int, asked: float) -> str:
+    def _rule(self, first: int, second: int, needed_ratio: float) -> str:
         """The rule by which the final was decided, with its numbers."""
         pairs = zip(self._seconds[first][_ROUNDS:], self._seconds[second][_ROUNDS:], strict=True)
         ratios = [theirs_s / ours_s for ours_s, theirs_s in pairs]
-        won = sum(ratio < asked for ratio in ratios)
-        ours, theirs = (self._tried[k].plan.policy for k in (first, second))
-        why = ", as its transfers may run on into the next forward pass" if asked < 1.0 else ""
+        won = sum(ratio < needed_ratio for ratio in ratios)
+        ours, theirs = (self._trial_plans[k].plan.policy for k in (first, second))
+        why = ", as its transfers may run on into the next forward pass" if needed_ratio < 1.0 else ""
         return (
             f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
-            f" than {asked * 100:g}% of the time of '{ours}' in {won} of {counted(len(ratios), 'turn')} of"
-            f" {STEPS_PER_TRIAL} steps (median {median(ratios) * 100:.1f}%); it was asked to in most of"
-            f" them{why}"
+            f" than {needed_ratio * 100:g}% of the time of '{ours}' in {won} of"
+            f" {counted(len(ratios), 'turn')} of {STEPS_PER_TRIAL} steps (median"
+            f" {median(ratios) * 100:.1f}%); it was asked to in most of them{why}"
         )

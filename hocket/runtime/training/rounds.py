@@ -1,6 +1,6 @@
 """Rounds: what a synchronised backward pass starts, and how each bucket's part of it ends.
 
-In a round every bucket is filled and sent once. It ends bucket by bucket, each when it is *settled*: it has
+In a round every bucket is filled and sent once. It ends bucket by bucket, each when it is *finished*: it has
 arrived, its gradients are where the user expects them, and what its optimizers had to do is done.
 """
 
@@ -37,8 +37,8 @@ class Rounds:
     """The buckets of the plan in force, on ``groups``, which are for them alone.
 
     ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
-    steps waited that might have gone on travelling. ``unsettled``: buckets that were sent, the oldest
-    first. ``thread``: the one that trains. ``broken``: why no step may follow; empty: one may.
+    steps waited that might have gone on travelling. ``unfinished``: buckets that were sent, the oldest
+    first. ``thread``: the one that trains. ``failure``: why no step may follow; empty: one may.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Rounds:
         watch: LivenessWatch,
         timeout_s: float,
     ) -> None:
-        self.channel = Channel(groups, timeout_s, functools.partial(recorder.moved, "reduce"))
+        self.channel = Channel(groups, timeout_s, functools.partial(recorder.record_transfer, "reduce"))
         self.barriers = Barriers()
-        self.unsettled: dict[Bucket, None] = {}
-        self.broken = ""
+        self.unfinished: dict[Bucket, None] = {}
+        self.failure = ""
         self._layout: Layout | None = None
         self._turn: dict[Bucket, int] = {}
         self._names = {p: name for name, p in parameters.items()}
@@ -61,19 +61,19 @@ class Rounds:
         watch.alarm = self.channel.fail
         self._scale = 1.0 / groups.transfers.size
         self._num_ranks = groups.transfers.size
-        self._sent: set[Bucket] = set()
-        self._held: dict[Bucket, None] = {}
+        self._sent_buckets: set[Bucket] = set()
+        self._aliased_buckets: dict[Bucket, None] = {}
         self.thread = threading.get_ident()
         self._process = os.getpid()
 
     @property
-    def forked(self) -> bool:
+    def is_forked(self) -> bool:
         """True if this process is a child of the one that trains."""
         return os.getpid() != self._process
 
     def enforce(self, layout: Layout) -> None:
-        """Send along ``layout`` from the next round on; everything is settled, here and on all ranks."""
-        assert not self.unsettled
+        """Send along ``layout`` from the next round on; everything is finished, here and on all ranks."""
+        assert not self.unfinished
         self.channel.stop()
         if self._layout is not None:
             for bucket in self._layout.buckets:  # gradients and buckets hold each other
@@ -91,7 +91,7 @@ class Rounds:
     def send_zeros(self) -> None:
         """A round of which this rank has nothing: its gradients stay as they are. Returns when it is over."""
         assert self._layout is not None
-        self.settle_all()
+        self.finish_all()
         sparse = [p for bucket in self._layout.buckets if bucket.sparse for p in bucket.parameters]
         before = [p.grad for p in sparse]
         for p in sparse:
@@ -99,10 +99,10 @@ class Rounds:
         for bucket in self._layout.buckets:
             for index in range(len(bucket.parameters)):
                 self._put(bucket, index, None)
-            bucket.filled.clear()
+            bucket.filled_indices.clear()
             self._submit(bucket)
-        self._sent.clear()
-        self.settle_all()
+        self._sent_buckets.clear()
+        self.finish_all()
         for p, gradient in zip(sparse, before, strict=True):
             p.grad = gradient
 
@@ -111,61 +111,67 @@ class Rounds:
     def fill(self, p: Parameter, gradient: torch.Tensor) -> None:
         """``gradient`` is complete: put it in its bucket, and send the bucket if it was the last."""
         bucket, index = self._place(p)
-        if bucket in self._sent:
+        if bucket in self._sent_buckets:
             raise HocketError(
                 f"the gradient of '{self._names[p]}' came twice in a backward pass, which the first steps did"
                 " not show; let them run as later ones, or use checkpoints with use_reentrant=False"
             )
         if bucket.state is BucketState.SENT:
             self._check_fresh(bucket, p)
-            self.settle(bucket)
+            self.finish(bucket)
         bucket.state = BucketState.FILLING
-        bucket.filled.add(index)
+        bucket.filled_indices.add(index)
         self._put(bucket, index, gradient)
-        if len(bucket.filled) == len(bucket.parameters):
+        if len(bucket.filled_indices) == len(bucket.parameters):
             self._submit(bucket)
 
     def close(self) -> list[Bucket]:
         """Send what has not been sent, with zeros where there is no gradient; the buckets that have such."""
         assert self._layout is not None
         unused = [
-            bucket for bucket in self._layout.buckets if bucket not in self._sent and self._complete(bucket)
+            bucket
+            for bucket in self._layout.buckets
+            if bucket not in self._sent_buckets and self._complete(bucket)
         ]
-        for bucket in self._sent:
+        for bucket in self._sent_buckets:
             if bucket.sparse is not None:
                 continue
             for index, (p, stand_in) in enumerate(zip(bucket.parameters, bucket.stand_ins, strict=True)):
                 if p.grad is None:
                     continue
-                bucket.own[index] = p.grad.arrived if isinstance(p.grad, PendingGradient) else p.grad
+                bucket.own_gradients[index] = (
+                    p.grad.reduced_gradient if isinstance(p.grad, PendingGradient) else p.grad
+                )
                 p.grad = stand_in
-                if is_referenced(bucket.own, index) or shares_memory(bucket.own[index]):
-                    self._held[bucket] = None
-        self._sent.clear()
+                if is_referenced(bucket.own_gradients, index) or shares_memory(bucket.own_gradients[index]):
+                    self._aliased_buckets[bucket] = None
+        self._sent_buckets.clear()
         return unused
 
-    def settle_unused(self, buckets: list[Bucket]) -> None:
+    def finish_unused(self, buckets: list[Bucket]) -> None:
         """Give this rank the gradients of parameters that only others used."""
         for bucket in buckets:
             unused = (name for name, p in zip(bucket.names, bucket.parameters, strict=True) if p.grad is None)
             self.barriers.meet("parameters that some ranks did not use", unused)
-            self.settle(bucket)
-            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+            self.finish(bucket)
+            for p, view, used in zip(
+                bucket.parameters, bucket.views, bucket.used_flags.tolist(), strict=True
+            ):
                 if p.grad is None and used:
                     p.grad = view.clone()
 
-    def settle_held(self) -> None:
-        """Settle buckets whose gradients are held by another name: they are to change there, too."""
-        for bucket in self._held:
+    def finish_aliased(self) -> None:
+        """Finish buckets whose gradients are held by another name: they are to change there, too."""
+        for bucket in self._aliased_buckets:
             self.barriers.meet("gradients whose memory the script holds by other names", bucket.names)
-            self.settle(bucket)
-        self._held.clear()
+            self.finish(bucket)
+        self._aliased_buckets.clear()
 
-    def settle_sparse(self) -> None:
-        """Settle buckets of which nobody knows, before they arrive, in which form their gradients are."""
-        for bucket in list(self.unsettled):
+    def finish_sparse(self) -> None:
+        """Finish buckets of which nobody knows, before they arrive, in which form their gradients are."""
+        for bucket in list(self.unfinished):
             if bucket.sparse is not None:
-                self.settle(bucket)
+                self.finish(bucket)
 
     def _place(self, p: Parameter) -> tuple[Bucket, int]:
         assert self._layout is not None
@@ -174,17 +180,17 @@ class Rounds:
     def _complete(self, bucket: Bucket) -> bool:
         """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
         if bucket.state is BucketState.SENT:
-            self.settle(bucket)
+            self.finish(bucket)
         unused = False
         for index, p in enumerate(bucket.parameters):
-            if index in bucket.filled:
+            if index in bucket.filled_indices:
                 continue
             # Also of earlier passes under no_sync: what is there takes part.
             self._put(bucket, index, p.grad)
             if p.grad is None:
                 unused = True
             else:
-                bucket.filled.add(index)
+                bucket.filled_indices.add(index)
         self._submit(bucket)
         return unused and bucket.sparse is None
 
@@ -214,15 +220,15 @@ class Rounds:
 
     def _submit(self, bucket: Bucket) -> None:
         if bucket.sparse is None:
-            bucket.used.zero_()
-            bucket.used[list(bucket.filled)] = 1
-        bucket.filled.clear()
-        self._sent.add(bucket)
-        self.unsettled[bucket] = None
+            bucket.used_flags.zero_()
+            bucket.used_flags[list(bucket.filled_indices)] = 1
+        bucket.filled_indices.clear()
+        self._sent_buckets.add(bucket)
+        self.unfinished[bucket] = None
         self.channel.submit(bucket)
 
     def _check_fresh(self, bucket: Bucket, p: Parameter) -> None:
-        if bucket.pending:
+        if bucket.pending_steps:
             raise HocketError(
                 f"'{self._names[p]}' was read before its last update, by a path that the first steps did not"
                 " take, outside of its module; call model.hocket.flush() after optimizer.step(), or use"
@@ -231,26 +237,26 @@ class Rounds:
 
     # A bucket's round ends.
 
-    def need(self, p: Parameter) -> None:
+    def finish_before_read(self, p: Parameter) -> None:
         """``p`` is about to be read."""
         bucket, _ = self._place(p)
         if bucket.state is BucketState.SENT:
-            self.settle(bucket)
+            self.finish(bucket)
 
-    def settle_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
-        """Settle every bucket, only those that an update waits for, or only those of window "backward"."""
+    def finish_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
+        """Finish every bucket, only those that an update waits for, or only those of window "backward"."""
         # In the order in which they go: what rank 0 waits for overtakes the others.
-        for bucket in sorted(self.unsettled, key=lambda bucket: (bucket.rounds, self._turn[bucket])):
-            if (bucket.pending or not only_updates) and not (only_backward and bucket.forward):
-                self.settle(bucket)
+        for bucket in sorted(self.unfinished, key=lambda bucket: (bucket.rounds, self._turn[bucket])):
+            if (bucket.pending_steps or not only_updates) and not (only_backward and bucket.forward):
+                self.finish(bucket)
 
-    def settle(self, bucket: Bucket) -> None:
+    def finish(self, bucket: Bucket) -> None:
         """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
-        if bucket.state is not BucketState.SENT or bucket in self._sent:
+        if bucket.state is not BucketState.SENT or bucket in self._sent_buckets:
             # Read in the middle of its backward pass: it is this rank's own gradient so far. Others may not
             # have come as far, and wait for what we have not sent.
             return
-        if self.forked:
+        if self.is_forked:
             raise HocketError(
                 f"'{bucket.names[0]}' was on its way and is read in a process forked from the one that"
                 " trains; call model.hocket.flush() before the fork"
@@ -260,25 +266,25 @@ class Rounds:
                 f"'{bucket.names[0]}' waits for its update and is read in another thread than the one that"
                 " trains; call model.hocket.flush() in that one first, and let it wait meanwhile"
             )
-        if not self.channel.arrived(bucket):
-            for other in list(self.unsettled):
-                if other.pending and other is not bucket and self.channel.arrived(other):
-                    self.settle(other)
+        if not self.channel.has_arrived(bucket):
+            for other in list(self.unfinished):
+                if other.pending_steps and other is not bucket and self.channel.has_arrived(other):
+                    self.finish(other)
             self._wait(bucket)
         with outside_torch_modes():
-            self._finish(bucket)
+            self._apply_bucket(bucket)
 
-    def _finish(self, bucket: Bucket) -> None:
+    def _apply_bucket(self, bucket: Bucket) -> None:
         """``bucket`` has arrived: hand out its gradients and do what its optimizers have left to do."""
         try:
             # One call, so that a signal's handler that looks at it comes before or behind.
-            if self.unsettled.pop(bucket, bucket) is None:
+            if self.unfinished.pop(bucket, bucket) is None:
                 bucket.state = BucketState.IDLE
                 self._apply_arrived_steps(bucket)
         except BaseException as error:
-            if bucket not in self.unsettled:
+            if bucket not in self.unfinished:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
-                self.broken = (
+                self.failure = (
                     f"an update of '{bucket.names[0]}' did not run to its end ({failure}); other ranks have"
                     " it: start all of them again from a checkpoint"
                 )
@@ -289,54 +295,56 @@ class Rounds:
             (p,), total = bucket.parameters, bucket.sparse.total
             bucket.sparse.total = None
             if total is not None:
-                p.grad = _in_its_place(total, p.grad)
+                p.grad = _in_own_tensor(total, p.grad)
             return
         for p in bucket.parameters:
             give_back(p)
-        held = [self._kept(bucket, index) for index in range(len(bucket.parameters))]
-        if bucket.pending:
+        held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
+        if bucket.pending_steps:
             started = time.perf_counter()
-            for p, view, used in zip(bucket.parameters, bucket.views, bucket.used.tolist(), strict=True):
+            for p, view, used in zip(
+                bucket.parameters, bucket.views, bucket.used_flags.tolist(), strict=True
+            ):
                 p.grad = view if used else None
-            for deferred in bucket.pending:
+            for deferred in bucket.pending_steps:
                 deferred.run()
-            bucket.pending.clear()
-            self._recorder.spent("update", bucket.names, started)
+            bucket.pending_steps.clear()
+            self._recorder.record_span("update", bucket.names, started)
         for p, gradient in zip(bucket.parameters, held, strict=True):
             p.grad = gradient
 
-    def _kept(self, bucket: Bucket, index: int) -> torch.Tensor | None:
+    def _final_gradient(self, bucket: Bucket, index: int) -> torch.Tensor | None:
         """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
-        p, own = bucket.parameters[index], bucket.own.pop(index, None)
+        p, own = bucket.parameters[index], bucket.own_gradients.pop(index, None)
         if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
             return p.grad
         stand_in = bucket.stand_ins[index]
         # The very tensor that it was, as with DistributedDataParallel, unless it has a history to keep.
         view = bucket.views[index]
-        stand_in.arrived = view.clone() if own is None or own.requires_grad else own.copy_(view)
+        stand_in.reduced_gradient = view.clone() if own is None or own.requires_grad else own.copy_(view)
         bucket.stand_ins[index] = self._stand_in(bucket, index)
-        return stand_in.arrived if p.grad is stand_in else p.grad
+        return stand_in.reduced_gradient if p.grad is stand_in else p.grad
 
     def _stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
         return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket, index))
 
     def _read_early(self, bucket: Bucket, index: int) -> None:
         """Wait for a gradient that is looked at while it may still be on its way."""
-        if bucket in self.unsettled:
-            when = "after" if bucket.pending else "before"
+        if bucket in self.unfinished:
+            when = "after" if bucket.pending_steps else "before"
             self.barriers.meet(
                 f"gradients were read {when} the optimizer's step", bucket.names[index : index + 1]
             )
-            self.settle(bucket)
+            self.finish(bucket)
 
     def _wait(self, bucket: Bucket) -> None:
         started = time.perf_counter()
-        with self.blamed(for_next=False):
+        with self.naming_culprit(for_next=False):
             self.channel.wait(bucket)
-        self._recorder.spent("wait", bucket.names, started)
+        self._recorder.record_span("wait", bucket.names, started)
 
     @contextlib.contextmanager
-    def blamed(self, *, for_next: bool = True) -> Iterator[None]:
+    def naming_culprit(self, *, for_next: bool = True) -> Iterator[None]:
         """Say of a failure on the network which rank is its reason.
 
         ``for_next``: whether what is waited for within needs the others in the next step, too.
@@ -351,7 +359,7 @@ class Rounds:
             raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None
 
 
-def _in_its_place(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
+def _in_own_tensor(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
     """``value`` in the tensor that a parameter had for its gradient, where that is of its form."""
     if own is None or own.layout is not value.layout or own.requires_grad:
         return value

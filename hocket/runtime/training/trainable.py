@@ -17,7 +17,7 @@ from hocket.runtime.training.parameter_ownership import WHOLE_ONLY, refuse_claim
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 
-def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
+def optimizers_of(optimizer: Optimizers) -> list[torch.optim.Optimizer]:
     """One optimizer, or several, as a list.
 
     Raises
@@ -25,7 +25,7 @@ def optimizers_of(given: Optimizers) -> list[torch.optim.Optimizer]:
     HocketError
         For what is none. An object that steps as one, and has groups of parameters, counts as one.
     """
-    optimizers = list(given) if isinstance(given, Iterable) else [given]
+    optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer) and not _steps(each):
             raise HocketError(

@@ -14,16 +14,16 @@ from hocket.runtime.transfers.buckets import Bucket
 Parameter = torch.nn.Parameter
 
 
-class Unnoticed:
+class UnnoticedReaders:
     """The ways in which one model's parameters may be read unnoticed.
 
-    ``blind``: those that a user compiled, and those of classes of their own; ``compiles``: whether the user
-    has functions compiled outside of the model.
+    ``blind_parameters``: those that a user compiled, and those of classes of their own; ``user_compiles``:
+    whether the user has functions compiled outside of the model.
     """
 
-    def __init__(self, blind: Iterable[Parameter]) -> None:
-        self.blind = set(blind)
-        self.compiles = False
+    def __init__(self, blind_parameters: Iterable[Parameter]) -> None:
+        self.blind_parameters = set(blind_parameters)
+        self.user_compiles = False
 
     def of_everything(self) -> str:
         """The reason that every parameter may be read unnoticed; empty: there is none."""
@@ -32,17 +32,17 @@ class Unnoticed:
                 f"extensions built on torch may read parameters that they are handed: {', '.join(names)} is"
                 " loaded"
             )
-        if self.compiles:
+        if self.user_compiles:
             return "functions that a user compiled run outside of the model and may read any parameter"
         return ""
 
     def of_bucket(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> tuple[str, list[str]]:
         """The reason that parameters of ``bucket`` or their state may be read unnoticed, and their names."""
-        blind = [name for name, p in _named(bucket) if p in self.blind]
+        blind = [name for name, p in _named_parameters(bucket) if p in self.blind_parameters]
         if blind:
             return "parameters that a user compiled, or of classes of their own", blind
         # Those that still wait were looked at when they began to.
-        here = [(name, p) for name, p in _named(bucket) if type(p) is not StaleParameter]
+        here = [(name, p) for name, p in _named_parameters(bucket) if type(p) is not StaleParameter]
         if held := [name for name, p in here if is_held(p)]:
             return "parameters whose memory the script, or a graph it keeps, holds by other names", held
         if held := [name for name, p in here if is_state_held(optimizer, p)]:
@@ -50,5 +50,5 @@ class Unnoticed:
         return "", []
 
 
-def _named(bucket: Bucket) -> Iterable[tuple[str, Parameter]]:
+def _named_parameters(bucket: Bucket) -> Iterable[tuple[str, Parameter]]:
     return zip(bucket.names, bucket.parameters, strict=True)

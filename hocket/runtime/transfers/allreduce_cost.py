@@ -32,7 +32,7 @@ def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
     """
     points: list[MeasuredPoint] = []
     for size_bytes in _SIZES:
-        group.meet()
+        group.barrier()
         seconds = _rows_s(group, size_bytes)
         (slowest,) = max_over_ranks([median(seconds[1:])], control)
         points.append(MeasuredPoint(size_bytes=size_bytes, seconds=slowest))

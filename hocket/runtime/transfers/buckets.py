@@ -31,14 +31,14 @@ class BucketState(enum.Enum):
 class Bucket:
     """Parameters whose gradients are complete, reduced and applied together.
 
-    ``flat``: their gradients one behind the other and, at the end, for each whether this rank used it: summed
-    over the ranks, a zero says that nobody did. ``views``: each gradient's place in it, strided as its
-    parameter; ``stand_ins``: what parameters have for gradients on their way, and ``own``: the tensors that
-    they had before, which get the values when those are wanted. ``forward``: whether it may
-    travel into the next step's forward pass. ``pending``: what its optimizers still have to do once it has
-    arrived. ``rounds``: how often it was sent; ``missing``: transfers of the last time that have not ended.
-    ``sparse``: what sums up a gradient that may be sparse, the bucket's only one, which has no place in
-    ``flat``; else None.
+    ``flat``: their gradients one behind the other and, at the end, ``used_flags``: for each whether this rank
+    used it; summed over the ranks, a zero says that nobody did. ``views``: each gradient's place in it,
+    strided as its parameter; ``stand_ins``: what parameters have for gradients on their way, and
+    ``own_gradients``: the tensors that they had before, which get the values when those are wanted.
+    ``forward``: whether it may travel into the next step's forward pass. ``pending_steps``: what its
+    optimizers still have to do once it has arrived. ``rounds``: how often it was sent; ``missing_transfers``:
+    those of the last time that have not ended. ``sparse``: what sums up a gradient that may be sparse, the
+    bucket's only one, which has no place in ``flat``; else None.
     """
 
     names: tuple[str, ...]
@@ -46,21 +46,21 @@ class Bucket:
     forward: bool
     flat: torch.Tensor
     views: tuple[torch.Tensor, ...]
-    used: torch.Tensor
+    used_flags: torch.Tensor
     stand_ins: list[PendingGradient] = field(default_factory=list)
-    own: dict[int, torch.Tensor] = field(default_factory=dict)
+    own_gradients: dict[int, torch.Tensor] = field(default_factory=dict)
     state: BucketState = BucketState.IDLE
-    filled: set[int] = field(default_factory=set)
+    filled_indices: set[int] = field(default_factory=set)
     rounds: int = 0
-    missing: int = 0
-    pending: list[PartialStep] = field(default_factory=list)
+    missing_transfers: int = 0
+    pending_steps: list[PartialStep] = field(default_factory=list)
     sparse: SparseGradient | None = None
 
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
 
     @property
-    def untouched(self) -> bool:
+    def has_stand_ins(self) -> bool:
         """True if nobody has dropped or replaced a gradient since it was sent."""
         if self.sparse is not None:
             return False  # its gradient never stands in for one on its way

@@ -28,7 +28,7 @@ from hocket.runtime.transfers.sparse_sums import Sum
 
 _PATIENCE_S = 2.0
 
-Sent = Callable[[str, float, float], None]
+TransferCallback = Callable[[str, float, float], None]
 
 
 class TransferError(Exception):
@@ -49,17 +49,17 @@ class Channel:
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
     end; where the plan does not list the order, there are the threads of :class:`Coordinator` besides.
-    ``sent`` is called, from the threads that transfer, with a transfer's name, start and end.
+    ``on_transfer`` is called, from the threads that transfer, with a transfer's name, start and end.
     """
 
-    def __init__(self, groups: ChannelGroups, timeout_s: float, sent: Sent) -> None:
+    def __init__(self, groups: ChannelGroups, timeout_s: float, on_transfer: TransferCallback) -> None:
         leads = groups.choices.rank == 0
         self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
-        self._changed = self._queue.changed
+        self._condition = self._queue.condition
         self._coordinator = Coordinator(self._queue, groups.choices)
         self._gate_counter = counter_of_environment(leads=leads)
         self._timeout_s = timeout_s
-        self._sent = sent
+        self._on_transfer = on_transfer
         self._threads: list[threading.Thread] = []
         self._buckets: tuple[Bucket, ...] = ()
         self._stuck = self._hopeless = False
@@ -78,7 +78,7 @@ class Channel:
         transferring = [
             functools.partial(self._transfer, lane) for lane in self._queue.lanes for _ in range(CREDIT)
         ]
-        choosing = [] if self._queue.listed else self._coordinator.begin()
+        choosing = [] if self._queue.lists_order else self._coordinator.begin()
         self._threads = [
             threading.Thread(target=self._queue.run, args=[work], name=f"hocket-{kind}-{k}", daemon=True)
             for kind, works in (("transfers", transferring), ("choices", choosing))
@@ -89,24 +89,26 @@ class Channel:
 
     def fail(self, line: str) -> None:
         """Make waiting threads fail, as what is on its way never arrives."""
-        with self._changed:
+        with self._condition:
             self._hopeless = True
             self._queue.error = self._queue.error or TransferError(line)
-            self._changed.notify()
+            self._condition.notify()
 
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""
         queue = self._queue
-        with self._changed:
+        with self._condition:
             # Where a backward pass ended halfway, what it filled may be what others never fill.
             halfway = len({bucket.rounds for bucket in self._buckets}) > 1
-            self._changed.wait_for(
+            self._condition.wait_for(
                 lambda: queue.error is not None or not (queue.under_way() or queue.may_go()),
                 _PATIENCE_S if halfway else self._timeout_s,
             )
-            self._changed.wait_for(lambda: queue.error is not None or not queue.under_way(), self._timeout_s)
+            self._condition.wait_for(
+                lambda: queue.error is not None or not queue.under_way(), self._timeout_s
+            )
             queue.stopping = True
-            self._changed.notify()
+            self._condition.notify()
         # There, too, threads may wait for a word that never comes.
         given_up_s = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
@@ -122,17 +124,17 @@ class Channel:
 
     def submit(self, bucket: Bucket) -> None:
         """``bucket`` is filled: reduce it when its turn comes."""
-        self._gate_counter.filled()
-        with self._changed:
+        self._gate_counter.count_filled()
+        with self._condition:
             bucket.state = BucketState.SENT
             places = self._queue.places(bucket)
-            bucket.missing = len(places)
+            bucket.missing_transfers = len(places)
             bucket.rounds += 1
             for place in places:
-                self._queue.filled[place] = bucket.rounds
-            if not self._queue.listed:
-                self._coordinator.filled(bucket)
-            self._changed.notify()
+                self._queue.filled_places[place] = bucket.rounds
+            if not self._queue.lists_order:
+                self._coordinator.add_filled(bucket)
+            self._condition.notify()
 
     def wait(self, bucket: Bucket) -> None:
         """Until ``bucket`` has arrived.
@@ -143,15 +145,15 @@ class Channel:
             When a transfer failed or did not end in time.
         """
         queue = self._queue
-        with self._changed:
-            before, queue.wanted = queue.wanted, frozenset(queue.places(bucket))
-            self._changed.notify()
+        with self._condition:
+            before, queue.awaited_places = queue.awaited_places, frozenset(queue.places(bucket))
+            self._condition.notify()
             try:
-                done = self._changed.wait_for(
-                    lambda: queue.error is not None or not bucket.missing, self._timeout_s
+                done = self._condition.wait_for(
+                    lambda: queue.error is not None or not bucket.missing_transfers, self._timeout_s
                 )
             finally:  # an interrupt must not leave others waiting for what nobody waits for here
-                queue.wanted = before
+                queue.awaited_places = before
         if queue.error is not None:
             raise TransferError(str(queue.error) or repr(queue.error)) from queue.error
         if not done:
@@ -161,37 +163,39 @@ class Channel:
         """``work``, once this rank may compute its next step."""
         return functools.partial(self._gate_counter.step, work)
 
-    def arrived(self, bucket: Bucket) -> bool:
+    def has_arrived(self, bucket: Bucket) -> bool:
         """True if a bucket that was sent could be used without waiting."""
-        return bucket.missing == 0
+        return bucket.missing_transfers == 0
 
     def _transfer(self, lane: TransferLane) -> None:
         while (taken := self._send_next(lane)) is not None:
             transfer, work, started = taken
             work.wait()
-            self._sent(transfer.name, started, time.perf_counter())
-            self._gate_counter.arrived()
-            with self._changed:
-                transfer.bucket.missing -= 1
+            self._on_transfer(transfer.name, started, time.perf_counter())
+            self._gate_counter.count_arrival()
+            with self._condition:
+                transfer.bucket.missing_transfers -= 1
                 lane.under_way -= 1
-                self._changed.notify()
+                self._condition.notify()
 
     def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""
         queue = self._queue
         with lane.start_lock:
-            with self._changed:
+            with self._condition:
                 if not queue.wait_until(
-                    lambda: bool(lane.next) and lane.next[0] in queue.filled and not queue.held(lane)
+                    lambda: (
+                        bool(lane.next) and lane.next[0] in queue.filled_places and not queue.must_wait(lane)
+                    )
                 ):
                     return None
                 place = lane.next.popleft()
-                if queue.listed:
+                if queue.lists_order:
                     lane.next.append(place)
-                del queue.filled[place]
+                del queue.filled_places[place]
                 lane.under_way += 1
-                self._changed.notify()
+                self._condition.notify()
             transfer = queue.order[place]
-            self._gate_counter.leaves(transfer)
+            self._gate_counter.wait_to_start(transfer)
             started = time.perf_counter()
             return transfer, transfer.start(lane.group), started

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from hocket.launch.gate import GATE_VARIABLE, Gate, first_iteration, gate_of_environment
 from hocket.runtime.transfers.buckets import BucketTransfer, Layout
 
-_claimed = threading.Lock()
+_gate_claim = threading.Lock()
 
 
 class GateCounter:
@@ -27,14 +27,14 @@ class GateCounter:
         self._counting, self._counting_arrivals = threading.Lock(), threading.Lock()
         # Rounds that were over when the layout came; since then buckets filled, transfers that left, arrived.
         self._rounds, self._step = begin, begin
-        self._filled = self._left = self._arrived = 0
+        self._filled_buckets = self._started_transfers = self._arrived_transfers = 0
         self._buckets = self._transfers = 1
         self._round_bytes = self._bytes_left = 0
 
     def reset(self, layout: Layout) -> None:
         """Rounds have these buckets and transfers from now on; none is under way."""
-        self._rounds += self._arrived // self._transfers
-        self._filled = self._left = self._arrived = 0
+        self._rounds += self._arrived_transfers // self._transfers
+        self._filled_buckets = self._started_transfers = self._arrived_transfers = 0
         self._buckets, self._transfers = max(1, len(layout.buckets)), max(1, len(layout.transfers))
         self._round_bytes = self._bytes_left = sum(transfer.num_bytes for transfer in layout.transfers)
 
@@ -45,34 +45,34 @@ class GateCounter:
             self._step += 1
         work()
 
-    def filled(self) -> None:
+    def count_filled(self) -> None:
         """A bucket is filled; the first of a round ends what counts as computing."""
         if self._gate is None:
             return
-        if self._filled % self._buckets == 0:
-            self._gate.computed(self._rounds + self._filled // self._buckets, 1)
-        self._filled += 1
+        if self._filled_buckets % self._buckets == 0:
+            self._gate.computed(self._rounds + self._filled_buckets // self._buckets, 1)
+        self._filled_buckets += 1
 
-    def leaves(self, transfer: BucketTransfer) -> None:
+    def wait_to_start(self, transfer: BucketTransfer) -> None:
         """Return when ``transfer`` may go."""
         if self._gate is None or not self._leads:
             return
         with self._counting:  # lanes ask one after the other
-            iteration = self._rounds + self._left // self._transfers
+            iteration = self._rounds + self._started_transfers // self._transfers
             self._gate.transfer(iteration, self._bytes_left, self._round_bytes)
-            self._left += 1
+            self._started_transfers += 1
             self._bytes_left -= transfer.num_bytes
-            if self._left % self._transfers == 0:
+            if self._started_transfers % self._transfers == 0:
                 self._bytes_left = self._round_bytes
 
-    def arrived(self) -> None:
+    def count_arrival(self) -> None:
         """A transfer has arrived; the last of a round ends it."""
         if self._gate is None:
             return
         with self._counting_arrivals:
-            self._arrived += 1
-            over = self._arrived % self._transfers == 0
-            iteration = self._rounds + self._arrived // self._transfers - 1
+            self._arrived_transfers += 1
+            over = self._arrived_transfers % self._transfers == 0
+            iteration = self._rounds + self._arrived_transfers // self._transfers - 1
         if over and self._leads:
             self._gate.transferred(iteration)
 
@@ -80,6 +80,6 @@ class GateCounter:
 def counter_of_environment(*, leads: bool) -> GateCounter:
     """The account of this process's first channel with the environment's gate; other channels have none."""
     gate, begin = None, first_iteration()
-    if os.environ.get(GATE_VARIABLE) and _claimed.acquire(blocking=False):
+    if os.environ.get(GATE_VARIABLE) and _gate_claim.acquire(blocking=False):
         gate = gate_of_environment(begin)
     return GateCounter(gate, begin, leads=leads)

@@ -33,105 +33,114 @@ class Coordinator:
 
     def __init__(self, queue: Queue, group: GlooGroup) -> None:
         self._queue = queue
-        self._changed = queue.changed
+        self._condition = queue.condition
         self._group = group
         # By their first places, buckets: on rank 0 how often each rank has filled each, elsewhere what rank 0
         # is to hear.
         self._filled_by: list[Counter[int]] = []
-        self._untold: deque[int] = deque()
+        self._unreported: deque[int] = deque()
 
     def begin(self) -> list[Callable[[], None]]:
         """Forget everything; what threads are to do, each one of them, until the queue stops."""
         self._filled_by = [Counter() for _ in range(self._group.size)]
-        self._untold.clear()
+        self._unreported.clear()
         if not self._queue.leads:
-            return [self._hear, self._tell]
-        return [self._choose, *(functools.partial(self._listen, rank) for rank in range(1, self._group.size))]
+            return [self._follow_choices, self._report_filled]
+        return [
+            self._choose,
+            *(functools.partial(self._receive_filled, rank) for rank in range(1, self._group.size)),
+        ]
 
-    def filled(self, bucket: Bucket) -> None:
+    def add_filled(self, bucket: Bucket) -> None:
         """``bucket`` is filled here; holding the lock, before it rings."""
         places = self._queue.places(bucket)
         if places and not self._queue.leads:
-            self._untold.append(places[0])
+            self._unreported.append(places[0])
 
     def _choose(self) -> None:
         """Rank 0: choose what goes next, and have the others hear it."""
         message = torch.zeros(2, dtype=torch.int64)
         said: StartedCollective | None = None
         while True:
-            with self._changed:
+            with self._condition:
                 if not self._queue.wait_until(lambda: self._choice() is not None):
                     return
                 chosen = self._choice()
                 assert chosen is not None
                 lane, place = chosen
                 lane.next.append(place)
-                self._changed.notify()
+                self._condition.notify()
             if said is not None:
                 said.wait()
             message.copy_(torch.tensor([place, int(lane is self._queue.urgent)]))
             said = self._group.broadcast(message)
 
-    def _hear(self) -> None:
+    def _follow_choices(self) -> None:
         """Other ranks: take rank 0's choices."""
         message = torch.zeros(2, dtype=torch.int64)
         while True:
-            with self._changed:
+            with self._condition:
                 # As long as something is filled that was not chosen, rank 0 is going to choose.
-                if not self._queue.wait_until(lambda: bool(self._queue.unchosen())):
+                if not self._queue.wait_until(lambda: bool(self._queue.unchosen_places())):
                     return
             self._group.broadcast(message).wait()
             place, urgent = message.tolist()
-            with self._changed:
+            with self._condition:
                 (self._queue.urgent if urgent else self._queue.usual).next.append(place)
-                self._changed.notify()
+                self._condition.notify()
 
-    def _tell(self) -> None:
+    def _report_filled(self) -> None:
         """Other ranks: tell rank 0 what is filled."""
         while True:
-            with self._changed:
-                if not self._queue.wait_until(lambda: bool(self._untold)):
+            with self._condition:
+                if not self._queue.wait_until(lambda: bool(self._unreported)):
                     return
-                place = self._untold.popleft()
+                place = self._unreported.popleft()
             self._group.send(torch.tensor([place]), 0).wait()
 
-    def _listen(self, rank: int) -> None:
+    def _receive_filled(self, rank: int) -> None:
         """Rank 0: hear what ``rank`` has filled, while something waits for it; gone, it fails who listens."""
         heard = torch.zeros(1, dtype=torch.int64)
 
         def awaited() -> bool:
-            return any(not self._filled_on(rank, place) for place in self._queue.unchosen())
+            return any(not self._filled_on(rank, place) for place in self._queue.unchosen_places())
 
         while True:
-            with self._changed:
+            with self._condition:
                 if not self._queue.wait_until(awaited):
                     return
             self._group.receive(heard, rank).wait()
-            with self._changed:
+            with self._condition:
                 self._filled_by[rank][int(heard)] += 1
-                self._changed.notify()
+                self._condition.notify()
 
     def _choice(self) -> tuple[TransferLane, int] | None:
         """Rank 0: what it waits for, else the first listed place that is ready; None where it is to wait."""
         queue, ready = self._queue, self._ready()
-        if wanted := queue.wanted & ready:
+        if wanted := queue.awaited_places & ready:
             return queue.urgent, self._first(wanted)
-        if not ready or queue.held(queue.usual) or queue.usual.under_way + len(queue.usual.next) >= CREDIT:
+        if (
+            not ready
+            or queue.must_wait(queue.usual)
+            or queue.usual.under_way + len(queue.usual.next) >= CREDIT
+        ):
             return None
         return queue.usual, self._first(ready)
 
     def _first(self, places: Set[int]) -> int:
         # All of a round before the next one: others may wait for it, and have nothing else to send.
-        return min(places, key=lambda place: (self._queue.filled[place], place))
+        return min(places, key=lambda place: (self._queue.filled_places[place], place))
 
     def _ready(self) -> set[int]:
         """Rank 0: what can be chosen, as every rank has filled it."""
         others = range(1, self._group.size)
         return {
-            place for place in self._queue.unchosen() if all(self._filled_on(rank, place) for rank in others)
+            place
+            for place in self._queue.unchosen_places()
+            if all(self._filled_on(rank, place) for rank in others)
         }
 
     def _filled_on(self, rank: int, place: int) -> bool:
         """Rank 0: whether ``rank`` has filled the bucket of a filled ``place`` as often as this one."""
         first = self._queue.places(self._queue.order[place].bucket)[0]
-        return self._filled_by[rank][first] >= self._queue.filled[place]
+        return self._filled_by[rank][first] >= self._queue.filled_places[place]

@@ -33,11 +33,11 @@ class StartedCollective(Protocol):
         """Return when it has ended; raises what it failed with."""
 
 
-class Watched:
-    """A collective that ends with an error as soon as ``lost`` says why it never ends otherwise."""
+class WatchedCollective:
+    """A collective that ends with an error as soon as ``loss_reason`` says why it never ends otherwise."""
 
-    def __init__(self, work: dist.Work, lost: Callable[[], str]) -> None:
-        self._work, self._lost = work, lost
+    def __init__(self, work: dist.Work, loss_reason: Callable[[], str]) -> None:
+        self._work, self._loss_reason = work, loss_reason
 
     def wait(self) -> None:
         """Return when it has ended."""
@@ -48,7 +48,7 @@ class Watched:
             except RuntimeError:
                 if self._work.is_completed():
                     break
-                if line := self._lost():
+                if line := self._loss_reason():
                     raise LostError(line) from None
         self._work.wait()
 
@@ -61,23 +61,23 @@ class GlooGroup:
     """Some ranks of the job, over gloo; ``name`` is this group's alone, in all of the job's time.
 
     All of ``ranks`` make it, and issue the same collectives in the same order. None takes longer than
-    ``timeout``, which ends the group. ``lost`` says, from some moment on, why none ever ends; where it is
-    set, a waiting thread asks it every second.
+    ``timeout``, which ends the group. ``loss_reason`` says, from some moment on, why none ever ends; where it
+    is set, a waiting thread asks it every second.
     """
 
     def __init__(self, ranks: Sequence[int], name: str, timeout: timedelta) -> None:
         store = PrefixStore(name, dist.distributed_c10d._get_default_store())
         self.rank, self.size = ranks.index(dist.get_rank()), len(ranks)
         self._gloo: Any = ProcessGroupGloo(store, self.rank, self.size, timeout)
-        self.lost: Callable[[], str] | None = None
+        self.loss_reason: Callable[[], str] | None = None
 
     def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place."""
-        return self._watched(self._gloo.allreduce([tensor], op))
+        return self._watch(self._gloo.allreduce([tensor], op))
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> StartedCollective:
         """Start sending ``source``'s flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
-        return self._watched(self._gloo.broadcast(tensor.view(torch.uint8), source))
+        return self._watch(self._gloo.broadcast(tensor.view(torch.uint8), source))
 
     def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
         """Start sending ``tensor`` to ``rank``; it ends once that receives."""
@@ -91,21 +91,21 @@ class GlooGroup:
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's ``tensor``, all of one shape."""
-        work, tensors = self.gathering(tensor)
+        work, tensors = self.start_gather(tensor)
         work.wait()
         return tensors
 
-    def gathering(self, tensor: torch.Tensor) -> tuple[StartedCollective, list[torch.Tensor]]:
+    def start_gather(self, tensor: torch.Tensor) -> tuple[StartedCollective, list[torch.Tensor]]:
         """Start a :meth:`gather`; what it returns is there once the work has ended."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
-        return self._watched(self._gloo.allgather([tensors], [tensor])), tensors
+        return self._watch(self._gloo.allgather([tensors], [tensor])), tensors
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Return when all ranks are here."""
         self._gloo.barrier().wait()
 
-    def _watched(self, work: dist.Work) -> StartedCollective:
-        return work if self.lost is None else Watched(work, self.lost)
+    def _watch(self, work: dist.Work) -> StartedCollective:
+        return work if self.loss_reason is None else WatchedCollective(work, self.loss_reason)
 
     def abandon(self) -> None:
         """Keep it to the end of the process: something is under way in it, and torch would wait for that."""
@@ -129,21 +129,21 @@ def new_group_name(process_group: dist.ProcessGroup | None) -> str:
 
 def gather_values(value: T, group: GlooGroup, kind: type[T]) -> list[T]:
     """``value`` of every rank, in their order; all are of ``kind``, which msgspec can decode."""
-    mine = _packed(value)
+    mine = _pack(value)
     lengths = [int(length) for length in group.gather(torch.tensor([len(mine)]))]
     packed = group.gather(torch.nn.functional.pad(mine, (0, max(lengths) - len(mine))))
-    return [_unpacked(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
+    return [_unpack(data[:length], kind) for data, length in zip(packed, lengths, strict=True)]
 
 
 def broadcast_value(value: T, group: GlooGroup, kind: type[T]) -> T:
     """Rank 0's ``value``; all are of ``kind``, which msgspec can decode."""
-    packed = _packed(value)
+    packed = _pack(value)
     length = torch.tensor([len(packed)])
     group.broadcast(length).wait()
     if group.rank:
         packed = torch.zeros(int(length), dtype=torch.uint8)
     group.broadcast(packed).wait()
-    return _unpacked(packed, kind) if group.rank else value
+    return _unpack(packed, kind) if group.rank else value
 
 
 def max_over_ranks(values: Sequence[float], group: GlooGroup) -> list[float]:
@@ -178,11 +178,11 @@ def _broadcast_flat(tensors: Sequence[torch.Tensor], group: GlooGroup, source: i
         tensor.copy_(piece.view(tensor.shape))
 
 
-def _packed(value: Any) -> torch.Tensor:
+def _pack(value: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(msgspec.msgpack.encode(value)), dtype=torch.uint8)
 
 
-def _unpacked(data: torch.Tensor, kind: type[T]) -> T:
+def _unpack(data: torch.Tensor, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data.numpy().tobytes(), type=kind)
     except msgspec.MsgspecError as error:

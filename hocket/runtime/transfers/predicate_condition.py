@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-Due = Callable[[], bool]
+Predicate = Callable[[], bool]
 
 
 class PredicateCondition:
@@ -19,7 +19,7 @@ class PredicateCondition:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal's handler may wait in the middle of anything
-        self._waiting: list[tuple[Due, threading.Condition]] = []
+        self._waiting: list[tuple[Predicate, threading.Condition]] = []
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -30,19 +30,19 @@ class PredicateCondition:
         self._lock.release()
 
     def notify(self) -> None:
-        """Something has changed: wake those whose ``due`` holds now. In the lock."""
-        for due, condition in tuple(self._waiting):
-            if due():
+        """Something has changed: wake those whose ``predicate`` holds now. In the lock."""
+        for predicate, condition in tuple(self._waiting):
+            if predicate():
                 condition.notify()
 
-    def wait_for(self, due: Due, timeout_s: float | None = None) -> bool:
-        """Wait until ``due()`` holds, which its changers ring for; False after ``timeout_s``. In the lock."""
+    def wait_for(self, predicate: Predicate, timeout_s: float | None = None) -> bool:
+        """Wait until ``predicate()`` holds, for at most ``timeout_s``; whether it does. In the lock."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         condition = threading.Condition(self._lock)
-        entry = due, condition
+        entry = predicate, condition
         self._waiting.append(entry)
         try:
-            while not due():
+            while not predicate():
                 left_s = None if end_s is None else end_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     return False

@@ -29,21 +29,22 @@ class TransferLane:
 
 
 class Queue:
-    """Transfers of a plan, by their places in its order. All of it is read and changed holding ``changed``.
+    """Transfers of a plan, by their places in its order. All of it is read and changed holding ``condition``.
 
-    ``listed``: whether the plan itself says what goes next. ``filled``: places that are filled and were not
-    started, with their round; ``wanted``: those that this rank's training waits for. ``leads``: whether this
-    is rank 0. ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
+    ``lists_order``: whether the plan itself says what goes next. ``filled_places``: those that are filled and
+    were not started, with their round; ``awaited_places``: those that this rank's training waits for.
+    ``leads``: whether this is rank 0. ``error``: what a thread failed with; it ends all of them, as
+    ``stopping`` does.
     """
 
     def __init__(self, transfers: GlooGroup, urgent: GlooGroup, *, leads: bool) -> None:
-        self.changed = PredicateCondition()
+        self.condition = PredicateCondition()
         self.usual, self.urgent = TransferLane(transfers), TransferLane(urgent)
         self.leads = leads
         self.order: tuple[BucketTransfer, ...] = ()
-        self.listed = True
-        self.filled: dict[int, int] = {}
-        self.wanted: frozenset[int] = frozenset()
+        self.lists_order = True
+        self.filled_places: dict[int, int] = {}
+        self.awaited_places: frozenset[int] = frozenset()
         self.stopping = False
         self.error: BaseException | None = None
         self._places: dict[int, list[int]] = {}
@@ -51,17 +52,17 @@ class Queue:
     def reset(self, layout: Layout) -> None:
         """Begin with a plan of which nothing is filled."""
         self.stopping = False
-        self.order, self.listed = layout.transfers, layout.plan.issue != "ready"
+        self.order, self.lists_order = layout.transfers, layout.plan.issue != "ready"
         self._places = {}
         for place, transfer in enumerate(self.order):
             self._places.setdefault(id(transfer.bucket), []).append(place)
-        self.usual.next = deque(range(len(self.order)) if self.listed else ())
+        self.usual.next = deque(range(len(self.order)) if self.lists_order else ())
         self.urgent.next = deque()
 
     @property
     def lanes(self) -> list[TransferLane]:
         """Those that this plan's transfers take."""
-        return [self.usual] if self.listed else [self.usual, self.urgent]
+        return [self.usual] if self.lists_order else [self.usual, self.urgent]
 
     def places(self, bucket: Bucket) -> list[int]:
         """The places of the transfers of ``bucket``; the first place stands for all of it among ranks."""
@@ -72,22 +73,22 @@ class Queue:
         try:
             work()
         except Exception as error:
-            with self.changed:
+            with self.condition:
                 self.error = self.error or error
-                self.changed.notify()
+                self.condition.notify()
 
-    def wait_until(self, due: Callable[[], bool]) -> bool:
-        """Wait for ``due``; False when there is nothing to wait for any more."""
-        self.changed.wait_for(lambda: self.stopping or self.error is not None or due())
+    def wait_until(self, predicate: Callable[[], bool]) -> bool:
+        """Wait for ``predicate``; False when there is nothing to wait for any more."""
+        self.condition.wait_for(lambda: self.stopping or self.error is not None or predicate())
         return not self.stopping and self.error is None
 
-    def unchosen(self) -> set[int]:
+    def unchosen_places(self) -> set[int]:
         """Places that are filled and whose turn nobody has said."""
-        return self.filled.keys() - self.usual.next - set(self.urgent.next)
+        return self.filled_places.keys() - self.usual.next - set(self.urgent.next)
 
-    def held(self, lane: TransferLane) -> bool:
+    def must_wait(self, lane: TransferLane) -> bool:
         """True if the usual lane has to wait, as rank 0 has urgent transfers queued or under way."""
-        if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.wanted):
+        if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.awaited_places):
             return False
         return bool(self.urgent.next or self.urgent.under_way)
 
@@ -98,4 +99,4 @@ class Queue:
     def may_go(self) -> bool:
         """True if something is filled whose turn has come or can come."""
         turns = [lane.next[0] for lane in (self.usual, self.urgent) if lane.next]
-        return any(place in self.filled for place in turns) if turns else bool(self.filled)
+        return any(place in self.filled_places for place in turns) if turns else bool(self.filled_places)

@@ -108,41 +108,45 @@ class SparseGradient:
             values, counted = flat.split([flat.numel() - num_rows, num_rows])
             places = tuple(counted.view(shape).nonzero().t())
             rows = values.view(self._size)[places]
-            total = self._made(torch.stack(places), rows)
+            total = self._sparse_tensor(torch.stack(places), rows)
             total._coalesced_(True)
             self._arrive(total)
 
         return Sum([group.reduce(on_wire(flat))], finish)
 
     def _gather(
-        self, mine: torch.Tensor | None, dims: int, heard: Sequence[tuple[bool, int]], group: GlooGroup
+        self,
+        mine: torch.Tensor | None,
+        dims: int,
+        rows_of_ranks: Sequence[tuple[bool, int]],
+        group: GlooGroup,
     ) -> Sum:
-        """All indices and values; ``heard``: whether each rank has any gradient, and how many rows."""
-        longest = max(count for _, count in heard)
+        """All indices and values; ``rows_of_ranks``: whether each has any gradient, and how many rows."""
+        longest = max(count for _, count in rows_of_ranks)
         indices = torch.zeros(dims, longest, dtype=torch.int64)
         values = torch.zeros(longest, *self._size[dims:], dtype=self._dtype)
         if mine is not None:
             indices[:, : mine._nnz()], values[: mine._nnz()] = mine.indices(), mine.values()
         sent = [indices, values.view(-1).view(torch.uint8)] if values.numel() else []
-        gathering = [group.gathering(tensor) for tensor in sent]
+        gathering = [group.start_gather(tensor) for tensor in sent]
 
         def finish() -> None:
             if not gathering:
-                return self._arrive(self._made(indices, values).coalesce())
+                return self._arrive(self._sparse_tensor(indices, values).coalesce())
             (_, all_indices), (_, all_values) = gathering
             total = None
-            for (has, count), index, data in zip(heard, all_indices, all_values, strict=True):
+            for (has, count), index, data in zip(rows_of_ranks, all_indices, all_values, strict=True):
                 if not has:
                     continue
                 rows = data.view(self._dtype).view(values.shape)[:count]
-                part = self._made(index[:, :count], rows)
+                part = self._sparse_tensor(index[:, :count], rows)
                 total = part if total is None else total.add_(part)
             assert total is not None
             return self._arrive(total.coalesce())
 
         return Sum([work for work, _ in gathering], finish)
 
-    def _made(self, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def _sparse_tensor(self, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return torch.sparse_coo_tensor(indices, values, self._size, check_invariants=False)
 
     def _flat(self, mine: torch.Tensor | None) -> torch.Tensor:

@@ -58,7 +58,7 @@ def test_what_stands_is_told_for_ever() -> None:
 def test_a_log_hears_of_each_reason_once() -> None:
     told: list[str] = []
     barriers = Barriers()
-    barriers.told = told.append
+    barriers.report = told.append
     for step in range(1, 2 * WINDOW):
         barriers.steps = step
         barriers.meet("read", ["w"])
@@ -70,7 +70,7 @@ def test_memory_does_not_grow_with_steps() -> None:
     for step in range(1, 10 * WINDOW):
         barriers.steps = step
         barriers.meet("read", ["w"])
-    assert len(barriers._met["read"]) <= WINDOW
+    assert len(barriers._steps_of_reason["read"]) <= WINDOW
 
 
 def test_a_place_is_looked_for_when_a_reason_is_new_or_comes_back(places: list[str]) -> None:

@@ -189,7 +189,7 @@ def test_of_what_is_ready_the_first_listed_goes_once_there_is_credit() -> None:
         assert network.said[2:] == [0, 1, 2]
         for bucket in layout.buckets:
             channel.wait(bucket)
-            assert channel.arrived(bucket)
+            assert channel.has_arrived(bucket)
 
 
 def test_a_round_goes_whole_before_the_next_one() -> None:
@@ -382,4 +382,4 @@ def test_a_transfer_that_fails_fails_who_waits() -> None:
         work.ended.set()
         with pytest.raises(TransferError, match="closed"):
             channel.wait(layout.buckets[0])
-        assert not channel.arrived(layout.buckets[0])
+        assert not channel.has_arrived(layout.buckets[0])

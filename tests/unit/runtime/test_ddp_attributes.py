@@ -88,7 +88,7 @@ def test_compiled_models_have_the_names_where_they_are_set() -> None:
     model = distributed(torch.compile(torch.nn.Linear(4, 2), backend="eager"))
     assert model.module is model
     model.require_backward_grad_sync = False
-    assert not model.hocket._training._wanted
+    assert not model.hocket._training._travels
     model.hocket.detach()
     assert not hasattr(model, "require_backward_grad_sync")
 

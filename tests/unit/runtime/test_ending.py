@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.runtime.observe.exit_status import notice_exits, script_failed, went_on
+from hocket.runtime.observe.exit_status import forget_exit, notice_exits, script_failed
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +15,9 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "exit", sys.exit)  # given back afterwards
     monkeypatch.delattr(sys, "last_value", raising=False)
     notice_exits()
-    went_on()  # what tests before this one exited with
+    forget_exit()  # what tests before this one exited with
     yield
-    went_on()
+    forget_exit()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_an_exit_that_says_so_is_a_failure(status: object, failed: bool) -> None
         sys.exit(status)  # type: ignore[arg-type]
     assert ended.value.code == status
     assert script_failed() == failed
-    went_on()
+    forget_exit()
     assert not script_failed()
 
 

@@ -48,4 +48,4 @@ def test_a_library_is_looked_at_once_it_is_loaded(monkeypatch: pytest.MonkeyPatc
 def test_this_process_is_looked_at() -> None:
     extensions = Extensions()
     assert extensions.names() == []
-    assert any("libtorch_cpu" in path for path in extensions._seen)
+    assert any("libtorch_cpu" in path for path in extensions._seen_paths)

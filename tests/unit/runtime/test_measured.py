@@ -60,16 +60,16 @@ class Worker:
         began = self.now
         self.steps += 1
         self.recorder.begin_step(self.steps)
-        self.recorder.moved("reduce", "b", began, began + transfer_s / 2)
-        self.recorder.moved("reduce", "a", began + transfer_s / 2, began + transfer_s)
+        self.recorder.record_transfer("reduce", "b", began, began + transfer_s / 2)
+        self.recorder.record_transfer("reduce", "a", began + transfer_s / 2, began + transfer_s)
         self.now += wait_s
-        self.recorder.spent("wait", ["a"], began)
+        self.recorder.record_span("wait", ["a"], began)
         self.recorder.reads("layer", list(self.parameters.values()))
         self.now += own_s / 2
         self.recorder.forward_ended()
         for name in ("b", "a"):
             self.now += own_s / 4
-            self.recorder.produced(self.parameters[name])
+            self.recorder.gradient_completed(self.parameters[name])
         self.recorder.backward_ended()
         self.now += between_s
 
@@ -124,7 +124,7 @@ def test_updates_after_the_backward_pass_are_computing(worker: Worker) -> None:
         worker.step(own_s=0.060, wait_s=0.0, between_s=0.010, transfer_s=0.0)
         began = worker.now
         worker.now += 0.030
-        recorder.spent("update", ["a", "b"], began)
+        recorder.record_span("update", ["a", "b"], began)
     line = explanation(recorder, Choice(plan=WHOLE), Barriers()).splitlines()[1]
     assert "computing 90.0 ms (updates 30.0 ms), code between steps 10.0 ms" in line
 
@@ -168,8 +168,8 @@ def test_slices_and_chunks_cost_a_startup_each(worker: Worker) -> None:
 def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) -> None:
     lines = worker.told(own_s=0.010, wait_s=0.010, transfer_s=0.020)
     begun = list(worker.recorder.begins)
-    worker.recorder.moved("reduce", "late", begun[0] - 1.0, begun[0] + 0.001)
-    worker.recorder.moved("reduce", "early", begun[-1] - 0.001, begun[-1] + 1.0)
+    worker.recorder.record_transfer("reduce", "late", begun[0] - 1.0, begun[0] + 0.001)
+    worker.recorder.record_transfer("reduce", "early", begun[-1] - 0.001, begun[-1] + 1.0)
     again = explanation(worker.recorder, Choice(plan=WHOLE, network=NETWORK), Barriers()).splitlines()
     assert again[1] == lines[1]
 

@@ -11,7 +11,7 @@ import torch
 from hocket.graph import Plan, Reduction
 from hocket.runtime.training import plan_trials
 from hocket.runtime.training.allreduce_training import AllReduceTraining
-from hocket.runtime.training.plan_trials import Choice, Scheduled, Trials
+from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials
 from hocket.runtime.transfers.gloo_group import GlooGroup
 
 STEPS_A_TURN = 5  # one is not timed
@@ -53,13 +53,13 @@ def tried(
     plans = [plan_of(name) for name in step_s]
     training = SimpleNamespace(
         enforce=lambda _: None,
-        compiled=None,
-        sparse=frozenset(),
+        compiled_step=None,
+        sparse_parameters=frozenset(),
         parameters={"w": torch.nn.Parameter(torch.zeros(3))},
     )
     choice = Choice(plan=plans[0])
     steps = 0
-    scheduled = [Scheduled(plan, None) for plan in plans]
+    scheduled = [TrialPlan(plan, None) for plan in plans]
     run = Trials(cast(AllReduceTraining, training), choice, scheduled, cast(GlooGroup, cast(Any, None))).run()
     while True:
         try:

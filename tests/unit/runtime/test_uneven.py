@@ -81,10 +81,10 @@ def test_idle_ranks_have_called_no_model_for_some_time() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_process_without_a_group_is_over() -> None:
-    assert lost_ranks.over() == ""
+    assert lost_ranks.end_of_training() == ""
     store = dist.HashStore()
     dist.destroy_process_group()
     try:
-        assert lost_ranks.over() == "has ended its process group"
+        assert lost_ranks.end_of_training() == "has ended its process group"
     finally:
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)

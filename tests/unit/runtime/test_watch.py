@@ -64,7 +64,9 @@ def test_an_answer_that_fails_costs_one_answer_and_no_sign(monkeypatch: pytest.M
     until(lambda: other.check(["answer/2/0"]))
     assert other.get("answer/2/0") == b"spans"
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(store_heartbeats, "_served", [])  # rank 1, which was never there, is not seen off
+    monkeypatch.setattr(
+        store_heartbeats, "_outliving_signs", []
+    )  # rank 1, which was never there, is not seen off
     watch.stop(finished=True)
     assert sign_of(server).finished
 

@@ -142,7 +142,7 @@ class UpdateThread:
             gradients = {p: mean_gradient(each) for p, each in run.brought.items()}
             pushes = [Pushed(worker, label) for worker, _, label in run.contributions]
             self._values.update(gradients, pushes, run.settings, run.scale)
-        self._values.settle()
+        self._values.sync_to_disk()
         with self._changed:
             dues = [Due(p, run.contributions) for run in runs for p in run.brought]
             self._ledger.applied(dues)

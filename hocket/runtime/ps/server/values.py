@@ -96,7 +96,7 @@ class Values:
     def update(
         self, gradients: Mapping[int, Gradient], pushes: Sequence[Pushed], settings: Settings, scale: float
     ) -> None:
-        """A step of the optimizer with mean ``gradients``, which are of ``pushes``; see :meth:`settle`."""
+        """A step of the optimizer with mean ``gradients``, of ``pushes``; see :meth:`sync_to_disk`."""
         with self._lock:
             if self._checkpoint is not None:
                 names = self.shard.tensors
@@ -107,7 +107,7 @@ class Values:
                 self._checkpoint.append(record, used)
             self.shard.update(gradients, settings, scale)
 
-    def settle(self) -> None:
+    def sync_to_disk(self) -> None:
         """Bring all updates to the disk, so that workers may be told of them."""
         if self._checkpoint is None:
             return

@@ -15,7 +15,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.lazy.parameter import await_update, give_back
-from hocket.runtime.observe.exit_status import went_on
+from hocket.runtime.observe.exit_status import forget_exit
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.ps.wire.model_spec import settings_of
 from hocket.runtime.ps.wire.packing import overwrite
@@ -65,7 +65,9 @@ class ServedTraining(ModelHooks):
         self._weights = Weights(parameters)
         self._stale: set[Parameter] = set()
         # Reads of these are not heard of: what a user compiled, and parameters of classes of their own.
-        self._blind = {p for p in self._parameters if p in self._traced or type(p) is not torch.nn.Parameter}
+        self._blind = {
+            p for p in self._parameters if p in self._user_compiled or type(p) is not torch.nn.Parameter
+        }
         self._learning = True
         self._reasons: dict[str, None] = {}
         self._complete = self._missing = False
@@ -89,7 +91,7 @@ class ServedTraining(ModelHooks):
         for p in self._blind:
             self._need(p)
 
-    def settle_all(self) -> None:
+    def finish_transfers(self) -> None:
         """Wait for every parameter of this step, and for the buffers."""
         for p in self._parameters:
             self._need(p)
@@ -97,7 +99,7 @@ class ServedTraining(ModelHooks):
 
     def update_parameters(self) -> None:
         """Bring every parameter up to date."""
-        self.settle_all()
+        self.finish_transfers()
 
     def before_loading(self) -> None:
         """Refuse: values live on the servers."""
@@ -105,14 +107,18 @@ class ServedTraining(ModelHooks):
 
     def detach(self) -> None:
         """Bring the model up to date and leave it as it was before."""
-        self.settle_all()
+        self.finish_transfers()
         self._unhook()
 
     # The forward pass.
 
     def progress(self) -> object:
         """A mark of how far the pass that runs is, None between passes; another thread asks."""
-        return (self._passes, self.steps, len(self._fired)) if self._depth or self._fired else None
+        return (
+            (self._passes, self.steps, len(self._gradient_counts))
+            if self._depth or self._gradient_counts
+            else None
+        )
 
     @property
     def _trains(self) -> bool:
@@ -123,13 +129,13 @@ class ServedTraining(ModelHooks):
         if self._mode == "inference":
             self._begin_inference()
         elif not torch.is_grad_enabled():
-            self.settle_all()
+            self.finish_transfers()
         if torch.is_grad_enabled() or self._mode == "inference":
             if not self._in_step:
                 self._in_step = True
                 self.recorder.begin_step(self.steps + 1)
                 self.recorder.resume()
-            self._synchronising = self._wanted
+            self._synchronising = self._travels
             if self._learning:
                 self._note_reads()
         self._receive_buffers()
@@ -142,7 +148,7 @@ class ServedTraining(ModelHooks):
 
     def _begin_inference(self) -> None:
         if self.steps:
-            self.settle_all()
+            self.finish_transfers()
             self._refuse_changes()
             self.between_steps()
             self.begin()
@@ -162,7 +168,7 @@ class ServedTraining(ModelHooks):
         if not self.client.has(i):
             started_s = time.perf_counter()
             self.client.wait(i)
-            self.recorder.spent("wait", [self._names[p]], started_s)
+            self.recorder.record_span("wait", [self._names[p]], started_s)
         self._stale.discard(p)
         give_back(p)
         self._weights.put(p, self.client.value(i), self.steps)
@@ -190,14 +196,16 @@ class ServedTraining(ModelHooks):
 
     # The backward pass.
 
-    def _accumulated(self, p: Parameter, before: object, gradients: Sequence[torch.Tensor | None]) -> None:
+    def _after_accumulation(
+        self, p: Parameter, before: object, gradients: Sequence[torch.Tensor | None]
+    ) -> None:
         if p.grad is not None and p.grad.layout is not torch.strided:
             raise HocketError(
                 f"the gradient of '{self._names[p]}' is sparse; servers take dense ones: use a layer with"
                 " sparse=False, or train without --architecture ps"
             )
         if self._mode != "inference":
-            super()._accumulated(p, before, gradients)
+            super()._after_accumulation(p, before, gradients)
 
     def _gradient_missing(self) -> None:
         self._missing = True
@@ -205,15 +213,15 @@ class ServedTraining(ModelHooks):
 
     def _gradient_completed(self, p: Parameter) -> None:
         self._clipping.refuse_another(self._names[p])
-        if self._fired[p] > 1:
+        if self._gradient_counts[p] > 1:
             self._reasons[_PARTS] = None
         if not self.late:
             self._push(p)
 
     def _backward_ended(self) -> None:
-        if not (self._fired or self._missing):
+        if not (self._gradient_counts or self._missing):
             return
-        self._fired.clear()
+        self._gradient_counts.clear()
         self._missing = False
         if self._complete:
             self._reasons[_TWICE] = None
@@ -253,9 +261,10 @@ class ServedTraining(ModelHooks):
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
         self._refuse_changes()
-        went_on()
+        forget_exit()
         self._leave()
-        self.settle_all()  # also what this step did not read: a server has one step of a worker at a time
+        # Also what this step did not read: a server has one step of a worker at a time.
+        self.finish_transfers()
         self.client.send_state(self._present_buffers())
         self.client.commit(settings_of(self.optimizer), self._clipping.scale)
         self._pushed.clear()
