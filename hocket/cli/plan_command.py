@@ -27,6 +27,7 @@ from hocket.cli.planning_options import PolicyPlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import as_sentence, show
 from hocket.cli.step_screen import beside_usual, planned_by, remarks_on, step_sheet, train_command
+from hocket.errors import HocketError
 from hocket.text import counted, scaled_text
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def plan(
     from hocket.tuner.policies import architecture_of
 
     policy, output = planning.policy, out.output
+    if policy is None:
+        raise HocketError(
+            "a plan needs --policy NAME; hocket tune STEP -o plan.json ranks all policies and writes the best"
+            " plan. See 'hocket plan --help'."
+        )
     exchange = architecture_setting(context, policy)
     options.check_servers(machines.servers, architecture_of(policy, exchange.value))
     num_workers = machines.num_workers(exchange.value)

@@ -97,8 +97,14 @@ class PlanningOptions(PlannerOptions, ExchangeOptions):
 @dataclass(frozen=True, kw_only=True)
 class _OnePolicy:
     policy: Annotated[
-        str, option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY)
-    ]
+        str | None,
+        option(
+            "--policy",
+            help="Plan by this policy: tac, caramel; a wrong name lists all.",
+            show_default="none; hocket tune ranks them",
+            **_POLICY,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +116,12 @@ class PolicyPlanningOptions(PlanningOptions, _OnePolicy):
 class _PolicyOrPlan:
     policy: Annotated[
         str | None,
-        option("--policy", help="Plan by this policy: tac, caramel; a wrong name lists all.", **_POLICY),
+        option(
+            "--policy",
+            help="Plan by this policy: tac, caramel; a wrong name lists all.",
+            show_default="ddp with all-reduce, fifo with servers",
+            **_POLICY,
+        ),
     ] = None
     plan: PlanFile = None
 

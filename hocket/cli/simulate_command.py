@@ -62,14 +62,15 @@ def simulate(
     from hocket.graph import load_plan, load_step
     from hocket.interop import timeline_document
     from hocket.origin import origin
+    from hocket.planner.named_planners import USUAL
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate as run
     from hocket.tuner.policies import architecture_of
 
     output.check()
     policy, plan, timeline = planning.policy, planning.plan, output.timeline
-    if (policy is None) == (plan is None):
-        raise HocketError("a simulation takes either --policy NAME or --plan FILE; give one of them")
+    if policy is not None and plan is not None:
+        raise HocketError("a simulation takes either --policy NAME or --plan FILE; leave one of them out")
     if timeline is not None:
         options.check_beside_result(timeline, *options.inputs(step, plan, net.network_file))
     schedule = None if plan is None else load_plan(plan)
@@ -80,7 +81,7 @@ def simulate(
     if schedule is not None:
         planned = _given_plan(graph, network, schedule, planning)
     else:
-        assert policy is not None
+        policy = policy or USUAL[exchange.value]
         options.check_servers(machines.servers, architecture_of(policy, exchange.value))
         planned = planned_by(graph, network, policy, exchange.value, planning, simulation.seed)
     with progress("simulating") as report:

@@ -121,14 +121,16 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     if not slow:
         return None
     least = min(slow, key=lambda row: row.bottleneck_utilization)
+    most = min(least.throughput / least.bottleneck_utilization, least.throughput / (least.efficiency or 1.0))
     said = (
         f"{_machines(slow)}: workers wait though nothing is busy all the time ({least.bottleneck}"
         f" {least.bottleneck_utilization:.0%} with {least.machines}): those that meet on the network go on"
-        " together for many steps, while real ones drift apart, so these figures may be pessimistic"
+        " together for many steps, while real ones drift apart, so these figures may be pessimistic;"
+        f" with {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
     )
     if any(row.spread for row in slow):
-        return f"{said}, though they begin apart; --repeats shows by how much they vary"
-    return f"{said}; compare with --spread, by which they begin apart"
+        return f"{said}. Workers begin apart here; --repeats shows by how much they vary"
+    return f"{said}. --spread, by which they begin apart, and --repeats show how much of it is chance"
 
 
 def _waits_together(row: Prediction) -> bool:
@@ -151,8 +153,34 @@ def unsteady_note(rows: Iterable[Prediction]) -> str | None:
 
 
 def _machines(rows: Sequence[Prediction]) -> str:
-    """Workers and servers of the first few rows."""
-    return listed([row.machines for row in rows[:_NAMED]]) + (" and others" if len(rows) > _NAMED else "")
+    """Workers and servers of ``rows``, those of one number of servers together."""
+    beside: dict[int, list[int]] = {}
+    for row in rows:
+        beside.setdefault(row.servers, []).append(row.workers)
+    return listed(
+        [
+            workers_text(counts) + (f" and {counted(servers, 'server')}" if servers else "")
+            for servers, counts in beside.items()
+        ]
+    )
+
+
+def workers_text(counts: Sequence[int]) -> str:
+    """Rising ``counts`` in words: ``2 workers``, ``2, 4 and 8 workers``, ``2 to 9 and 12 workers``."""
+    parts: list[list[int]] = []
+    for count in counts:
+        if parts and count == parts[-1][-1] + 1:
+            parts[-1].append(count)
+        else:
+            parts.append([count])
+    said = [
+        text
+        for part in parts
+        for text in ([f"{part[0]} to {part[-1]}"] if len(part) > 2 else [str(count) for count in part])
+    ]
+    if len(said) > _NAMED:
+        return f"{len(counts)} numbers of workers tried from {counts[0]} to {counts[-1]}"
+    return f"{listed(said)} {'worker' if list(counts) == [1] else 'workers'}"
 
 
 def answers(rows: Sequence[Prediction], at: str = "") -> list[str]:
@@ -170,20 +198,31 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
         name = name_of(curve, rows)
         where = f"{',' if ',' in name else ''} at {at}" if at else ""
         lines.append(f"{name}{where}: {_growth(curve)}{_doubt(curve)}")
-    best_buy = cheapest(rows)
-    if best_buy is not None and best_buy.cost_per_example is not None:
-        machines = counted(best_buy.workers, "worker")
-        if best_buy.servers:
-            machines += f" and {counted(best_buy.servers, 'server')}"
-        price = digits(1e6 * best_buy.cost_per_example)
-        lines.append(f"cheapest of these rows: {machines}, {price} per million examples")
-    return lines
+    return lines + _costs(rows)
+
+
+def _costs(rows: Sequence[Prediction]) -> list[str]:
+    """A line on the price of an example: the lowest, and that of the fastest row; none without prices."""
+    low, fast = cheapest(rows), max(rows, key=lambda row: row.throughput)
+    if low is None or low.cost_per_example is None:
+        return []
+    price = f"{low.machines}, {digits(1e6 * low.cost_per_example)} per million examples"
+    if len(rows) == 1:
+        return [f"cost: {price}"]
+    said = f"cheapest of these rows: {price}"
+    if fast is not low and fast.cost_per_example and low.cost_per_example and _faster(fast, low):
+        dearer, faster = fast.cost_per_example / low.cost_per_example, fast.throughput / low.throughput
+        said += (
+            f"; the fastest row, {fast.machines}, costs {dearer:.2f}x as much an example"
+            f" and is {faster:.2f}x as fast"
+        )
+    return [said]
 
 
 def _doubt(curve: Sequence[Prediction]) -> str:
     """A clause on rows that :func:`together_note` is about, where there are some."""
-    slow = [str(row.workers) for row in curve if _waits_together(row)]
-    return f"; {listed(slow)} workers may be faster than shown, see the note" if slow else ""
+    slow = [row.workers for row in curve if _waits_together(row)]
+    return f"; {workers_text(slow)} may be faster than shown, see the note" if slow else ""
 
 
 def caveats(rows: Sequence[Prediction]) -> list[str]:
@@ -225,10 +264,20 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
     else:
         shown = knee or curve[-1]
         said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
-    dip = [row for row in curve[1:] if _faster(least, row)]
-    if dip:
-        said += f"; {_are(dip)} slower than {least.workers} ({_ratios(dip, least)})"
-    return f"{said}; {_busiest(shown, f'with {shown.workers}')}"
+    return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}"
+
+
+def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
+    """A clause on rows before ``shown`` by which nothing is gained over fewer workers; empty without any."""
+    slower = [row for row in curve[1:] if _faster(curve[0], row)]
+    if slower:
+        return f"{_are(slower)} slower than {curve[0].workers} ({_ratios(slower, curve[0])}); "
+    before = [row for row in curve if row.workers < shown.workers]
+    for k, row in enumerate(before):
+        level = [other for other in before[k + 1 :] if not _faster(other, row)]
+        if level:
+            return f"{_are(level)} no faster than {row.workers} ({_ratios(level, row)}); "
+    return ""
 
 
 def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str:
@@ -276,12 +325,7 @@ def _busiest(row: Prediction, where: str = "") -> str:
 def _are(rows: Sequence[Prediction]) -> str:
     """``2 workers are``, ``2, 4 and 8 workers are``, ``2 to 16 workers are``: of rows by workers."""
     counts = [row.workers for row in rows]
-    first, last = counts[0], counts[-1]
-    if len(counts) <= _NAMED:
-        return f"{listed([str(count) for count in counts])} {'worker is' if counts == [1] else 'workers are'}"
-    if last - first == len(counts) - 1:
-        return f"{first} to {last} workers are"
-    return f"{len(counts)} numbers of workers tried from {first} to {last} are"
+    return f"{workers_text(counts)} {'is' if counts == [1] else 'are'}"
 
 
 def _ratios(rows: Sequence[Prediction], base: Prediction) -> str:

@@ -64,6 +64,7 @@ def render_prediction(
         has_models=any(row.lin is not None for row in rows),
         has_intervals=any(row.throughput_low is not None for row in rows),
         texts=prediction_texts(rows),
+        with_servers=any(row.servers for row in rows),
         num_points=counted(len(points), "measured point"),
     )
 

@@ -64,7 +64,7 @@ def ranking_columns(rows: Sequence[ResultRow]) -> list[Column]:
         percent_column(
             "Straggler",
             [row.straggler_fraction for row in rows],
-            "A worker's wait for the last one, as a part of the step.",
+            "The first worker's wait for the last one, as a part of the step.",
             short="Strag.",
         ).as_wide(),
         time_column(

@@ -195,7 +195,8 @@ def mean_of(recorder: SpanRecorder, count: int) -> str:
 def _on_network(choice: Choice, needed_s: float | None) -> str:
     """The time that transfers need by themselves, on which network, or why that is not known."""
     if needed_s is not None:
-        return f"{needed_s * 1e3:.1f} ms on the network as {'given' if choice.network_given else 'measured'}"
+        source = "given" if choice.network_given else "measured"
+        return f"{needed_s * 1e3:.1f} ms expected of the network as {source}"
     if choice.network is not None:
         return "the network that was given has no measured all-reduce"
     if choice.ranks == 1:

@@ -176,6 +176,6 @@ class Trials:
         return (
             f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
             f" than {needed_ratio * 100:g}% of the time of '{ours}' in {won} of"
-            f" {counted(len(ratios), 'turn')} of {STEPS_PER_TRIAL} steps (median"
-            f" {median(ratios) * 100:.1f}%); it was asked to in most of them{why}"
+            f" {counted(len(ratios), 'turn')} of {STEPS_PER_TRIAL} steps (median of these"
+            f" ratios {median(ratios) * 100:.1f}%); it was asked to in most of them{why}"
         )

@@ -238,7 +238,7 @@ def test_version_and_help() -> None:
             "does not exist; create it first",
         ),
         (["simulate", STEP, "--polcy", "tac"], "No such option"),
-        (["plan", STEP], "Missing option '--policy'"),
+        (["plan", STEP], "a plan needs --policy NAME; hocket tune STEP -o plan.json ranks all policies"),
         (["plan", STEP, "--policy", "tac", "-o", "/proc/x"], "/proc"),
         (["report", STEP, "-o", "report.html"], "tictac_fig1.step.json: "),
         (["report", "-o", "report.html"], "RESULT"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hocket.predictor.answer import (
     saturation,
     together_note,
     unsteady_note,
+    workers_text,
 )
 
 
@@ -140,8 +142,12 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ([row(1, 50), row(2, 52)], "2 workers are hardly faster than 1 (1.04x), 52 examples/s"),
         (
             [row(1, 50), row(2, 20), row(3, 80)],
-            "throughput still grows at 3 workers, 80 examples/s (1.60x one worker alone, efficiency 53%); "
-            "2 workers are slower than 1 (0.40x)",
+            "2 workers are slower than 1 (0.40x); throughput still grows at 3 workers, 80 examples/s"
+            " (1.60x one worker alone, efficiency 53%); busiest with 3",
+        ),
+        (
+            line_of(50, 100, 150, 150, 149, 150, 200, 240),
+            "4 to 6 workers are no faster than 3 (0.99x to 1.00x); throughput still grows at 8 workers, 240",
         ),
         (
             line_of(50, 90, 80, 70),
@@ -193,6 +199,30 @@ def test_the_cheapest_is_named_with_its_price() -> None:
     assert cheapest([row(1, 50)]) is None
 
 
+def test_the_fastest_row_has_its_price_beside_the_cheapest() -> None:
+    reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
+    rows = [row(1, 50, cost_per_example=4e-6, **reduced), row(8, 300, cost_per_example=6e-6, **reduced)]
+    assert answers(rows)[-1] == (
+        "cheapest of these rows: 1 worker, 4 per million examples;"
+        " the fastest row, 8 workers, costs 1.50x as much an example and is 6.00x as fast"
+    )
+    assert answers(rows[1:])[-1] == "cost: 8 workers, 6 per million examples"
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([1], "1 worker"),
+        ([2, 3], "2 and 3 workers"),
+        ([2, 3, 4, 8], "2 to 4 and 8 workers"),
+        (range(2, 17), "2 to 16 workers"),
+        ([2, 4, 8, 16, 32], "5 numbers of workers tried from 2 to 32"),
+    ],
+)
+def test_numbers_of_workers_in_a_row_are_a_range(counts: Sequence[int], said: str) -> None:
+    assert workers_text(counts) == said
+
+
 def test_of_configurations_that_cost_the_same_the_fewest_machines_are_cheapest() -> None:
     rows = [
         row(4, 200, cost_per_example=4.995e-6),
@@ -222,13 +252,14 @@ def test_workers_that_wait_though_nothing_is_busy_are_named() -> None:
     assert note.startswith(
         "16 workers and 4 servers: workers wait though nothing is busy all the time (downlink 59%"
     )
-    assert note.endswith("compare with --spread, by which they begin apart")
+    assert "with 16 workers and 4 servers, 320 examples/s is shown and 542 examples/s is the most" in note
+    assert note.endswith("--spread, by which they begin apart, and --repeats show how much of it is chance")
     found = answers([row(8, 370, servers=4), slow])
     assert note in found
     assert found[0].endswith("; 16 workers may be faster than shown, see the note")
     apart = together_note([row(16, 320, servers=4, bottleneck_utilization=0.59, spread=True)])
     assert apart is not None
-    assert "compare with --spread" not in apart
+    assert "--spread" not in apart
     usual: list[dict[str, Any]] = [
         {"bottleneck_utilization": 0.95},  # the downlink is the limit
         {"efficiency": 0.95},  # nothing is lost

@@ -99,7 +99,7 @@ def test_computing_limits_a_step_that_does_nothing_else(worker: Worker) -> None:
     assert lines[1] == (
         "a step: 100.0 ms (mean of steps 1 to 5 on this rank); computing 98.0 ms (updates 0.0 ms),"
         " code between steps 2.0 ms, waiting 0.0 ms,"
-        " transfers under way 20.0 ms (20.0 ms on the network as measured)"
+        " transfers under way 20.0 ms (20.0 ms expected of the network as measured)"
     )
 
 
@@ -162,7 +162,7 @@ def test_without_a_measured_network_nobody_can_tell(worker: Worker, network: Net
 
 def test_slices_and_chunks_cost_a_startup_each(worker: Worker) -> None:
     lines = worker.told(PIECES, own_s=0.010, wait_s=0.012, transfer_s=0.022)
-    assert lines[1].endswith("(23.0 ms on the network as measured)")
+    assert lines[1].endswith("(23.0 ms expected of the network as measured)")
 
 
 def test_transfers_across_the_edges_count_for_the_part_within(worker: Worker) -> None:
@@ -233,7 +233,7 @@ def test_a_plan_that_was_given_says_of_which_network_it_knows(worker: Worker) ->
     assert lines[2].endswith("(no network was measured, as the plan was given)")
     choice.network, choice.network_given = NETWORK, True
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
-    assert lines[2].endswith("(20.0 ms on the network as given)")
+    assert lines[2].endswith("(20.0 ms expected of the network as given)")
     alone = explanation(worker.recorder, Choice(plan=WHOLE), Barriers()).splitlines()
     assert alone[1].endswith("(one rank alone sends nothing)")
 

@@ -124,8 +124,8 @@ def test_the_rule_is_told_with_its_numbers_where_the_fastest_turn_is_not_kept(
     assert min(choice.trials["a+"]) < min(choice.trials["ddp"])
     assert choice.why == (
         "of the two that were fastest in 2 rounds of all plans, 'a+' took less than 98% of the time of 'ddp'"
-        " in 0 of 3 turns of 4 steps (median 99.0%); it was asked to in most of them, as its transfers may"
-        " run on into the next forward pass"
+        " in 0 of 3 turns of 4 steps (median of these ratios 99.0%); it was asked to in most of them, as its"
+        " transfers may run on into the next forward pass"
     )
 
 
@@ -133,7 +133,8 @@ def test_the_rule_counts_the_turns_of_the_final_alone(monkeypatch: pytest.Monkey
     disturbed_s = {"b": [5.0, 0.0, 5.0, 0.0, 0.0, 5.0]}
     choice, _ = tried(monkeypatch, {"ddp": 1.0, "a": 0.9, "b": 0.8}, disturbed_s)
     assert (
-        "'b' took less than 100% of the time of 'a' in 5 of 7 turns of 4 steps (median 88.9%)" in choice.why
+        "'b' took less than 100% of the time of 'a' in 5 of 7 turns of 4 steps (median of these ratios 88.9%)"
+        in choice.why
     )
 
 
