@@ -238,7 +238,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
 
 def _named(graph: StepGraph) -> str:
     """The step's model, and of a step that was derived what its durations are for."""
-    from hocket.profiler.device import DEVICES
+    from hocket.datasheets import DEVICES
 
     sheet = DEVICES.get(graph.device)
     if sheet is None:

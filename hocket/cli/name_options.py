@@ -60,8 +60,7 @@ def _placements() -> list[str]:
 
 
 def _devices() -> list[str]:
-    from hocket.profiler import DEVICES
-    from hocket.profiler.device import MEASURED_DEVICES
+    from hocket.datasheets import DEVICES, MEASURED_DEVICES
 
     return [*MEASURED_DEVICES, *DEVICES]
 

@@ -80,7 +80,7 @@ class ProfileOptions:
 
     def check(self) -> None:
         """Refuse what the device has no use for."""
-        from hocket.profiler import is_derived
+        from hocket.datasheets import is_derived
 
         device, threads, jitter = self.device, self.threads, self.jitter
         if is_derived(device) and threads is not None:
@@ -123,9 +123,10 @@ def profile(
     A SCRIPT.py is run as python would, alone as torchrun would, and ended when the steps of the first
     optimizer that steps in it are measured: --steps sampled ones, as many plain ones, and 5 before.
     """
+    from hocket.datasheets import is_derived
     from hocket.document import check_writable
     from hocket.graph import save_step
-    from hocket.profiler import is_derived, set_num_threads
+    from hocket.profiler import set_num_threads
 
     step.check()
     check_writable(output, target.rpartition(":")[0] or target)

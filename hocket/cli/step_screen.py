@@ -93,7 +93,7 @@ def remarks_on(graph: StepGraph, *, wide: bool) -> list[str]:
 
 def _trains_on(graph: StepGraph) -> bool:
     """Tell whether nothing says that the graph is of a GPU, on which hocket.distribute does not train."""
-    from hocket.profiler.device import DEVICES
+    from hocket.datasheets import DEVICES
 
     device = graph.device.lower()
     return device not in DEVICES and device.split()[0].split(":")[0] not in _GPUS

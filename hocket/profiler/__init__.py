@@ -1,5 +1,6 @@
 """Measuring one worker's step, or deriving it for hardware that is not there."""
 
+from hocket.datasheets import DEVICES, is_derived
 from hocket.errors import HocketError
 
 try:
@@ -15,7 +16,7 @@ from hocket.profiler._batch import arguments, first_extent, returned_loss
 from hocket.profiler._lightning import trains_itself
 from hocket.profiler._step import ProfiledStep, make_step
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
-from hocket.profiler.device import DEVICES, derive, fake, is_derived
+from hocket.profiler.device import derive, fake
 from hocket.profiler.factory import StepSetup, load, on_device
 from hocket.profiler.network_measurement import launched, measure_network
 from hocket.profiler.profiled_script import profile_script

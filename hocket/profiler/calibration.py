@@ -10,19 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket import models
+from hocket.datasheets import is_derived
 from hocket.errors import HocketError
 from hocket.graph import Phase
 from hocket.profiler._cost import CallWork
 from hocket.profiler._step import make_step
-from hocket.profiler.device import (
-    FITTED,
-    LAUNCH_S,
-    Factors,
-    duration_s,
-    fake,
-    is_derived,
-    record_works,
-)
+from hocket.profiler.device import FITTED, LAUNCH_S, Factors, duration_s, fake, record_works
 
 _Vector = npt.NDArray[np.float64]
 

@@ -32,35 +32,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from hocket.errors import HocketError, UnknownNameError
+from hocket.datasheets import DEVICES, is_derived
+from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.profiler._build import build_graph, record
 from hocket.profiler._cost import CallWork, work_of
 from hocket.profiler._record import StepRecorder
 from hocket.profiler._step import ProfiledStep
-
-
-@dataclass(frozen=True, kw_only=True)
-class Device:
-    """A processor's datasheet."""
-
-    peak_flops: float
-    """Single precision operations per second, at boost clock where the datasheet gives one."""
-    bandwidth_bps: float
-    """Memory, bytes per second."""
-    calibrated_as: str
-    """The device whose fitted compute efficiency it uses; itself where there are published figures."""
-
-
-DEVICES = {
-    # NVIDIA's datasheets. K80: one of the board's two processors, as the published figures count.
-    "k80": Device(peak_flops=4.37e12, bandwidth_bps=240e9, calibrated_as="k80"),
-    "p100": Device(peak_flops=10.6e12, bandwidth_bps=732e9, calibrated_as="p100"),
-    "v100": Device(peak_flops=15.7e12, bandwidth_bps=900e9, calibrated_as="v100"),
-    "a100": Device(peak_flops=19.5e12, bandwidth_bps=1555e9, calibrated_as="v100"),
-    "h100": Device(peak_flops=67e12, bandwidth_bps=3350e9, calibrated_as="v100"),
-}
-MEASURED_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +66,6 @@ FITTED = Factors(
     winograd_speedup=3.381,
     launch_s=LAUNCH_S,
 )
-
-
-def is_derived(device: str) -> bool:
-    """True if ``device`` is derived rather than measured; UnknownNameError lists both kinds."""
-    if device not in (*MEASURED_DEVICES, *DEVICES):
-        raise UnknownNameError("device", device, (*MEASURED_DEVICES, *DEVICES))
-    return device in DEVICES
 
 
 @contextmanager
@@ -128,7 +99,7 @@ def derive(
     step
         The step; real, or built inside :func:`fake`.
     device
-        A key of ``DEVICES``.
+        A key of :data:`hocket.datasheets.DEVICES`.
     name, batch_size
         As for :func:`hocket.profile`.
     samples, jitter, seed

@@ -336,3 +336,23 @@ def test_a_missing_package_is_a_line_that_installs_it(
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.count("\n") == 1
     assert f"pip install 'hocket[{extra}]'" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", BRANCHES, "--policy", "tac"],
+        ["simulate", BRANCHES, "--policy", "tac"],
+        ["tune", BRANCHES, "--budget", "1ms"],
+        ["predict", BRANCHES, "--workers", "2", "--steps", "8"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_steps_that_are_there_are_planned_and_predicted_without_torch(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    code = ABSENT.format(package="torch", arguments=arguments)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr
