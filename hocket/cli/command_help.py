@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -114,8 +115,40 @@ class Command(TyperCommand):
         formatter.write(help_text(*described(ctx)))
 
 
+class NamedCommand(TyperCommand):
+    """A command by its name and the line that lists it, whose module is imported when it is used.
+
+    ``place``: module and function, as in ``"plan_command:plan"``; ``about``: the line, else the docstring's
+    first sentence; ``cls``: the name of the command's class in the same module, else :class:`Command`.
+    """
+
+    def __init__(self, name: str, place: str, about: str | None = None, *, cls: str | None = None) -> None:
+        super().__init__(name, short_help=about)
+        self.place, self._cls = place, cls
+
+    @functools.cached_property
+    def loaded(self) -> Any:
+        """The command itself."""
+        module_name, _, function = self.place.partition(":")
+        module = importlib.import_module(f"hocket.cli.{module_name}")
+        app = App(add_completion=False)
+        app.command(self.name, cls=Command if self._cls is None else getattr(module, self._cls))(
+            getattr(module, function)
+        )
+        return typer.main.get_command(app)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself, for its arguments."""
+        return self.loaded.make_context(info_name, args, parent=parent, **extra)
+
+
 class CommandGroup(TyperGroup):
     """A group of commands, whose name alone is answered with its help."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, as far as it takes to run or to list it."""
+        command = super().get_command(ctx, cmd_name)
+        return command.loaded if isinstance(command, NamedCommand) and not command.short_help else command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse; without a command, show what there is.

@@ -10,7 +10,6 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import applying, described_network, heading
-from hocket.cli.command_help import App
 from hocket.cli.network_options import LinkOptions
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import GENERAL, OUTPUT, PLANNING, WORKERS, option
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from hocket.graph.result import ResultRow
     from hocket.interop.imported import ImportedStep
     from hocket.network import Network
-
-import_app = App(help="Steps from what other tools recorded.")
-export_app = App(help="Steps and timelines for other tools.")
 
 Unplanned = Annotated[
     bool,
@@ -39,7 +35,6 @@ Written = Annotated[
 ]
 
 
-@import_app.command("kineto")
 def import_kineto(
     traces: Annotated[
         list[Path],
@@ -71,7 +66,6 @@ def import_kineto(
     _put(imported, output)
 
 
-@import_app.command("chakra")
 def import_chakra(
     traces: Annotated[
         list[Path],
@@ -90,7 +84,6 @@ def import_chakra(
     _put(imported, output)
 
 
-@export_app.command("chakra")
 def export_chakra(
     step: options.Step,
     output: Annotated[
@@ -135,7 +128,6 @@ class StepRunOptions:
     ] = None
 
 
-@export_app.command("perfetto")
 @grouped
 def export_perfetto(
     context: typer.Context,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli import options
-from hocket.cli.command_help import App
 from hocket.cli.panels import GENERAL, option
 from hocket.cli.printing import note, print_json, print_table
 from hocket.errors import HocketError
@@ -18,14 +17,9 @@ from hocket.errors import HocketError
 if TYPE_CHECKING:
     from hocket.lab import Lab
 
-app = App(
-    help="An emulated cluster on this machine: nodes on links of a given rate. Linux, root and iproute2."
-)
-
 Name = Annotated[str, option(panel=GENERAL, metavar="NAME", help="Which lab; there can be several.")]
 
 
-@app.command()
 def up(
     nodes: Annotated[int, option(panel=GENERAL, metavar="N", help="Nodes, 2 to 250.")] = 2,
     rate: Annotated[
@@ -57,7 +51,6 @@ def up(
         print_table(lab_table(lab))
 
 
-@app.command()
 def down(name: Name = "hocket") -> None:
     """End what runs in a lab, and remove it; also what is left of one whose making was killed."""
     from hocket.lab import remove
@@ -65,7 +58,6 @@ def down(name: Name = "hocket") -> None:
     note(f"lab '{name}' is removed" if remove(name) else f"there is no lab '{name}', nothing to remove")
 
 
-@app.command()
 def status(json: options.Json = False) -> None:
     """Show the labs of this machine, their nodes, and the processes in them."""
     from hocket.lab import labs, names
@@ -85,7 +77,6 @@ def status(json: options.Json = False) -> None:
         note("there is no lab; make one with 'hocket lab up'")
 
 
-@app.command("exec")
 def execute(
     arguments: Annotated[
         list[str],

@@ -10,30 +10,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hocket.cli import (
-    command_help,
-    compare_command,
-    demo_command,
-    interop_commands,
-    lab_command,
-    models_command,
-    network_command,
-    plan_command,
-    predict_command,
-    printing,
-    profile_command,
-    report_command,
-    reproduce_command,
-    simulate_command,
-    train_command,
-    tune_command,
-)
-from hocket.cli.bench import bench_command
-from hocket.cli.cluster import cluster_command
+from hocket.cli import command_help, printing
+from hocket.cli.command_table import COMMANDS, PREDICT, SHARE, STUDY, TRAIN
 from hocket.errors import HocketError
-
-TRAIN, PREDICT = "Train faster", "Predict before you rent"
-SHARE, STUDY, MORE = "Share a cluster", "Study the algorithms", "Traces and pages"
 
 _DOORS = """\
 Hocket: less waiting for the network in PyTorch data-parallel training.
@@ -60,15 +39,16 @@ All commands: hocket --help. Options of one: hocket predict --help.
 class _Doors(command_help.CommandGroup):
     """All commands; the bare name shows an example for each thing that people come for."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for panel, commands in COMMANDS.items():
+            for command in commands:
+                command.rich_help_panel = panel
+                self.add_command(command)
+
     def show(self, ctx: Any) -> None:
         """Print an example for each purpose."""
         print(_DOORS.format(train=TRAIN, predict=PREDICT, share=SHARE, study=STUDY), end="")
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The commands, those of one purpose together."""
-        panels = (TRAIN, PREDICT, SHARE, STUDY, MORE)
-        commands: dict[str, Any] = dict(self.commands)
-        return sorted(commands, key=lambda name: panels.index(commands[name].rich_help_panel))
 
 
 app = command_help.App(
@@ -78,49 +58,6 @@ app = command_help.App(
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
-for _panel, _name, _function, _class, _about in (
-    (
-        TRAIN,
-        "train",
-        train_command.train,
-        train_command.Train,
-        "Train on several processes: torchrun, told how to plan",
-    ),
-    (TRAIN, "plan", plan_command.plan, None, "Plan what is transferred in which order"),
-    (
-        TRAIN,
-        "tune",
-        tune_command.tune,
-        None,
-        "Rank every policy on your step, search on, write the best plan",
-    ),
-    (TRAIN, "compare", compare_command.compare, None, "Compare a predicted timeline with a measured one"),
-    (
-        PREDICT,
-        "profile",
-        profile_command.profile,
-        None,
-        "Measure one worker's step, or derive it for a device",
-    ),
-    (PREDICT, "predict", predict_command.predict, None, "Predict throughput for any number of workers"),
-    (PREDICT, "simulate", simulate_command.simulate, None, "Simulate steps under one policy or plan"),
-    (STUDY, "demo", demo_command.demo, None, "The whole flow on a real model, measured here"),
-    (STUDY, "reproduce", reproduce_command.reproduce, None, "The papers' tables and figures, made again"),
-    (STUDY, "models", models_command.models, None, "The networks that can be named"),
-    (MORE, "report", report_command.report, None, "Results on one HTML page"),
-):
-    app.command(_name, cls=_class or command_help.Command, rich_help_panel=_panel, short_help=_about)(
-        _function
-    )
-for _panel, _name, _group, _about in (
-    (PREDICT, "network", network_command.app, "Measure the network that steps are planned for"),
-    (SHARE, "cluster", cluster_command.app, "Many jobs on one cluster, simulated or run"),
-    (STUDY, "bench", bench_command.app, "Time training, planners and the simulator"),
-    (STUDY, "lab", lab_command.app, "An emulated cluster on this machine (Linux, root)"),
-    (MORE, "import", interop_commands.import_app, "Steps from traces of PyTorch and Chakra"),
-    (MORE, "export", interop_commands.export_app, "Steps and timelines for other tools"),
-):
-    app.add_typer(_group, name=_name, rich_help_panel=_panel, short_help=_about)
 
 
 @app.callback()

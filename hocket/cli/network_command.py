@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hocket.cli import options
-from hocket.cli.command_help import App
 from hocket.cli.panels import OUTPUT, PROFILE, option
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import Sheet, show
@@ -19,15 +18,7 @@ if TYPE_CHECKING:
     from hocket.columns import Column
     from hocket.network import NetworkFile
 
-app = App(help="Measure the network that steps are planned for.")
 
-
-@app.callback()
-def _network() -> None:
-    """Keep ``measure`` a command of its own: typer calls a group's only command without its name."""
-
-
-@app.command()
 def measure(
     output: Annotated[
         Path | None,

@@ -140,7 +140,7 @@ def test_an_option_that_decides_an_answer_is_beside_it(
 
 @pytest.mark.parametrize("command", DECIDING)
 def test_every_option_is_one_that_decides_or_known_not_to(command: str) -> None:
-    params = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    params = typer.main.get_command(app).commands[command].loaded.params  # type: ignore[attr-defined]
     options = {max(param.opts, key=len) for param in params if param.param_type_name == "option"}
     deciding = {option.split()[0] for option, _, _ in DECIDING[command]}
     assert options - ELSEWHERE - OF_OUTPUT - COLUMNS.get(command, set()) <= deciding

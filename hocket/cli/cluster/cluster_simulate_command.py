@@ -1,4 +1,4 @@
-"""``hocket cluster``: many jobs on one cluster, simulated or run."""
+"""``hocket cluster simulate``: many jobs on one cluster, simulated."""
 
 from __future__ import annotations
 
@@ -11,23 +11,12 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import heading
-from hocket.cli.cluster import client_commands, job_set_commands, live_commands, sweep_command
 from hocket.cli.cluster.cluster_options import JobsFile, SchedulingOptions, SimulatedClusterOptions
 from hocket.cli.cluster.cluster_settings import assumed_of_cluster, cluster_settings
-from hocket.cli.command_help import App
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.printing import print_json, print_table, progress
 from hocket.errors import HocketError
-
-app = App(help="Many jobs on one cluster: which GPUs each gets, and who computes and transfers when.")
-
-app.command()(live_commands.run)
-app.command()(live_commands.serve)
-app.command()(client_commands.submit)
-app.command()(client_commands.status)
-app.command()(client_commands.cancel)
-app.command()(client_commands.drain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +47,6 @@ class TimelineOptions:
             )
 
 
-@app.command()
 @grouped
 def simulate(
     context: typer.Context,
@@ -105,8 +93,3 @@ def simulate(
     else:
         print(heading(cluster_settings(context, cluster)))
         print_table(cluster_table([row]))
-
-
-app.command()(job_set_commands.generate)
-app.command("import")(job_set_commands.import_)
-app.command()(sweep_command.sweep)
