@@ -109,7 +109,8 @@ def demo(
     from hocket.network import assign_servers, parse_duration
     from hocket.origin import origin
     from hocket.profiler import load, make_step, profile_step
-    from hocket.report import Entry, render
+    from hocket.report.result_files import Entry
+    from hocket.report.step_page import render
     from hocket.report.verdicts import on_workers, ranking_verdict
     from hocket.tuner import tune
 

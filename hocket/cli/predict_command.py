@@ -157,17 +157,19 @@ def _run(
     from hocket.document import write_json, write_whole
     from hocket.interop import timeline_document
     from hocket.predictor import predict as run
-    from hocket.predictor.synthetic_trace import trace
-    from hocket.report.prediction_page import render_prediction
 
     drawn = page = None
     if output.timeline is not None:
+        from hocket.predictor.synthetic_trace import trace
+
         most = {"workers": max(numbers["workers"]), "servers": max(numbers["servers"])}
         with progress("tracing"):
             drawn = trace(graph, network, **most, **request)
     with progress("predicting") as report:
         rows = run(graph, network, **numbers, progress=report, **request)
     if output.plot is not None:
+        from hocket.report.prediction_page import render_prediction
+
         page = render_prediction(rows, title=rows.title, setup=rows.setup, points=points)
     if output.timeline is not None and drawn is not None:
         write_json(timeline_document(drawn), output.timeline)

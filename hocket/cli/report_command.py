@@ -25,7 +25,8 @@ def report(
 ) -> None:
     """Rank results on one self-contained HTML page, or show a training run: its steps and its waits."""
     from hocket.document import check_writable, write_whole
-    from hocket.report import load_results, render_results
+    from hocket.report.pages import render_results
+    from hocket.report.result_files import load_results
 
     check_writable(output, *results)
     write_whole(render_results(load_results(results)).encode(), output)

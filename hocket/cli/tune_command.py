@@ -77,7 +77,8 @@ def tune(
     from hocket.document import write_whole
     from hocket.graph import load_step, save_plan
     from hocket.origin import origin
-    from hocket.report import Entry, render
+    from hocket.report.result_files import Entry
+    from hocket.report.step_page import render
     from hocket.report.verdicts import gains, on_workers, ranking_verdict
     from hocket.tuner import tune as run
 

@@ -4,8 +4,8 @@ import pytest
 from fake_clusters import fake_cluster
 from test_report_in_browser import EVIL, click, errors, open_page, requested, wait_until
 
-from hocket.report import ClusterEntry
 from hocket.report.cluster_page import render_cluster
+from hocket.report.result_files import ClusterEntry
 
 POLICIES = ("psrsf", "srsf-1", "ada-srsf")
 

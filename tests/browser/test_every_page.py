@@ -14,13 +14,13 @@ from hocket.bench.replay.accuracy_request import AccuracyRequest, Configuration
 from hocket.bench.replay.accuracy_statistics import groups_of, row_of
 from hocket.cluster.live.page_server import PageServer
 from hocket.network.file import NetworkFile
-from hocket.report import ClusterEntry, render
 from hocket.report.accuracy_page import render_accuracy
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
 from hocket.report.live_page import render_live
 from hocket.report.prediction_page import render_prediction
-from hocket.report.result_files import TrainingEntry
+from hocket.report.result_files import ClusterEntry, TrainingEntry
+from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 from hocket.reproduce.papers_page import render as render_reproduction
 from tests.unit.reproduce.test_output import ABOUT, made

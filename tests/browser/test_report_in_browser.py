@@ -5,7 +5,8 @@ import json
 import pytest
 from fake_runs import fake_entries, fake_row, fake_timeline
 
-from hocket.report import Entry, render
+from hocket.report.result_files import Entry
+from hocket.report.step_page import render
 
 EVIL = "</script><img src=x onerror=\"document.title='pwned'\"><b>%{x}"
 

@@ -11,8 +11,9 @@ import torch
 import hocket
 from hocket.graph import Plan, StepGraph, Timeline, save_plan
 from hocket.interop import load_timeline
-from hocket.report import load_results, render_results
 from hocket.report.comparison import compare
+from hocket.report.pages import render_results
+from hocket.report.result_files import load_results
 from tests.multiprocess.compare_cases import batch, network
 from tests.multiprocess.launch import run
 

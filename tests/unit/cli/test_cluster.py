@@ -11,7 +11,7 @@ import pytest
 from hocket.cluster.jobs import Job, JobSet
 from hocket.cluster.jobs_file import write_jobs
 from hocket.network.file import network_document
-from hocket.report import ClusterEntry, load_results
+from hocket.report.result_files import ClusterEntry, load_results
 from tests.unit.cli.test_commands import Ran, hocket, in_tmp, refused
 from tests.unit.network.test_measured import some_file
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from hocket.graph.result import ResultRow
 from hocket.graph.timeline import Lane, Span, Timeline
-from hocket.report import Entry
+from hocket.report.result_files import Entry
 
 
 def fake_row(

@@ -13,10 +13,11 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.results.run_statistics import setting_of
 from hocket.errors import FormatError, HocketError
 from hocket.interop import timeline_document
-from hocket.report import ClusterEntry, load_results, render_results
 from hocket.report.cluster_page import render_cluster
 from hocket.report.cluster_plot_data import Residence, residence_figure
 from hocket.report.cluster_table import cluster_columns
+from hocket.report.pages import render_results
+from hocket.report.result_files import ClusterEntry, load_results
 from hocket.text import TimeUnit
 
 SECONDS = TimeUnit("s", 1.0)

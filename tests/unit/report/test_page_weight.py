@@ -8,13 +8,13 @@ from fake_runs import fake_entries, fake_row, fake_timeline
 from fake_trainings import fake_simulation, fake_training
 
 from hocket.graph.timeline import Lane, Span, Timeline
-from hocket.report import ClusterEntry, Entry, render
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
 from hocket.report.live_page import render_live
 from hocket.report.packed import packed_plotly
 from hocket.report.prediction_page import render_prediction
-from hocket.report.result_files import TrainingEntry
+from hocket.report.result_files import ClusterEntry, Entry, TrainingEntry
+from hocket.report.step_page import render
 from hocket.report.training_page import render_training
 
 MOST_BYTES = 1_000_000

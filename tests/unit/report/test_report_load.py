@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hocket.errors import FormatError
 from hocket.interop import timeline_document
-from hocket.report import Entry, load_results
+from hocket.report.result_files import Entry, load_results
 
 
 def write(path, document):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hocket.errors import HocketError
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.origin import Origin
-from hocket.report import Entry, render
+from hocket.report.result_files import Entry
+from hocket.report.step_page import render
 from hocket.report.step_plot_data import contours, overlap_figure
 
 

@@ -11,9 +11,9 @@ from hocket.errors import HocketError
 from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.interop import timeline_document
 from hocket.origin import Origin
-from hocket.report import load_results, render_results
 from hocket.report.comparison_page import render_comparison
-from hocket.report.result_files import TrainingEntry
+from hocket.report.pages import render_results
+from hocket.report.result_files import TrainingEntry, load_results
 from hocket.report.training_page import render_training
 from hocket.report.training_run import training_of
 
