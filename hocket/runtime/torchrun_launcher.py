@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         except ChildFailedError as failed:
             if is_detailed():
                 traceback.print_exc()
-            return _told(failed, Path(folder))
+            return _end_of_failure(failed, Path(folder))
         except SignalException as stopped:
             _say(f"stopped by {signal.Signals(stopped.sigval).name}; all ranks were ended")
             return 1
@@ -57,7 +57,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(_TORCHS_WORDS)
 
 
-def _told(failed: ChildFailedError, folder: Path) -> int:
+def _end_of_failure(failed: ChildFailedError, folder: Path) -> int:
     first = first_failure(folder)
     rank, process = _first_process(failed, first)
     kept = Path(process.error_file)

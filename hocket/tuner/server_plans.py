@@ -30,18 +30,18 @@ class ServingPlanner:
     barrier: Barrier = "step"
 
     @property
-    def drawn(self) -> bool:
+    def drawn_anew(self) -> bool:
         """True if pulls go in an order that is drawn for each step."""
         return self.policy == "random"
 
-    def first(self, graph: StepGraph) -> Plan:
+    def first_plan(self, graph: StepGraph) -> Plan:
         """The plan of a policy that needs no profile, else fifo."""
         policy = self.policy if self.policy in _UNPROFILED else "fifo"
         plan = plan_by_policy(graph, Network(), policy, barrier=self.barrier)
         # Gradients come in about the reverse order of what a model is made of.
         return msgspec.structs.replace(plan, pushes=plan.pushes[::-1])
 
-    def later(self, graph: StepGraph, network: Network) -> Plan | None:
+    def measured_plan(self, graph: StepGraph, network: Network) -> Plan | None:
         """The plan of a policy that needs a profile."""
         if self.policy in _UNPROFILED:
             return None

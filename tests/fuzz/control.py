@@ -29,7 +29,7 @@ from hocket.launch.control import Connection, TransportError, decoded, framed
 from hocket.runtime.ps.server.core import ServerCore
 from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire import training_messages as ps
-from hocket.runtime.ps.wire.packing import packed
+from hocket.runtime.ps.wire.packing import pack
 from hocket.runtime.ps.wire.transport import (
     BULK,
     FIRST_FRAME,
@@ -38,11 +38,11 @@ from hocket.runtime.ps.wire.transport import (
     Header,
     Kind,
     Transport,
-    unpack,
+    header_of,
 )
 from tests.fuzz.control_faults import damaged_message, shown, tried
 from tests.fuzz.control_manager import managed
-from tests.fuzz.control_messages import FROM_WORKER, LAY, SAID, SPEC
+from tests.fuzz.control_messages import FRAME_LAYOUT, FROM_WORKER, SAID, SPEC
 from tests.fuzz.mutations import damaged
 from tests.tokens import TOKEN
 
@@ -88,8 +88,8 @@ def _said(number: int, draw: random.Random, found: Counter[str]) -> None:
         tried(lambda: _came(draw), found)
         return
     if number % 8 == 7:
-        data = damaged(Header(kind=Kind.PUSH, tag=3, length=32).packed(), draw)
-        tried(lambda: unpack(data[:HEADER_BYTES]), found)
+        data = damaged(Header(kind=Kind.PUSH, tag=3, length=32).to_bytes(), draw)
+        tried(lambda: header_of(data[:HEADER_BYTES]), found)
         return
     type_, known = SAID[number % len(SAID)]
     data = damaged_message(draw.choice(known), draw)
@@ -104,8 +104,8 @@ def _came(draw: random.Random) -> None:
     inbox.expect(FIRST_FRAME, torch.zeros(8, dtype=torch.uint8))
     kind, tag = draw.choice([(Kind.PUSH, FIRST_FRAME), (Kind.VALUES, BULK), (Kind.END, 0)])
     payload = bytes(draw.choice([0, 8, 8, 9]))
-    data = Header(kind=kind, tag=tag, length=len(payload)).packed() + payload
-    inbox._come.put(damaged(data, draw) if draw.random() < 0.9 else data)
+    data = Header(kind=kind, tag=tag, length=len(payload)).to_bytes() + payload
+    inbox._messages.put(damaged(data, draw) if draw.random() < 0.9 else data)
     inbox.receive()
 
 
@@ -122,7 +122,7 @@ class _QuietTransport:
         self.posted[tag] = buffer
 
     def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
-        header.packed()
+        header.to_bytes()
 
     def receive(self) -> tuple[Header, torch.Tensor | None]:
         raise TransportError("nothing comes")
@@ -151,73 +151,91 @@ class _Session:
         )
         rule = Rule(mode=cast(Any, mode), barrier=cast(Any, barrier))
         job = ServedJob(address="127.0.0.1:1", token=TOKEN, rule=rule, timeout_s=0.02)
-        self._exchange = ServerCore(job, 0, "127.0.0.1:1")
+        self._core = ServerCore(job, 0, "127.0.0.1:1")
         self._transport = _QuietTransport()
-        self._peer = WorkerConnection(self._exchange, 0, cast(Connection, _QuietConnection()))
+        self._peer = WorkerConnection(self._core, 0, cast(Connection, _QuietConnection()))
         self._peer._transport = cast(Transport, self._transport)
-        self._exchange.peers[0] = self._peer
+        self._core.peers[0] = self._peer
 
     def run(self) -> int:
         """How many messages were tried."""
-        script: list[Any] = [ps.Begin(SPEC), "values", ps.GoOn(0), LAY, ps.Want(), "push", FROM_WORKER[5]]
-        script += [ps.Want(), "push", *FROM_WORKER[6:9], ps.Commit([{"lr": 0.1}], "0.5"), ps.Bye(), "end"]
+        script: list[Any] = [
+            ps.JoinRequest(SPEC),
+            "values",
+            ps.ResumeAfter(0),
+            FRAME_LAYOUT,
+            ps.PullRequest(),
+            "push",
+            FROM_WORKER[5],
+        ]
+        script += [
+            ps.PullRequest(),
+            "push",
+            *FROM_WORKER[6:9],
+            ps.Commit([{"lr": 0.1}], "0.5"),
+            ps.Farewell(),
+            "end",
+        ]
         if self._draw.random() < 0.3:
             place = self._draw.randrange(len(script))
             script.insert(self._draw.randrange(len(script)), script.pop(place))
         odd = {self._draw.randrange(len(script)) for _ in range(2)}
-        self._peer._start("send", self._peer._send)
+        self._peer._start_thread("send", self._peer._send_tensors)
         count = 0
         for place, message in enumerate(script):
             count += place in odd
             before = sum(self._found.values())
             worked = tried(lambda m=message, o=place in odd: self._step(m, odd=o), self._found)  # type: ignore[misc]
-            if worked is None or self._exchange.failure or sum(self._found.values()) > before:
+            if worked is None or self._core.failure or sum(self._found.values()) > before:
                 break
-        failure = self._exchange.failure
+        failure = self._core.failure
         if failure.startswith("server") or "\n" in failure:
             self._found[f"the server ends: {failure[:100]}"] += 1
-        self._exchange.lost(self._peer, "it is over")
-        tried(self._exchange.close, self._found)
+        self._core.handle_loss(self._peer, "it is over")
+        tried(self._core.close, self._found)
         return max(1, count)
 
     def _step(self, message: Any, *, odd: bool) -> bool:
         if isinstance(message, str):
-            if self._exchange.spec is None:
+            if self._core.spec is None:
                 return True  # nothing is received before
             self._tensors(message, odd=odd)
             return True
         data = damaged_message(message, self._draw) if odd else msgspec.json.encode(message)
-        heard = decoded(data, ps.FromWorker)
-        if isinstance(heard, ps.Begin) and sum(t.size_bytes for t in heard.spec.parameters) > _LARGEST_BYTES:
+        received = decoded(data, ps.FromWorker)
+        if (
+            isinstance(received, ps.JoinRequest)
+            and sum(t.size_bytes for t in received.spec.parameters) > _LARGEST_BYTES
+        ):
             return False  # a model of that size there may be
-        if not isinstance(heard, ps.Begin | ps.Meet) and self._exchange.spec is None:
+        if not isinstance(received, ps.JoinRequest | ps.RendezvousEntry) and self._core.spec is None:
             return False  # nobody hears it before
-        self._peer._hear(heard)
-        if isinstance(heard, ps.Begin):
-            framed(self._exchange.admit(self._peer, self._exchange.spec_of(self._peer)))
+        self._peer._handle_message(received)
+        if isinstance(received, ps.JoinRequest):
+            framed(self._core.admit(self._peer, self._core.spec_of(self._peer)))
         return True
 
     def _tensors(self, what: str, *, odd: bool) -> None:
-        draw, exchange, peer = self._draw, self._exchange, self._peer
+        draw, core, peer = self._draw, self._core, self._peer
         if what == "end":
-            exchange.ended(peer, data=True)
+            core.handle_end(peer, last_tensor=True)
         elif what == "values":
             zeros = {t.name: torch.zeros(t.shape) for t in (*SPEC.parameters, *SPEC.state)}
-            data = bytes(packed(zeros, {}).numpy())
+            data = bytes(pack(zeros, {}).numpy())
             payload = torch.frombuffer(
                 bytearray((damaged(data, draw) if odd else data) or b"\0"), dtype=torch.uint8
             )
-            exchange.took(peer, Header(kind=Kind.VALUES, tag=BULK, length=len(payload)), payload)
+            core.handle_tensor(peer, Header(kind=Kind.VALUES, tag=BULK, length=len(payload)), payload)
         else:
             for tag, buffer in list(self._transport.posted.items()):
                 kind = Kind.STATE if tag == STATE else Kind.PUSH
                 header = Header(kind=kind, tag=tag, label=max(0, peer.label), length=len(buffer))
                 if odd:
-                    header = unpack(damaged(header.packed(), draw)[:HEADER_BYTES])
+                    header = header_of(damaged(header.to_bytes(), draw)[:HEADER_BYTES])
                     buffer.copy_(torch.frombuffer(bytearray(draw.randbytes(len(buffer))), dtype=torch.uint8))
                 del self._transport.posted[tag]
                 if header.kind is not Kind.END:
-                    exchange.took(peer, header, buffer)
+                    core.handle_tensor(peer, header, buffer)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,9 @@ PLAN = Plan(
     pushes=(Push(parameters=("b",)), Push(parameters=("a",))),
     compute_order=None,
 )
-LAY = ps.Lay([[ps.Piece(0)], [ps.Piece(1)]], [[ps.Piece(1)], [ps.Piece(0)]], False, False, FIRST_FRAME)
+FRAME_LAYOUT = ps.FrameLayout(
+    [[ps.Piece(0)], [ps.Piece(1)]], [[ps.Piece(1)], [ps.Piece(0)]], False, False, FIRST_FRAME
+)
 FROM_CLIENT = [
     Submit((JOB,)),
     Submit((JOB, msgspec.structs.replace(JOB, id="traffic", command=None))),
@@ -56,13 +58,19 @@ FROM_CLIENT = [
 ]
 FROM_RANK = [Join(0), Compute(1, 0, 0), Computed(0, 1), ChunkRequest(2, 0, 50_000, 100_000), Transferred(0)]
 FROM_WORKER = [
-    *(ps.Meet("0/1", b"x" * 30), ps.Begin(SPEC), ps.GoOn(0), LAY, ps.Want()),
+    *(
+        ps.RendezvousEntry("0/1", b"x" * 30),
+        ps.JoinRequest(SPEC),
+        ps.ResumeAfter(0),
+        FRAME_LAYOUT,
+        ps.PullRequest(),
+    ),
     *(
         ps.Commit([{"lr": 0.1, "momentum": 0.9}], "1.0"),
-        ps.AskNorms("2.0"),
-        ps.AskState(),
+        ps.NormsRequest("2.0"),
+        ps.OptimizerStateRequest(),
         ps.PlanMessage(PLAN),
-        ps.Bye(),
+        ps.Farewell(),
     ),
 ]
 OTHERS: list[tuple[Any, list[Any]]] = [
@@ -70,6 +78,6 @@ OTHERS: list[tuple[Any, list[Any]]] = [
     (Welcome, [Welcome("")]),
     (ToRank, [Go(1), Held(), GivenUp()]),
     (ManagerAnswer, [ManagerAnswer(notes=("a: queued",))]),
-    (ps.FromServer, [ps.Started(["127.0.0.1:1"], True, 0), ps.Norms(["1.0"]), ps.Failed("because")]),
+    (ps.FromServer, [ps.JoinAnswer(["127.0.0.1:1"], True, 0), ps.Norms(["1.0"]), ps.Failed("because")]),
 ]
 SAID = [(FromClient, FROM_CLIENT), (FromRank, FROM_RANK), (ps.FromWorker, FROM_WORKER), *OTHERS]

@@ -22,7 +22,7 @@ from hocket.errors import HocketError
 from hocket.launch import JOB_VARIABLE, Rule, ServedJob
 from hocket.ports import free_port
 from hocket.runtime.ps.server.checkpoint import Checkpoint
-from hocket.runtime.ps.server.checkpoint_records import Buffers, Pushed, Update
+from hocket.runtime.ps.server.checkpoint_records import Buffers, PushedStep, Update
 from hocket.runtime.ps.server.shard import Shard
 from hocket.runtime.ps.server_training import serve
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
@@ -240,7 +240,7 @@ def test_servers_that_are_killed_in_any_step_lose_nothing_that_was_acknowledged(
     for server in running.servers:  # each worker's every step once, in whichever run
         kept = server.core.values.checkpoint
         assert kept is not None
-        assert all(row == [steps] * len(row) for row in kept.applied.steps)
+        assert all(row == [steps] * len(row) for row in kept.applied_updates.steps)
     if mode == "sync":
         with served(rule, 2) as running:
             expected = trained(running, [made(Layers), made(Layers)], OPTIMIZERS["momentum"], steps)
@@ -273,7 +273,7 @@ def test_what_is_due_when_everybody_has_finished_is_kept_however_long_it_takes(t
     (server,) = job.servers
     kept = server.core.values.checkpoint
     assert kept is not None
-    assert kept.applied.steps == [[2] * len(server.core.shard.parameters)]
+    assert kept.applied_updates.steps == [[2] * len(server.core.shard.parameters)]
     assert job.statuses == [0]
 
 
@@ -302,7 +302,7 @@ def written(folder: Path, rounds: int) -> list[dict[str, torch.Tensor]]:
     values = [copy.deepcopy(shard.values())]
     for label in range(rounds):
         gradients = {0: torch.randn(40), 1: torch.randn(7) if label % 3 else None}
-        pushes = [Pushed(0, label), Pushed(1, label)]
+        pushes = [PushedStep(0, label), PushedStep(1, label)]
         used = {SPEC.parameters[p].name: g for p, g in gradients.items() if g is not None}
         settings = [{"lr": 0.1 / (label + 1)}]
         running = torch.full((3,), label + 1.0)

@@ -70,7 +70,7 @@ def test_no_order_changes_what_is_computed_and_every_order_is_kept(policy: str) 
         for number in range(STEPS):
             step(model, optimizer, *batch(worker, number))
             if number == STEPS // 2:  # worker 0 has told its plan; the word may still be on its way
-                wait_until(lambda: client.planned is not None or model.hocket.plan.policy == policy)
+                wait_until(lambda: client.published_plan is not None or model.hocket.plan.policy == policy)
         state = copy.deepcopy(model.state_dict())
         shown = model.hocket.plan.policy, model.hocket.settled, model.hocket.order
         assert f"plan '{policy}', in force" in model.hocket.explain()
@@ -238,16 +238,16 @@ def test_a_step_may_end_while_the_last_one_of_what_it_does_not_read_is_under_way
         model = made(Half)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
-        (pair,) = model.hocket._training.client.pairs
-        send = pair._transport.send
-        unused = {frame.tag for frame in pair.pushes if frame.name.startswith("unused")}
+        (connection,) = model.hocket._training.client.connections
+        send = connection._transport.send
+        unused = {frame.tag for frame in connection.pushes if frame.name.startswith("unused")}
 
         def slowly(header: Header, payload: torch.Tensor | None = None) -> None:
             if header.kind is Kind.PUSH and header.tag in unused:
                 time.sleep(0.05)
             send(header, payload)
 
-        pair._transport.send = slowly
+        connection._transport.send = slowly
         for number in range(5):
             step(model, optimizer, *batch(worker, number))
         model.hocket.detach()

@@ -100,9 +100,9 @@ def test_a_model_that_is_collected_in_a_thread_of_its_own_training_has_finished(
         client, end = model.hocket._training.client, model.hocket._undo[-1]
         step(model, optimizer, *batch(worker, 0))
         model.hocket.flush()
-        client.moved = lambda direction, *_: end() if direction == "pull" else None  # at most once
+        client.on_transfer = lambda direction, *_: end() if direction == "pull" else None  # at most once
         step(model, optimizer, *batch(worker, 1))
-        wait_until(lambda: all(pair.ended for pair in client.pairs))
+        wait_until(lambda: all(connection.has_ended for connection in client.connections))
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)
@@ -157,15 +157,15 @@ def test_what_a_server_says_last_is_told_though_its_other_connections_break_firs
         job.train(worker, model, OPTIMIZERS["sgd"](model))
         model.hocket.flush()
         client = model.hocket._training.client
-        heard = client.heard
+        handle_message = client.handle_message
 
         def late(*given: Any) -> None:
             time.sleep(0.2)
-            heard(*given)
+            handle_message(*given)
 
-        client.heard = late
+        client.handle_message = late
         job.servers[0].core.fail("worker 7 is gone")
-        client.failed(client.pairs[0], "its connection was closed")
+        client.handle_loss(client.connections[0], "its connection was closed")
         return str(client._error)
 
     with served(Rule(mode="async")) as job:

@@ -164,14 +164,14 @@ def test_a_worker_that_finishes_waits_for_pushes_that_take_long() -> None:
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
         step(model, optimizer, *batch(worker, 0))
-        (pair,) = model.hocket._training.client.pairs
-        send = pair._transport.send
+        (connection,) = model.hocket._training.client.connections
+        send = connection._transport.send
 
         def slowly(header: Any, payload: Any = None) -> None:
             time.sleep(1.0)
             send(header, payload)
 
-        pair._transport.send = slowly
+        connection._transport.send = slowly
         step(model, optimizer, *batch(worker, 1))
         model.hocket._training.client.finish()
 

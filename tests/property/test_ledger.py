@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.launch import Rule
-from hocket.runtime.ps.server.ledger import Contribution, Due, Ledger
+from hocket.runtime.ps.server.ledger import Contribution, DueUpdate, Ledger
 from tests.strategies import examples
 
 STEPS = 4
@@ -47,9 +47,9 @@ class Cluster:
         self.rule, self.p, self.may_die = rule, num_parameters, may_die
         self.ledger = Ledger(num_parameters, rule)
         self.workers = [Worker(k) for k in range(rule.workers)]
-        self.due: list[Due] = []
+        self.due: list[DueUpdate] = []
         self.applied: Counter[tuple[int, Contribution]] = Counter()
-        self.rounds: list[list[Due]] = [[] for _ in range(num_parameters)]
+        self.rounds: list[list[DueUpdate]] = [[] for _ in range(num_parameters)]
         self.sent: set[tuple[int, Contribution]] = set()
         self.lives = [0] * rule.workers
 
@@ -85,10 +85,10 @@ class Cluster:
             case "join":
                 self.lives[w.number] = ledger.join(w.number)
                 # Another server may have a step less.
-                ledger.go_on(w.number, max(0, ledger.counted(w.number) - self.lives[w.number] % 2))
+                ledger.go_on(w.number, max(0, ledger.counted_steps(w.number) - self.lives[w.number] % 2))
                 w.state, w.label = "between", -1
             case "want":
-                ledger.want(w.number)
+                ledger.note_pull_request(w.number)
                 w.state, w.to_pull = "in", set(range(self.p))
                 w.to_push = list(range(self.p))
                 w.label = -1
@@ -105,16 +105,16 @@ class Cluster:
             case "arrive":
                 label, p = w.in_flight.pop(0)
                 self.sent.add((p, Contribution(w.number, self.lives[w.number], label)))
-                self.due += ledger.arrived(w.number, label, [p])
+                self.due += ledger.note_gradients(w.number, label, [p])
             case "commit":
-                self.due += ledger.committed(w.number)
+                self.due += ledger.note_commit(w.number)
                 w.steps += 1
                 w.state = "between"
             case "apply":
                 due = self.due.pop(0)
                 self.rounds[due.parameter].append(due)
                 self.applied.update((due.parameter, c) for c in due.contributions)
-                ledger.applied([due])
+                ledger.note_updates([due])
             case "finish":
                 self.due += ledger.leave(w.number, finished=True)
                 w.state = "gone"
@@ -148,7 +148,7 @@ def test_every_contribution_is_applied_once_or_dropped(seed: int, rule: Rule, p:
         steps = Counter((p, c.worker, c.label) for p, c in cluster.applied)
         assert max(steps.values(), default=1) == 1
     assert set(cluster.applied) <= cluster.sent
-    dropped = set(ledger.dropped)
+    dropped = set(ledger.dropped_contributions)
     assert len(dropped) == ledger.counts.dropped
     assert not dropped & set(cluster.applied)
     assert ledger.counts.received == len(cluster.sent)
@@ -173,7 +173,7 @@ def test_nobody_waits_for_ever(seed: int, bias: float, rule: Rule, p: int) -> No
             break
         # As fair as the bias says; else the first worker does what it can.
         cluster.do(*(chance.choice(possible) if chance.random() < bias else possible[0]))
-        assert not cluster.ledger.stuck
+        assert not cluster.ledger.is_stuck
     assert all(w.state == "gone" for w in cluster.workers)
     counts = cluster.ledger.counts
     assert counts.received == rule.workers * STEPS * p
@@ -186,22 +186,22 @@ def test_a_worker_that_waits_for_one_that_has_finished_is_stuck(backup: int) -> 
     ledger = Ledger(1, Rule(workers=2, backup=backup))
     for worker in (0, 1):
         ledger.join(worker)
-        ledger.want(worker)
+        ledger.note_pull_request(worker)
         assert ledger.may_pull(worker, [0])
         ledger.begin(worker)
-    ledger.arrived(0, 0, [0])
-    due = ledger.committed(0)
+    ledger.note_gradients(0, 0, [0])
+    due = ledger.note_commit(0)
     ledger.leave(0, finished=True)
-    ledger.arrived(1, 0, [0])
-    due += ledger.committed(1)
-    ledger.applied(due)
-    assert not ledger.stuck  # its round is whole
-    ledger.want(1)
+    ledger.note_gradients(1, 0, [0])
+    due += ledger.note_commit(1)
+    ledger.note_updates(due)
+    assert not ledger.is_stuck  # its round is whole
+    ledger.note_pull_request(1)
     assert ledger.may_pull(1, [0])
     assert ledger.begin(1) == 1
-    ledger.arrived(1, 1, [0])
-    due = ledger.committed(1)
-    assert ledger.stuck == (backup == 0)
+    ledger.note_gradients(1, 1, [0])
+    due = ledger.note_commit(1)
+    assert ledger.is_stuck == (backup == 0)
     assert len(due) == backup
 
 
@@ -209,25 +209,25 @@ def test_clipping_waits_for_every_gradient_of_the_round() -> None:
     ledger = Ledger(2, Rule(workers=2))
     for worker in (0, 1):
         ledger.join(worker)
-        ledger.want(worker)
+        ledger.note_pull_request(worker)
         ledger.begin(worker)
-    ledger.arrived(0, 0, [0, 1])
-    ledger.arrived(1, 0, [1])
-    assert ledger.whole(0) is None
-    ledger.arrived(1, 0, [0])
-    assert ledger.whole(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
+    ledger.note_gradients(0, 0, [0, 1])
+    ledger.note_gradients(1, 0, [1])
+    assert ledger.round_contributions(0) is None
+    ledger.note_gradients(1, 0, [0])
+    assert ledger.round_contributions(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
 
 
 def test_clipping_on_one_worker_alone_counts_what_others_have_committed() -> None:
     ledger = Ledger(2, Rule(workers=2))
     for worker in (0, 1):
         ledger.join(worker)
-        ledger.want(worker)
+        ledger.note_pull_request(worker)
         ledger.begin(worker)
-    ledger.arrived(1, 0, [0])
-    assert ledger.committed(1) == []
-    ledger.arrived(0, 0, [0, 1])
-    assert ledger.whole(0) is None
-    ledger.arrived(1, 0, [1])
-    assert ledger.whole(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
-    assert len(ledger.committed(0)) == 2
+    ledger.note_gradients(1, 0, [0])
+    assert ledger.note_commit(1) == []
+    ledger.note_gradients(0, 0, [0, 1])
+    assert ledger.round_contributions(0) is None
+    ledger.note_gradients(1, 0, [1])
+    assert ledger.round_contributions(0) == [Contribution(0, 1, 0), Contribution(1, 1, 0)]
+    assert len(ledger.note_commit(0)) == 2

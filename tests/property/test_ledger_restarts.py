@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.launch import Rule
-from hocket.runtime.ps.server.ledger import Due, Ledger
+from hocket.runtime.ps.server.ledger import DueUpdate, Ledger
 from tests.strategies import examples
 
 STEPS = 4
@@ -43,7 +43,7 @@ class Servers:
         self.rule, self.steps, self.deaths = rule, steps, deaths
         self.bounded = deaths == 0  # who comes late is behind, and holds up nobody
         self.ledgers = [Ledger(1, rule, [[n] for n in row]) for row in steps]
-        self.due: list[list[Due]] = [[] for _ in steps]
+        self.due: list[list[DueUpdate]] = [[] for _ in steps]
         self.workers = [Worker(k) for k in range(rule.workers)]
 
     def on(self, w: Worker) -> bool:
@@ -73,7 +73,7 @@ class Servers:
     def do(self, what: str, w: Worker, k: int) -> None:
         match what:
             case "join":
-                w.first.append(self.ledgers[k].counted(w.number))
+                w.first.append(self.ledgers[k].counted_steps(w.number))
                 self.ledgers[k].join(w.number)
                 w.joined += 1
             case "go on":
@@ -82,7 +82,7 @@ class Servers:
                 w.told.add(k)
             case "want":
                 for ledger in self.ledgers:
-                    ledger.want(w.number)
+                    ledger.note_pull_request(w.number)
                 w.wanting, w.begun = True, set()
             case "begin":
                 # As old as the bound allows, counted in steps that all servers have.
@@ -93,8 +93,8 @@ class Servers:
                 w.begun.add(k)
             case "commit":
                 for ledger, due in zip(self.ledgers, self.due, strict=True):
-                    due += ledger.arrived(w.number, w.steps, [0])
-                    due += ledger.committed(w.number)
+                    due += ledger.note_gradients(w.number, w.steps, [0])
+                    due += ledger.note_commit(w.number)
                 w.steps += 1
                 w.wanting = False
             case "leave":
@@ -111,7 +111,7 @@ class Servers:
                 (contribution,) = due.contributions
                 assert contribution.label == self.steps[k][contribution.worker]  # none twice, none left out
                 self.steps[k][contribution.worker] += 1
-                self.ledgers[k].applied([due])
+                self.ledgers[k].note_updates([due])
 
 
 @examples(300)
@@ -171,11 +171,11 @@ def test_who_comes_again_holds_up_nobody_for_what_happened_without_it() -> None:
     ledger.leave(1, finished=False)
     ledger.join(0)
     for _ in range(3):
-        ledger.want(0)
+        ledger.note_pull_request(0)
         assert ledger.may_pull(0, [0])
-        ledger.arrived(0, ledger.begin(0), [0])
-        ledger.applied(ledger.committed(0))
+        ledger.note_gradients(0, ledger.begin(0), [0])
+        ledger.note_updates(ledger.note_commit(0))
     ledger.join(1)
-    ledger.go_on(1, ledger.counted(1))
-    ledger.want(0)
+    ledger.go_on(1, ledger.counted_steps(1))
+    ledger.note_pull_request(0)
     assert ledger.may_pull(0, [0])

@@ -58,9 +58,9 @@ class CompiledStep:
         self._num_graphs = 0
         self._num_watched: int | None = None
         self._backwards: list[BackwardGraph] = []
-        self._recorded = Recording()
-        self._recording = False
-        self._given = vars(model).get("forward")
+        self._recording = Recording()
+        self._is_recording = False
+        self._plain_forward = vars(model).get("forward")
         this = weakref.ref(self)
 
         def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -68,28 +68,30 @@ class CompiledStep:
             assert step is not None, "only the model's forward pass compiles, and it holds the step"
             return step._backend(module, inputs)
 
-        self._compiled = torch.compile(model.forward, backend=backend, dynamic=dynamic)
+        self._compiled_forward = torch.compile(model.forward, backend=backend, dynamic=dynamic)
         vars(model)["forward"] = _Forward(self._run, model)
 
     @property
-    def covered(self) -> frozenset[Parameter]:
+    def covered_parameters(self) -> frozenset[Parameter]:
         """Parameters whose gradients the backward graphs report: known once a backward pass has run.
 
-        A pass that adds up several gradients of one reports none of it: :meth:`reported` tells.
+        A pass that adds up several gradients of one reports none of it: :meth:`is_reported` tells.
         """
-        return frozenset(p for p, gradient in self._gradients.items() if gradient.whole)
+        return frozenset(p for p, gradient in self._gradients.items() if gradient.is_whole)
 
     @property
-    def waited(self) -> frozenset[Parameter]:
+    def awaited_parameters(self) -> frozenset[Parameter]:
         """Parameters that graphs alone read, after ``first_read``: known after the second forward pass."""
-        return frozenset(self._runner.read - self._eager_reads.noted if self._num_watched else ())
+        return frozenset(
+            self._runner.parameters_read - self._eager_reads.parameters_read if self._num_watched else ()
+        )
 
-    def reported(self, parameter: Parameter) -> bool:
+    def is_reported(self, parameter: Parameter) -> bool:
         """True if ``gradient`` was called for ``parameter`` in the backward pass that is running now.
 
         Then what is accumulated is that gradient alone.
         """
-        return self._gradients[parameter].reported
+        return self._gradients[parameter].is_reported
 
     def recompile(self) -> None:
         """Put the backward graphs into the present order of gradients. Nothing is traced again."""
@@ -99,8 +101,8 @@ class CompiledStep:
     def record(self, on: bool) -> None:
         """Begin a recording in place of the last one, or end it. Meanwhile an interpreter times each node."""
         if on:
-            self._recorded = Recording()
-        self._recording = on
+            self._recording = Recording()
+        self._is_recording = on
 
     def step_rows(self, model_name: str, batch_size: int) -> StepRows:
         """The steps of the last recording: their graphs' operators, named by graph and node ("b0.mm_3").
@@ -114,32 +116,32 @@ class CompiledStep:
         HocketError
             When no step with a backward graph was recorded.
         """
-        read = frozenset(self._gradients[p].name for p in self._eager_reads.noted)
-        return self._recorded.rows(self._gradients.values(), read, model_name, batch_size)
+        read = frozenset(self._gradients[p].name for p in self._eager_reads.parameters_read)
+        return self._recording.rows(self._gradients.values(), read, model_name, batch_size)
 
     def undo(self) -> None:
         """Restore the model's forward pass as it was."""
-        if self._given is None:
+        if self._plain_forward is None:
             del vars(self._model)["forward"]
         else:
-            vars(self._model)["forward"] = self._given
+            vars(self._model)["forward"] = self._plain_forward
         for gradient in self._gradients.values():
             gradient.forget()
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if self._num_watched == self._num_graphs:
-            return self._compiled(*args, **kwargs)
+            return self._compiled_forward(*args, **kwargs)
         # Of the passes watched, the last compiles nothing: it runs as later ones will.
         num_graphs = self._num_graphs
         with self._eager_reads:
-            outputs = self._compiled(*args, **kwargs)
+            outputs = self._compiled_forward(*args, **kwargs)
         self._num_watched = num_graphs
         return outputs
 
     def _execute(self, graph: Graph, inputs: list[Any]) -> Any:
         self._eager_reads.inside = True
         try:
-            return self._recorded.run(graph, inputs) if self._recording else graph.code.run(inputs)
+            return self._recording.run(graph, inputs) if self._is_recording else graph.code.run(inputs)
         finally:
             self._eager_reads.inside = False
 
@@ -159,11 +161,11 @@ class CompiledStep:
                 # No graph writes into what autograd saved for it: a backward pass can be repeated.
                 context.fw_metadata.bw_donated_idxs = []
             forwards.append(ForwardGraph(runner, f"f{index}", traced, parameters, trains))
-            return _boxed(forwards[0].run)
+            return _box(forwards[0].run)
 
         def backward(traced: fx.GraphModule, _: Any) -> Callable[..., Any]:
             backwards.append(BackwardGraph(runner, f"b{index}", traced, parameters, forwards[0]))
-            return _boxed(backwards[-1].run)
+            return _box(backwards[-1].run)
 
         # Eager models go back without autocast, too.
         with functorch_config.patch(backward_pass_autocast="off"):
@@ -205,7 +207,7 @@ class _EagerReads(TorchDispatchMode):
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         super().__init__()
-        self.noted: set[Parameter] = set()
+        self.parameters_read: set[Parameter] = set()
         self.inside = False
         self._parameters = tuple(parameters)
         self._by_memory: dict[int, list[Parameter]] = {}
@@ -228,11 +230,11 @@ class _EagerReads(TorchDispatchMode):
         if not self.inside and not getattr(func, "is_view", False):
             for value in tree_leaves((args, kwargs)):
                 if isinstance(value, torch.Tensor):
-                    self.noted.update(self._by_memory.get(memory(value), ()))
+                    self.parameters_read.update(self._by_memory.get(memory(value), ()))
         return func(*args, **(kwargs or {}))
 
 
-def _boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+def _box(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """``run`` as AOTAutograd calls what takes a list of inputs and empties it."""
 
     def boxed(inputs: list[Any]) -> Any:

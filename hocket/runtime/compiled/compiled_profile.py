@@ -21,13 +21,13 @@ Phase = Literal["forward", "backward"]
 
 @dataclass(frozen=True, kw_only=True)
 class _GraphRun:
-    """``bound``: names of the parameters among the graph's inputs, by position."""
+    """``parameter_names``: those of the parameters among the graph's inputs, by position."""
 
     graph: Graph
     begin_s: float
     end_s: float
     durations_s: dict[str, float]
-    bound: dict[int, str]
+    parameter_names: dict[int, str]
 
 
 class Recording:
@@ -39,13 +39,13 @@ class Recording:
     def run(self, graph: Graph, inputs: list[Any]) -> Any:
         """Run ``graph`` under an interpreter that measures; one that autograd does not record is not kept."""
         begin_s = time.perf_counter()
-        outputs, durations_s = graph.code.timed(inputs)
+        outputs, durations_s = graph.code.run_timed(inputs)
         run = _GraphRun(
             graph=graph,
             begin_s=begin_s,
             end_s=time.perf_counter(),
             durations_s=durations_s,
-            bound={slot: gradient.name for slot, gradient in graph.bound.items()},
+            parameter_names={slot: gradient.name for slot, gradient in graph.bound_gradients.items()},
         )
         if isinstance(graph, BackwardGraph):
             if self._steps:
@@ -57,9 +57,9 @@ class Recording:
         return outputs
 
     def rows(
-        self, gradients: Iterable[Gradient], read: frozenset[str], model_name: str, batch_size: int
+        self, gradients: Iterable[Gradient], eager_reads: frozenset[str], model_name: str, batch_size: int
     ) -> StepRows:
-        """The recorded steps of the usual form; ``read``: names of parameters that eager code reads.
+        """The recorded steps of the usual form; ``eager_reads``: names of parameters that eager code reads.
 
         Raises
         ------
@@ -75,9 +75,9 @@ class Recording:
         usual = max(forms, key=forms.__getitem__)
         operations = list(_operations([step for step in steps if _form(step) == usual]))
         first, last = operations[0], operations[-1]
-        first.reads.extend(sorted(read.difference(first.reads)))
+        first.reads.extend(sorted(eager_reads.difference(first.reads)))
         by_name = {gradient.name: gradient for gradient in gradients}
-        late = {name for name, gradient in by_name.items() if gradient.accumulates and not gradient.whole}
+        late = {name for name, gradient in by_name.items() if gradient.accumulates and not gradient.is_whole}
         last.produces.extend(sorted(late.difference(last.produces)))
         order = dict.fromkeys(name for row in operations for name in row.reads) | dict.fromkeys(by_name)
         values = {name: by_name[name].parameter for name in order}
@@ -106,12 +106,12 @@ def gradient_order_of(graph: StepGraph, compute_order: Sequence[str]) -> list[st
 
 
 def _form(step: Sequence[_GraphRun]) -> tuple[Any, ...]:
-    return tuple((run.graph, *run.bound.values()) for run in step)
+    return tuple((run.graph, *run.parameter_names.values()) for run in step)
 
 
 def _operations(steps: Sequence[Sequence[_GraphRun]]) -> Iterator[OperationRow]:
     """The operations of ``steps``, all of one form, in the order in which the first of them ran."""
-    layouts = {run.graph: _Layout(run.graph.traced.graph) for run in steps[0]}
+    layouts = {run.graph: _Layout(run.graph.traced_module.graph) for run in steps[0]}
     counts: Counter[Graph] = Counter()
     unmatched: list[_NamedRun] = []
     ends: list[str] = []
@@ -171,7 +171,7 @@ class _NamedRun:
     def rows(self, runs: Sequence[_GraphRun], *, after_eager: bool) -> Iterator[OperationRow]:
         """An operation for each worker; those that need none of the run come after what ran eagerly."""
         completes: dict[fx.Node, list[str]] = {}
-        for node, names in self._completed().items():
+        for node, names in self._completed_gradients().items():
             for behind in self._layout.stands_for[node]:
                 completes.setdefault(behind, []).extend(names)
         for node in self._layout.workers:
@@ -194,15 +194,15 @@ class _NamedRun:
         """The parameters whose gradients are there when the graph begins."""
         return [
             name
-            for node, names in self._completed().items()
+            for node, names in self._completed_gradients().items()
             if all(behind in self._slots for behind in self._layout.stands_for[node])
             for name in names
         ]
 
-    def _completed(self) -> dict[fx.Node, list[str]]:
+    def _completed_gradients(self) -> dict[fx.Node, list[str]]:
         if isinstance(self.run.graph, ForwardGraph):
             return {}
-        bound = self.run.bound
+        bound = self.run.parameter_names
         return {
             node: [bound[slot] for slot in slots if slot in bound]
             for node, slots in self.run.graph.completes.items()
@@ -214,7 +214,7 @@ class _NamedRun:
             return [f"{self._prefix}.{node.name}"], []
         if isinstance(self.run.graph, ForwardGraph):
             slot = self._slots[node]
-            return [], [self.run.bound[slot]] if slot in self.run.bound else []
+            return [], [self.run.parameter_names[slot]] if slot in self.run.parameter_names else []
         # Saved tensors have the same name in both graphs; the others are gradients of outputs.
         saved = self._forward._layout.by_name.get(node.name) if self._forward is not None else None
         if self._forward is None or saved is None:

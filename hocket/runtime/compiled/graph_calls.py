@@ -11,7 +11,7 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, PlainAOTInput
 
 from hocket.errors import HocketError
-from hocket.runtime.compiled.traced_graph import Code, InsertedCall, must_precede, reordered, storages, works
+from hocket.runtime.compiled.traced_graph import Code, InsertedCall, must_precede, reorder, storages, works
 
 Parameter = torch.nn.Parameter
 
@@ -41,25 +41,25 @@ class Gradient:
     several: more than one forward graph read the parameter since the last pass, or ``grad`` holds an earlier
     gradient.
 
-    ``whole``: None as long as no backward pass has shown it. ``accumulates``: whether one has reached it.
+    ``is_whole``: None as long as no backward pass has shown it. ``accumulates``: whether one has reached it.
     """
 
     def __init__(self, name: str, parameter: Parameter) -> None:
         self.name = name
         self.parameter = parameter
-        self.whole: bool | None = None
+        self.is_whole: bool | None = None
         self.accumulates = False
         self._num_readers = 0
         self._pass = -1
         self._alone = False
-        self._reported = False
-        self._computed: tuple[int, int] | None = None
+        self._was_reported = False
+        self._computed_identity: tuple[int, int] | None = None
         self._handle: Any = None
 
     def follow(self) -> None:
         """Look at what autograd accumulates, if the parameter is trained."""
         if self._handle is None and self.parameter.requires_grad:
-            self._handle = self.parameter.register_hook(self._accumulated)
+            self._handle = self.parameter.register_hook(self._check_accumulation)
 
     def forget(self) -> None:
         """Leave the parameter as it was before :meth:`follow`."""
@@ -67,7 +67,7 @@ class Gradient:
             self._handle.remove()
             self._handle = None
 
-    def read(self) -> None:
+    def count_reader(self) -> None:
         """A forward graph that autograd records reads the parameter."""
         self._num_readers += 1
 
@@ -81,54 +81,56 @@ class Gradient:
             self._alone = False
             return
         self._pass, self._alone = _current_pass(), self._num_readers == 1
-        self._reported, self._computed, self._num_readers = False, None, 0
+        self._was_reported, self._computed_identity, self._num_readers = False, None, 0
 
-    def computed(self, gradient: torch.Tensor) -> bool:
+    def note_computed(self, gradient: torch.Tensor) -> bool:
         """The backward graph has computed ``gradient``; whether it is final, and so to be reported."""
-        self._computed = _identity(gradient)
+        self._computed_identity = _identity(gradient)
         # Hooks behind the accumulation may change what is accumulated.
         hooked = bool(self.parameter._post_accumulate_grad_hooks)
-        final = bool(self._alone and self.whole and self.parameter.grad is None and not hooked)
-        self._reported |= final
+        final = bool(self._alone and self.is_whole and self.parameter.grad is None and not hooked)
+        self._was_reported |= final
         return final
 
     @property
-    def reported(self) -> bool:
+    def is_reported(self) -> bool:
         """True if the gradient of the backward pass that is running was reported."""
-        return self._reported and self._pass == _current_pass()
+        return self._was_reported and self._pass == _current_pass()
 
-    def _accumulated(self, gradient: torch.Tensor) -> None:
+    def _check_accumulation(self, gradient: torch.Tensor) -> None:
         self.accumulates = True
         if self._pass != _current_pass():
             return
         # Another hook may change what this one sees.
         alone = len(self.parameter._backward_hooks or ()) == 1
-        same = alone and self._computed is not None and self._computed == _identity(gradient)
-        if self._reported and not same:
+        same = (
+            alone and self._computed_identity is not None and self._computed_identity == _identity(gradient)
+        )
+        if self._was_reported and not same:
             raise HocketError(
                 f"'{self.name}' got another part of its gradient after the compiled one had been sent, from"
                 " code that the first step did not run (a penalty in the loss, a hook);"
                 " let the first step run it, or leave compile=False"
             )
         if self._alone:
-            self.whole = same and self.whole is not False
+            self.is_whole = same and self.is_whole is not False
 
 
 class Runner:
-    """The state that graphs of a model share; ``run`` executes one of them with its inputs.
+    """The state that graphs of a model share; ``execute`` runs one of them with its inputs.
 
-    ``gradients``: by the identity of the parameter; ``read``: the parameters that forward graphs have read.
+    ``gradients``: by the identity of the parameter; ``parameters_read``: those that forward graphs have read.
     Dynamo keeps graphs for as long as the model's class lives, so they hold runner and parameters weakly. A
     forward pass is the model's, and the model holds the runner; a backward pass can be run without the model.
     """
 
     def __init__(
-        self, hooks: GraphHooks, gradients: Iterable[Gradient], run: Callable[[Graph, list[Any]], Any]
+        self, hooks: GraphHooks, gradients: Iterable[Gradient], execute: Callable[[Graph, list[Any]], Any]
     ) -> None:
         self.hooks = hooks
         self.gradients = {id(gradient.parameter): gradient for gradient in gradients}
-        self.run = run
-        self.read: set[Parameter] = set()
+        self.execute = execute
+        self.parameters_read: set[Parameter] = set()
 
 
 class ForwardGraph:
@@ -136,7 +138,7 @@ class ForwardGraph:
 
     ``parameters``: their identities by position among Dynamo's inputs; ``trains``: whether autograd records
     the graph. ``slots``: the parameters' positions among the graph's inputs, by those among Dynamo's;
-    ``bound``: the parameters of the run, by position among the graph's inputs.
+    ``bound_gradients``: the parameters of the run, by position among the graph's inputs.
     """
 
     def __init__(
@@ -147,8 +149,8 @@ class ForwardGraph:
         parameters: Mapping[int, int],
         trains: bool,
     ) -> None:
-        self.name, self.traced, self.trains = name, traced, trains
-        self.bound: dict[int, Gradient] = {}
+        self.name, self.traced_module, self.trains = name, traced, trains
+        self.bound_gradients: dict[int, Gradient] = {}
         self._runner = runner
         nodes = list(traced.graph.nodes)
         inputs = [node for node in nodes if node.op == "placeholder"]
@@ -177,28 +179,30 @@ class ForwardGraph:
     def bind(self, values: Sequence[Any]) -> None:
         """The next run is for ``values``, Dynamo's inputs."""
         # By identity in every run: Dynamo takes one graph for modules that differ in their parameters only.
-        runner = self._held()
+        runner = self._live_runner()
         known = runner.gradients
         ids = {slot: id(values[index]) for index, slot in self.slots.items()}
-        self.bound = {slot: known[key] for slot, key in ids.items() if key in known}
-        runner.read.update(gradient.parameter for gradient in self.bound.values())
+        self.bound_gradients = {slot: known[key] for slot, key in ids.items() if key in known}
+        runner.parameters_read.update(gradient.parameter for gradient in self.bound_gradients.values())
         if self.trains:
-            for gradient in self.bound.values():
-                gradient.read()
+            for gradient in self.bound_gradients.values():
+                gradient.count_reader()
 
     def run(self, inputs: list[Any]) -> Any:
         """Run with boxed inputs."""
         try:
-            return self._held().run(self, inputs)
+            return self._live_runner().execute(self, inputs)
         finally:
-            self.bound = {}
+            self.bound_gradients = {}
 
     def first_read(self, slots: tuple[int, ...]) -> None:
         """Called by the graph before the first node that reads any of ``slots``."""
-        if parameters := tuple(self.bound[slot].parameter for slot in slots if slot in self.bound):
-            self._held().hooks.first_read(parameters)
+        if parameters := tuple(
+            self.bound_gradients[slot].parameter for slot in slots if slot in self.bound_gradients
+        ):
+            self._live_runner().hooks.first_read(parameters)
 
-    def _held(self) -> Runner:
+    def _live_runner(self) -> Runner:
         runner = self._runner()
         assert runner is not None
         return runner
@@ -207,7 +211,7 @@ class ForwardGraph:
 class BackwardGraph:
     """The backward graph of ``forward``, in the order in which the runtime wants gradients.
 
-    ``bound``: the parameters whose gradients the run has part in, by position among the inputs of
+    ``bound_gradients``: the parameters whose gradients the run has part in, by position among the inputs of
     ``forward``; ``completes``: such positions by the nodes that complete the gradients.
     """
 
@@ -219,8 +223,8 @@ class BackwardGraph:
         parameters: Mapping[int, int],
         forward: ForwardGraph,
     ) -> None:
-        self.name, self.traced, self.forward = name, traced, forward
-        self.bound: dict[int, Gradient] = {}
+        self.name, self.traced_module, self.forward = name, traced, forward
+        self.bound_gradients: dict[int, Gradient] = {}
         self.completes: dict[fx.Node, list[int]] = {}
         self._runner = runner
         self._node_of: dict[int, fx.Node] = {}
@@ -238,15 +242,15 @@ class BackwardGraph:
         """Bring the nodes into the order in which the runtime wants gradients."""
         runner = self._runner()
         wanted = None if runner is None else runner.hooks.gradient_order()
-        order = list(self.traced.graph.nodes)
+        order = list(self.traced_module.graph.nodes)
         if wanted is not None:
             nodes = [self._node_of[id(parameter)] for parameter in wanted if id(parameter) in self._node_of]
-            order = reordered(self.traced.graph, self._before, nodes)
+            order = reorder(self.traced_module.graph, self._before, nodes)
         after = {
             node: [InsertedCall(self.gradient, slot) for slot in slots]
             for node, slots in self.completes.items()
         }
-        self.code = Code(self.traced, order, after=after)
+        self.code = Code(self.traced_module, order, after=after)
 
     def run(self, inputs: list[Any]) -> Any:
         """Run with boxed inputs, from autograd's engine."""
@@ -257,13 +261,13 @@ class BackwardGraph:
             gradient = runner.gradients.get(id(getattr(edge, "variable", None)))
             if gradient is not None and _runs(edge):
                 gradient.enter()
-                self.bound[slot] = gradient
+                self.bound_gradients[slot] = gradient
             elif gradient is not None:
                 gradient.skip()
         try:
-            return runner.run(self, inputs)
+            return runner.execute(self, inputs)
         finally:
-            self.bound = {}
+            self.bound_gradients = {}
 
     def _edges(self) -> list[tuple[int, Any]]:
         """The slots and the autograd nodes that take their gradients."""
@@ -275,8 +279,8 @@ class BackwardGraph:
 
     def gradient(self, slot: int, gradient: torch.Tensor) -> None:
         """Called by the graph when it has computed the gradient of ``slot``."""
-        known, runner = self.bound.get(slot), self._runner()
-        if known is not None and runner is not None and known.computed(gradient):
+        known, runner = self.bound_gradients.get(slot), self._runner()
+        if known is not None and runner is not None and known.note_computed(gradient):
             runner.hooks.gradient(known.parameter, gradient)
 
 

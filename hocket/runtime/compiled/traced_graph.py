@@ -58,7 +58,7 @@ def must_precede(graph: fx.Graph) -> Before:
     for node in graph.nodes:
         needed = dict.fromkeys(node.all_input_nodes)
         if works(node):
-            read, written = storages(node.all_input_nodes), storages(_written(node))
+            read, written = storages(node.all_input_nodes), storages(_written_nodes(node))
             needed |= dict.fromkeys(last_writer[key] for key in read if key in last_writer)
             for key in written:
                 needed |= dict.fromkeys(users.get(key, ()))
@@ -73,15 +73,15 @@ def must_precede(graph: fx.Graph) -> Before:
     return before
 
 
-def reordered(graph: fx.Graph, before: Before, wanted: Sequence[fx.Node]) -> list[fx.Node]:
-    """The nodes of ``graph`` such that those of ``wanted`` come one after the other, each as early as can be.
+def reorder(graph: fx.Graph, before: Before, targets: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes of ``graph`` with those of ``targets`` one after the other, each as early as can be.
 
-    Source: Caramel section 4.1. Each of ``wanted`` is preceded by what it needs and what has not run yet, in
+    Source: Caramel section 4.1. Each of ``targets`` is preceded by what it needs and what has not run yet, in
     the traced order; what none of them needs comes last.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
     order: dict[fx.Node, None] = {node: None for node in graph.nodes if node.op == "placeholder"}
-    for node in wanted:
+    for node in targets:
         missing: set[fx.Node] = set()
         found = [node]
         while found:
@@ -127,7 +127,7 @@ class Code:
         self.run: Callable[[list[Any]], Any] = self._module.forward
         """Run with boxed inputs."""
 
-    def timed(self, inputs: list[Any]) -> tuple[Any, dict[str, float]]:
+    def run_timed(self, inputs: list[Any]) -> tuple[Any, dict[str, float]]:
         """Run, and say how many seconds each call took, by the node's name."""
         timer = _Timer(self._module)
         outputs = timer.boxed_run(inputs)
@@ -163,7 +163,7 @@ def _has_effect(node: fx.Node) -> bool:
     )
 
 
-def _written(node: fx.Node) -> list[fx.Node]:
+def _written_nodes(node: fx.Node) -> list[fx.Node]:
     """The nodes whose memory ``node`` writes."""
     if not isinstance(node.target, OpOverload):
         # The name of an operator with graphs of its own does not say what it does to its inputs.

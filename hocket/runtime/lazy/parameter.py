@@ -65,7 +65,7 @@ class StaleParameter(torch.nn.Parameter):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = tree_map_only(StaleParameter, _updated_below, (args, kwargs or {}))
+        args, kwargs = tree_map_only(StaleParameter, _updated_for_operator, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
@@ -133,7 +133,7 @@ def _own(parameter: StaleParameter) -> torch.nn.Parameter:
     return parameter.parameter if wait is None else wait.own
 
 
-def _updated_below(parameter: StaleParameter) -> torch.nn.Parameter:
+def _updated_for_operator(parameter: StaleParameter) -> torch.nn.Parameter:
     """The value that an operator gets that has found ``parameter``."""
     # Autograd may have kept it for the backward pass, which is to find what the operator does.
     with _unsafe_preserve_version_counter(_own(parameter)):

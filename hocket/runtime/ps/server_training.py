@@ -83,7 +83,7 @@ def serve(
     def moved(direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float) -> None:
         recorder.record_transfer(direction, f"{direction} {frame.name}", started_s, ended_s)
         if direction == "pull":
-            times.add(client.pairs[server].label, server, frame, ended_s)
+            times.add(client.connections[server].label, server, frame, ended_s)
 
     step = outline(model, parameters)
     if plan is not None:
@@ -98,16 +98,18 @@ def serve(
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
     training = ServedTraining(model, only, parameters, list(buffers), client, recorder, broadcast_buffers)
-    first = msgspec.structs.replace(planner.first(step), workers=job.rule.workers) if plan is None else plan
+    first = (
+        msgspec.structs.replace(planner.first_plan(step), workers=job.rule.workers) if plan is None else plan
+    )
     if worker == 0 and (remark := planned_for_others(first, job.rule.workers)):
         logger.warning("%s", remark)
 
     def known_network() -> Network | None:
         return source.network if source.network is not None else times.network(job.rule.workers, job.servers)
 
-    course = PlanSwitch(training, client, planner, first, known_network, given=plan is not None)
-    client.lay(first, drawn=planner.drawn)
-    training.between_steps = course
+    plan_switch = PlanSwitch(training, client, planner, first, known_network, plan_given=plan is not None)
+    client.use_plan(first, drawn_anew=planner.drawn_anew)
+    training.between_steps = plan_switch
     training.begin()
     if heartbeats.signer is not None:
         heartbeats.signer.progress = training.progress
@@ -119,7 +121,7 @@ def serve(
         *(attach(only, training, parameters), update_before_access(model, training), training.detach),
         *(claim(model, parameters), ended),
     ]
-    handle = vars(model)["hocket"] = ServedHandle(training, course, undo)
+    handle = vars(model)["hocket"] = ServedHandle(training, plan_switch, undo)
     give_ddp_attributes(model, handle, None, broadcast_buffers)
 
 

@@ -50,11 +50,11 @@ class Reductions:
         self._missing = list(self._to_fill)
         self._pieces = {transfer.name: transfer.bucket for transfer in self._layout.transfers}
         self._pieces_of = Counter(transfer.bucket for transfer in self._layout.transfers)
-        self._reduced: Counter[Bucket] = Counter()
+        self._reduced_pieces: Counter[Bucket] = Counter()
         self._counting = threading.Lock()
         self._mailbox = mailbox
-        self._held: deque[tuple[int, float]] = deque()
-        self._channel = Channel(groups, timeout_s, self._sent)
+        self._early_arrivals: deque[tuple[int, float]] = deque()
+        self._channel = Channel(groups, timeout_s, self._note_reduction)
 
     @property
     def num_messages(self) -> int:
@@ -64,7 +64,7 @@ class Reductions:
     def __enter__(self) -> Reductions:
         self._channel.start(self._layout)
         for number in self._number.values():
-            self._mailbox.came(number)  # nothing to wait for in the first step
+            self._mailbox.deliver(number)  # nothing to wait for in the first step
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,18 +80,18 @@ class Reductions:
                 if number in due:
                     due.discard(number)
                     begin_s = max(begin_s, moment_s)
-                self._held.append((number, moment_s))
+                self._early_arrivals.append((number, moment_s))
             if not due:
                 return begin_s
             came = self._mailbox.take(wait=True)
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
         """The buckets that arrived, with their moments; those that :meth:`begin` saw included."""
-        held = list(self._held)
-        self._held.clear()
+        held = list(self._early_arrivals)
+        self._early_arrivals.clear()
         return held + self._mailbox.take(wait=wait and not held)
 
-    def finished(self, op: int) -> None:
+    def send_buckets_of(self, op: int) -> None:
         """``op``'s gradients are complete: send the buckets that they fill."""
         for number in self._produces[op]:
             self._missing[number] -= 1
@@ -99,11 +99,11 @@ class Reductions:
                 self._missing[number] = self._to_fill[number]
                 self._channel.submit(self._layout.buckets[number])
 
-    def _sent(self, name: str, start_s: float, end_s: float) -> None:
+    def _note_reduction(self, name: str, start_s: float, end_s: float) -> None:
         """A piece has been reduced, says one of the channel's threads."""
         bucket = self._pieces[name]
         with self._counting:  # pieces of a bucket may end in several threads at once
-            self._reduced[bucket] = (self._reduced[bucket] + 1) % self._pieces_of[bucket]
-            last = self._reduced[bucket] == 0
+            self._reduced_pieces[bucket] = (self._reduced_pieces[bucket] + 1) % self._pieces_of[bucket]
+            last = self._reduced_pieces[bucket] == 0
         if last:
-            self._mailbox.came(self._number[bucket])
+            self._mailbox.deliver(self._number[bucket])

@@ -55,20 +55,20 @@ class Mailbox:
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock, self._timeout_s = clock, timeout_s
-        self._came: deque[tuple[int, float]] = deque()
-        self._changed = Condition()
+        self._arrivals: deque[tuple[int, float]] = deque()
+        self._condition = Condition()
 
-    def came(self, message: int) -> None:
+    def deliver(self, message: int) -> None:
         """``message`` is here."""
         moment_s = self._clock.now_s()
-        with self._changed:
-            self._came.append((message, moment_s))
-            self._changed.notify_all()
+        with self._condition:
+            self._arrivals.append((message, moment_s))
+            self._condition.notify_all()
 
     @property
     def empty(self) -> bool:
         """True if nothing came since the last call of :meth:`take`."""
-        return not self._came
+        return not self._arrivals
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
         """The messages that came since the last call, with their moments; with ``wait``, at least one.
@@ -78,11 +78,11 @@ class Mailbox:
         HocketError
             When nothing comes in time.
         """
-        with self._changed:
-            if wait and not self._changed.wait_for(lambda: bool(self._came), self._timeout_s):
+        with self._condition:
+            if wait and not self._condition.wait_for(lambda: bool(self._arrivals), self._timeout_s):
                 raise HocketError(f"nothing arrived within {self._timeout_s:g} s; a peer may be gone")
-            came = list(self._came)
-            self._came.clear()
+            came = list(self._arrivals)
+            self._arrivals.clear()
             return came
 
 
@@ -116,11 +116,11 @@ class Processor:
         self._waits = [len(graph.inputs.row(i)) + len(needs[i]) for i in range(n)]
 
     def run(
-        self, durations_s: Seconds, begin_s: float, arrivals: Arrivals, finished: Callable[[int], None]
+        self, durations_s: Seconds, begin_s: float, arrivals: Arrivals, on_finish: Callable[[int], None]
     ) -> float:
         """Run a step that begins at ``begin_s``; returns when it is over and every message has come.
 
-        durations_s (n,): of each operation. ``finished`` is called with each operation that produces
+        durations_s (n,): of each operation. ``on_finish`` is called with each operation that produces
         gradients, when it ends.
 
         Returns
@@ -153,7 +153,7 @@ class Processor:
             step.done[op] = True
             if self._notable[op]:
                 self._clock.sleep_until(free_s)
-                finished(op)
+                on_finish(op)
             step.reach(self._users[op], free_s)
         while came < self._num_messages:
             came += absorb(wait=True)

@@ -68,8 +68,8 @@ class WorkersSide:
         self._gradients = [torch.zeros(t.shape, dtype=t.torch_dtype) for t in tensors]
         self._job, self._mailbox = job, mailbox
         values = dict(zip(graph.parameter_names, self._gradients, strict=True))
-        self._client = Client(job, worker, spec, lambda: (values, {}), self._moved)
-        self._client.lay(plan, drawn=drawn_anew)
+        self._client = Client(job, worker, spec, lambda: (values, {}), self._note_transfer)
+        self._client.use_plan(plan, drawn_anew=drawn_anew)
 
     def __enter__(self) -> WorkersSide:
         return self
@@ -82,7 +82,7 @@ class WorkersSide:
 
     def begin(self) -> None:
         """Ask for the pulls of the next step."""
-        self._client.want()
+        self._client.request_pulls()
 
     def take(self, *, wait: bool) -> list[tuple[int, float]]:
         """The parameters that arrived since the last call, and when; with ``wait``, at least one."""
@@ -104,11 +104,11 @@ class WorkersSide:
         """The fraction of pulls that one of a later rank overtook."""
         return self._client.order.out_of_order("pull")
 
-    def _moved(
+    def _note_transfer(
         self, direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float
     ) -> None:
         if direction == "pull":
             for place in frame.parameters:
                 parameter = self._client.homes.of[server][place]
-                if self._client.has(parameter):  # with its last slice
-                    self._mailbox.came(parameter)
+                if self._client.has_parameter(parameter):  # with its last slice
+                    self._mailbox.deliver(parameter)

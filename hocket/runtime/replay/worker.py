@@ -123,7 +123,7 @@ def replay_with_reductions(
         for step in range(steps):
             begin_s = reductions.begin(ended_s)
             ended_s = processor.run(
-                _durations_s(graph, seed, worker, step), begin_s, reductions, reductions.finished
+                _durations_s(graph, seed, worker, step), begin_s, reductions, reductions.send_buckets_of
             )
             ends_s.append(ended_s)
     return Replay([ends_s], 0.0)
@@ -135,15 +135,15 @@ class CompletedGradients:
     def __init__(self, graph: StepGraph) -> None:
         self._produces = [graph.produces.row(i).tolist() for i in range(graph.num_operations)]
         self._makers = np.bincount(graph.produces.indices, minlength=graph.num_parameters).tolist()
-        self._left = list(self._makers)
+        self._missing_makers = list(self._makers)
 
     def completed_by(self, op: int) -> list[int]:
         """The parameters whose gradient is complete now that ``op`` has ended, once a step."""
         found = []
         for parameter in self._produces[op]:
-            self._left[parameter] -= 1
-            if self._left[parameter] == 0:
-                self._left[parameter] = self._makers[parameter]
+            self._missing_makers[parameter] -= 1
+            if self._missing_makers[parameter] == 0:
+                self._missing_makers[parameter] = self._makers[parameter]
                 found.append(parameter)
         return found
 

@@ -274,7 +274,7 @@ class AllReduceTraining(ModelHooks):
             self._root_reads()
         else:
             for p in self.parameters.values():
-                if p not in self.compiled_step.waited:
+                if p not in self.compiled_step.awaited_parameters:
                     self.rounds.finish_before_read(p)
                 give_back(p)  # Dynamo compiles for classes, and its graphs wait for what they read
         if self.learning and self.compiled_step is None:
@@ -320,7 +320,7 @@ class AllReduceTraining(ModelHooks):
     def _after_accumulation(
         self, p: Parameter, before: object, gradients: Sequence[torch.Tensor | None]
     ) -> None:
-        if self.compiled_step is None or not self.compiled_step.reported(p):
+        if self.compiled_step is None or not self.compiled_step.is_reported(p):
             super()._after_accumulation(p, before, gradients)
 
     def _gradient_missing(self) -> None:

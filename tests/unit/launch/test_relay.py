@@ -23,7 +23,7 @@ from hocket.launch.gate import Compute, Gate, Go, Join, ToRank
 from hocket.launch.job import split_address
 from hocket.launch.tls import new_identity, server_context
 from hocket.launch.traffic import Ring
-from hocket.runtime.ps.wire.training_messages import Bye
+from hocket.runtime.ps.wire.training_messages import Farewell
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import served, wait_until
@@ -148,12 +148,12 @@ def test_a_relay_says_nothing_for_a_worker(own: str) -> None:
         with relayed(job.job.address) as relay:
             theirs = connect(relay.address, job.job.credentials, Guest("worker", worker, ""), 5.0)
             wait_until(lambda: worker in server.core.peers)
-            relay.say(OWN[own](relay, Bye()))
+            relay.say(OWN[own](relay, Farewell()))
             with pytest.raises(TransportError):
                 theirs.receive(Welcome)
             theirs.close()
         wait_until(lambda: worker not in server.core.peers)
-        assert not server.core.finished
+        assert not server.core.finished_workers
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)

@@ -94,7 +94,7 @@ class Hooks:
     def gradient_order(self):
         return self.order
 
-    def heard(self):
+    def reported_names(self):
         """The names of the parameters whose gradients came in the last backward pass, each once and right."""
         assert all(torch.equal(gradient, p.grad) for p, gradient in self.gradients)
         names = [self.names[parameter] for parameter, _ in self.gradients]

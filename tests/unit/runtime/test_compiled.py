@@ -46,8 +46,8 @@ def test_training_is_bitwise_the_eager_one_in_any_order_of_gradients(make):
         hooks.order = order
         step.recompile()
         heard = []
-        assert_same(train(model, make, lambda heard=heard: heard.append(hooks.heard())), expected)
-        covered = {hooks.names[parameter] for parameter in step.covered}
+        assert_same(train(model, make, lambda heard=heard: heard.append(hooks.reported_names())), expected)
+        covered = {hooks.names[parameter] for parameter in step.covered_parameters}
         # Before the first backward pass nobody knows whether the graphs' gradients are all there is.
         assert heard[0] == [] if order is None else set(heard[0]) == covered
         assert all(set(names) == covered for names in heard[1:])
@@ -102,15 +102,15 @@ def test_first_read_comes_before_any_read(make):
         assert torch.equal(*losses)
         assert_same([p.grad for p in model.parameters()], [p.grad for p in expected.parameters()])
         assert len(changed) == len(set(changed)) == len(list(model.parameters()))
-    assert step.waited == set(model.parameters())
+    assert step.awaited_parameters == set(model.parameters())
 
 
 def test_what_eager_code_reads_is_left_to_the_runtime():
     model, hooks, step = compiled(Broken)
-    assert step.waited == step.covered == frozenset()
+    assert step.awaited_parameters == step.covered_parameters == frozenset()
     backward(model)
     backward(model)
-    waited = {hooks.names[parameter] for parameter in step.waited}
+    waited = {hooks.names[parameter] for parameter in step.awaited_parameters}
     assert waited == {
         *("twice.weight", "twice.bias", "plain.bias", "out.weight", "out.bias"),
         *("frozen.weight", "frozen.bias"),
@@ -163,9 +163,9 @@ def test_gradients_that_are_added_up_are_not_reported():
         return each(X).sum() + each(2 * X).square().sum()
 
     run([twice], 0)
-    assert step.covered == frozenset()  # a first backward pass that tells nothing
+    assert step.covered_parameters == frozenset()  # a first backward pass that tells nothing
     run([once], 0)
-    assert len(step.covered) == num_parameters
+    assert len(step.covered_parameters) == num_parameters
     run([once], num_parameters)
     run([twice], 0)
     run([once], num_parameters)
@@ -186,8 +186,8 @@ def test_a_gradient_with_parts_from_elsewhere_is_not_reported():
     model[2].bias.register_hook(lambda gradient: 2 * gradient)
     for _ in range(2):
         backward(model, penalised)
-    assert set(hooks.heard()) == set(hooks.names.values()) - {"0.weight", "2.bias"}
-    assert {hooks.names[p] for p in hooks.names if p not in step.covered} == {"0.weight", "2.bias"}
+    assert set(hooks.reported_names()) == set(hooks.names.values()) - {"0.weight", "2.bias"}
+    assert {hooks.names[p] for p in hooks.names if p not in step.covered_parameters} == {"0.weight", "2.bias"}
 
 
 def test_a_part_that_comes_after_the_gradient_was_sent_is_refused():
@@ -203,13 +203,13 @@ def test_reported_tells_the_runtime_what_it_has():
     weight = model[0].weight
     # As the runtime looks: a user's hook behind the accumulation would change what is reported.
     node = get_gradient_edge(weight).node
-    node.register_hook(lambda *_: told.append(step.reported(weight)))
+    node.register_hook(lambda *_: told.append(step.is_reported(weight)))
     backward(model)
     backward(model)
     model(X)
     backward(model)
     assert told == [False, True, False]
-    assert not step.reported(model[0].weight)
+    assert not step.is_reported(model[0].weight)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -233,7 +233,7 @@ def test_checkpoints_recompute_what_eager_ones_do(reentrant):
             each.zero_grad()
             each(wanted).square().sum().backward()
         assert_same([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()])
-        heard = hooks.heard()
+        heard = hooks.reported_names()
     assert len(heard) == len(list(model.parameters()))
 
 
@@ -255,9 +255,9 @@ def test_layers_that_share_a_graph_keep_their_parameters_apart():
     expected = train(make_model(Layers), Mlp)
     model, hooks, step = compiled(Layers)
     step.record(True)
-    assert_same(train(model, Mlp, hooks.heard), expected)
+    assert_same(train(model, Mlp, hooks.reported_names), expected)
     step.record(False)
-    assert len(step.covered) == len(step.waited) == 12
+    assert len(step.covered_parameters) == len(step.awaited_parameters) == 12
     graph = step_from_rows(step.step_rows("layers", 6))
     assert graph.produced.all()
     forward = graph.phases == Phase.FORWARD
@@ -274,7 +274,7 @@ def test_other_batch_sizes(dynamic, sizes):
             each.zero_grad()
             each(X[:size]).sum().backward()
         assert_same([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()])
-        heard = hooks.heard()
+        heard = hooks.reported_names()
     assert len(heard) == len(list(model.parameters()))
 
 
@@ -301,7 +301,7 @@ def test_what_dynamo_no_longer_compiles_runs_eagerly():
                 each(X[:size]).sum().backward()
             assert_same([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()])
     assert hooks.gradients == []
-    assert not any(step.reported(p) for p in step.covered)
+    assert not any(step.is_reported(p) for p in step.covered_parameters)
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -321,7 +321,7 @@ def test_an_error_of_the_runtime_comes_through_as_it_is(recorded):
     del hooks.first_read, hooks.gradient
     backward(model)
     backward(model)
-    assert len(hooks.heard()) == len(step.covered)
+    assert len(hooks.reported_names()) == len(step.covered_parameters)
 
 
 @pytest.mark.parametrize("undone", [False, True])

@@ -13,7 +13,7 @@ from hocket.graph import check_plan, step_from_rows
 from hocket.network import Network
 from hocket.planner import plan
 from hocket.runtime.compiled.compiled_profile import gradient_order_of
-from hocket.runtime.compiled.traced_graph import Code, must_precede, reordered
+from hocket.runtime.compiled.traced_graph import Code, must_precede, reorder
 from tests.unit.runtime.compiled_models import (
     Broken,
     Transformer,
@@ -88,7 +88,7 @@ def test_a_plan_of_recorded_steps_is_followed_without_tracing_again():
     traced = counters["stats"]["unique_graphs"]
     step.recompile()
     heard = []
-    train(model, Transformer, lambda: heard.append(hooks.heard()))
+    train(model, Transformer, lambda: heard.append(hooks.reported_names()))
     assert heard == [order] * 4
     assert counters["stats"]["unique_graphs"] == traced
 
@@ -113,6 +113,6 @@ def test_effects_keep_their_order():
 
     expected = results(list(traced.graph.nodes))
     for wanted in itertools.permutations(output.args[0]):
-        order = reordered(traced.graph, before, wanted)
+        order = reorder(traced.graph, before, wanted)
         assert sorted(order) == sorted(traced.graph.nodes)
         assert_same(results(order), expected)

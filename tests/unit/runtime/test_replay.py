@@ -124,7 +124,7 @@ def test_what_does_not_come_is_said() -> None:
     with pytest.raises(HocketError, match=r"nothing arrived within 0.05 s"):
         mailbox.take(wait=True)
     assert mailbox.empty
-    mailbox.came(4)
+    mailbox.deliver(4)
     assert not mailbox.empty
     ((message, moment_s),) = mailbox.take(wait=True)
     assert message == 4

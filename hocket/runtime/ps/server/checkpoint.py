@@ -29,18 +29,18 @@ import torch
 from hocket.errors import HocketError
 from hocket.launch import ServedJob
 from hocket.runtime.ps.server.checkpoint_records import (
-    About,
-    Applied,
+    AppliedUpdates,
     Buffers,
+    CheckpointIdentity,
+    Snapshot,
     Update,
-    Whole,
-    packed_records,
-    unpacked_record,
+    read_records,
+    unpack_record,
     write_record,
 )
 from hocket.runtime.ps.server.shard import Shard
 from hocket.runtime.ps.wire.model_spec import Spec
-from hocket.runtime.ps.wire.packing import unpacked
+from hocket.runtime.ps.wire.packing import unpack
 from hocket.runtime.ps.wire.transport import TransportError
 
 _ROUNDS_APART = 2
@@ -48,7 +48,9 @@ _KEPT = 2
 
 
 class Checkpoint:
-    """Of server ``index`` of ``job``; ``found``: what its files held when it was opened, None where none did.
+    """The checkpoint of server ``index`` of ``job``.
+
+    ``found_updates``: what its files held when it was opened, None where none did.
 
     For one thread at a time, but for :meth:`sync`.
 
@@ -62,17 +64,17 @@ class Checkpoint:
     def __init__(self, job: ServedJob, index: int, spec: Spec, num_parameters: int) -> None:
         self._folder = Path(job.checkpoint)
         self._name = f"server-{index}"
-        self._about = About(index, job.servers, job.rule.workers, job.rule.mode)
+        self._identity = CheckpointIdentity(index, job.servers, job.rule.workers, job.rule.mode)
         self._synchronous = job.rule.mode == "sync"
         # With backup workers, worker 0 may be in none of many rounds.
         self._with_buffers = bool(spec.buffers) and index == 0 and not job.rule.backup
         self._spec = spec
         self._file: BinaryIO | None = None
         self._values_bytes = self._log_bytes = self._first_round = 0
-        self.applied = Applied(
+        self.applied_updates = AppliedUpdates(
             versions=[0] * num_parameters, steps=[[0] * num_parameters for _ in range(job.rule.workers)]
         )
-        self.found: Applied | None = None
+        self.found_updates: AppliedUpdates | None = None
         with contextlib.ExitStack() as unless_refused:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,7 @@ class Checkpoint:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 numbers = self._numbers()
                 if numbers:
-                    self.found = self._summed_up(numbers[-1])
+                    self.found_updates = self._updates_in(numbers[-1])
             except BlockingIOError:
                 raise HocketError(
                     f"{self._folder}: another job keeps its checkpoint there; give each a folder of its own"
@@ -98,10 +100,12 @@ class Checkpoint:
 
     def steps_of(self, worker: int) -> int:
         """The number of ``worker``'s steps that are whole in what was found: it goes on with the next one."""
-        assert self.found is not None
-        steps = min(self.found.versions if self._synchronous else self.found.steps[worker], default=0)
+        assert self.found_updates is not None
+        steps = min(
+            self.found_updates.versions if self._synchronous else self.found_updates.steps[worker], default=0
+        )
         if self._with_buffers and (self._synchronous or worker == 0):
-            steps = min(steps, self.found.buffers + 1)
+            steps = min(steps, self.found_updates.buffers + 1)
         return steps
 
     def restore(self, shard: Shard, rounds: int) -> None:
@@ -109,8 +113,8 @@ class Checkpoint:
         most = rounds if self._synchronous else None
         try:
             for number in reversed(self._numbers()):
-                records = packed_records(self._path(number))
-                whole, values = self._first(number, records)
+                records = read_records(self._path(number))
+                whole, values = self._first_record(number, records)
                 if most is None or max(whole.applied.versions, default=0) <= most:
                     break
             else:
@@ -119,18 +123,18 @@ class Checkpoint:
                     " give back the files that belong together"
                 )
             shard.load(values, whole.others)
-            self.applied = whole.applied
+            self.applied_updates = whole.applied
             for data in records:
-                record = unpacked_record(self._path(number), data)
-                if isinstance(record, Whole) or not self._is_before(record, most):
+                record = unpack_record(self._path(number), data)
+                if isinstance(record, Snapshot) or not self._is_before(record, most):
                     continue
-                tensors, _ = unpacked(data)
+                tensors, _ = unpack(data)
                 if isinstance(record, Buffers):
                     shard.load_state(tensors)
                 else:
                     gradients = {p: tensors.get(shard.tensors[p].name) for p in record.parameters}
                     shard.update(gradients, record.settings, float(record.scale))
-                self.applied.note(record)
+                self.applied_updates.note(record)
         except OSError as error:
             raise self._unusable(error) from None
         except TransportError as error:
@@ -139,7 +143,7 @@ class Checkpoint:
     def begin(self, shard: Shard) -> None:
         """Begin a generation with ``shard`` as it is."""
         tensors, others = shard.optimizer_state()
-        whole = Whole(about=self._about, spec=self._spec, applied=self.applied, others=others)
+        whole = Snapshot(about=self._identity, spec=self._spec, applied=self.applied_updates, others=others)
         try:
             numbers = self._numbers()
             number = numbers[-1] + 1 if numbers else 0
@@ -150,7 +154,7 @@ class Checkpoint:
                 self._file.close()
             self._file = file
             self._values_bytes = write_record(file, whole, shard.values() | tensors)
-            self._log_bytes, self._first_round = 0, min(self.applied.versions, default=0)
+            self._log_bytes, self._first_round = 0, min(self.applied_updates.versions, default=0)
             self.sync()
             os.replace(unfinished, self._path(number))
             folder = os.open(self._folder, os.O_RDONLY)
@@ -170,7 +174,7 @@ class Checkpoint:
             self._log_bytes += write_record(self._file, record, tensors)
         except OSError as error:
             raise self._unusable(error) from None
-        self.applied.note(record)
+        self.applied_updates.note(record)
 
     def sync(self) -> None:
         """Return when everything that was written is on the disk."""
@@ -184,7 +188,7 @@ class Checkpoint:
     @property
     def full(self) -> bool:
         """True if the next generation is to begin."""
-        rounds = min(self.applied.versions, default=0) - self._first_round
+        rounds = min(self.applied_updates.versions, default=0) - self._first_round
         return self._log_bytes >= self._values_bytes and rounds >= _ROUNDS_APART
 
     # Files that are there.
@@ -196,24 +200,26 @@ class Checkpoint:
         found = self._folder.glob(f"{self._name}-*.checkpoint")
         return sorted(int(path.stem.removeprefix(f"{self._name}-")) for path in found)
 
-    def _summed_up(self, number: int) -> Applied:
+    def _updates_in(self, number: int) -> AppliedUpdates:
         """The updates that generation ``number`` has applied."""
-        records = packed_records(self._path(number))
-        whole, _ = self._first(number, records)
+        records = read_records(self._path(number))
+        whole, _ = self._first_record(number, records)
         for data in records:
-            record = unpacked_record(self._path(number), data)
-            if not isinstance(record, Whole):
+            record = unpack_record(self._path(number), data)
+            if not isinstance(record, Snapshot):
                 whole.applied.note(record)
         return whole.applied
 
-    def _first(self, number: int, records: Iterator[torch.Tensor]) -> tuple[Whole, dict[str, torch.Tensor]]:
+    def _first_record(
+        self, number: int, records: Iterator[torch.Tensor]
+    ) -> tuple[Snapshot, dict[str, torch.Tensor]]:
         data = next(records, None)
-        whole = None if data is None else unpacked_record(self._path(number), data)
-        if data is None or not isinstance(whole, Whole):
+        whole = None if data is None else unpack_record(self._path(number), data)
+        if data is None or not isinstance(whole, Snapshot):
             raise HocketError(
                 f"{self._path(number)}: is damaged; give back a whole one, or begin in an empty folder"
             )
-        for key, held, wanted in zip(About._fields, whole.about, self._about, strict=True):
+        for key, held, wanted in zip(CheckpointIdentity._fields, whole.about, self._identity, strict=True):
             if held != wanted:
                 raise HocketError(
                     f"{self._folder}: holds a job with {key} {held}, not {wanted};"
@@ -221,7 +227,7 @@ class Checkpoint:
                 )
         if difference := whole.spec.difference(self._spec):
             raise HocketError(f"{self._folder}: holds another model: {difference}")
-        return whole, unpacked(data)[0]
+        return whole, unpack(data)[0]
 
     @staticmethod
     def _is_before(record: Update | Buffers, rounds: int | None) -> bool:

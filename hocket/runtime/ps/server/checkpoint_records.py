@@ -1,7 +1,7 @@
 """Records of a checkpoint's files, one behind the other, each with its length and its checksum.
 
-The first is :class:`Whole`, all values as they were when the file began; every other one says what was done
-since. A record's tensors are packed with it (:mod:`hocket.runtime.ps.wire.packing`).
+The first is :class:`Snapshot`, all values as they were when the file began; every other one says what was
+done since. A record's tensors are packed with it (:mod:`hocket.runtime.ps.wire.packing`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.runtime.ps.wire.model_spec import Spec
-from hocket.runtime.ps.wire.packing import packed, table_of
+from hocket.runtime.ps.wire.packing import pack, table_of
 from hocket.runtime.ps.wire.training_messages import Real, Settings
 from hocket.runtime.ps.wire.transport import TransportError
 
@@ -26,7 +26,7 @@ _RECORD = struct.Struct("<4sIQ")
 _MAGIC = b"HKC1"
 
 
-class Pushed(NamedTuple):
+class PushedStep(NamedTuple):
     """Step ``label`` of ``worker``, or, where workers share rounds, its part of that round."""
 
     worker: int
@@ -37,7 +37,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An update of ``parameters``; its tensors are their mean gradients, where a step used them."""
 
     parameters: list[int]
-    pushes: list[Pushed]
+    pushes: list[PushedStep]
     settings: Settings
     scale: Real
 
@@ -48,7 +48,7 @@ class Buffers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     label: int
 
 
-class Applied(msgspec.Struct, kw_only=True):
+class AppliedUpdates(msgspec.Struct, kw_only=True):
     """``versions`` (p,): updates of each parameter; ``steps`` (w, p): how many steps of each worker count in
     them; ``buffers``: the step whose buffers are there.
     """
@@ -68,7 +68,7 @@ class Applied(msgspec.Struct, kw_only=True):
                 self.steps[worker][p] = label + 1
 
 
-class About(NamedTuple):
+class CheckpointIdentity(NamedTuple):
     """The identity of a checkpoint file: its server, and of the job what must not change."""
 
     server: int
@@ -77,27 +77,27 @@ class About(NamedTuple):
     mode: str
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="Whole"):
     """A generation's first record; its tensors are all values, and ``others`` the optimizer's other state."""
 
-    about: About
+    about: CheckpointIdentity
     spec: Spec
-    applied: Applied
+    applied: AppliedUpdates
     others: dict[str, Any]
 
 
-Record = Whole | Update | Buffers
+Record = Snapshot | Update | Buffers
 
 
 def write_record(file: BinaryIO, record: Record, tensors: Mapping[str, torch.Tensor]) -> int:
     """Put ``record`` behind what is in ``file``; how many bytes it takes there."""
-    payload = packed(tensors, msgspec.to_builtins(record)).numpy().data
+    payload = pack(tensors, msgspec.to_builtins(record)).numpy().data
     file.write(_RECORD.pack(_MAGIC, zlib.crc32(payload), len(payload)))
     file.write(payload)
     return _RECORD.size + len(payload)
 
 
-def packed_records(path: Path) -> Iterator[torch.Tensor]:
+def read_records(path: Path) -> Iterator[torch.Tensor]:
     """Each record that is whole, packed; what was being written when its server died is not."""
     with path.open("rb") as file:
         left = os.fstat(file.fileno()).st_size
@@ -113,7 +113,7 @@ def packed_records(path: Path) -> Iterator[torch.Tensor]:
             yield torch.frombuffer(data, dtype=torch.uint8)
 
 
-def unpacked_record(path: Path, data: torch.Tensor) -> Record:
+def unpack_record(path: Path, data: torch.Tensor) -> Record:
     """A record of ``path`` without its tensors; HocketError where it is none."""
     try:
         record: Record = msgspec.convert(table_of(data).others, Record)

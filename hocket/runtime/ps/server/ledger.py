@@ -38,7 +38,7 @@ class Contribution(NamedTuple):
     label: int
 
 
-class Due(NamedTuple):
+class DueUpdate(NamedTuple):
     """An update that is to run now: of ``parameter``, by these contributions, workers in order."""
 
     parameter: int
@@ -46,7 +46,7 @@ class Due(NamedTuple):
 
 
 @dataclass
-class Counts:
+class ContributionCounts:
     """Contributions so far; those that are neither applied nor dropped wait."""
 
     received: int = 0
@@ -56,40 +56,40 @@ class Counts:
 
 @dataclass
 class _Member:
-    """``label``: of the step under way, or the last one; ``clock``: steps that are applied as a whole.
+    """``label``: of the step under way, or the last one; ``whole_steps``: those that are applied as a whole.
 
-    ``late``: it came when others had gone, and ``clock`` began with theirs. ``arrived``: parameters whose
-    contributions wait for the commit; ``open``: those of the last step that was committed whose updates are
-    still to run.
+    ``joined_late``: it came when others had gone, and ``whole_steps`` began with theirs.
+    ``uncommitted_parameters``: those whose contributions wait for the commit; ``pending_parameters``: those
+    of the last step that was committed whose updates are still to run.
     """
 
     life: int
     label: int
-    clock: int
-    late: bool
-    wanting: bool = False
-    committed: bool = True
-    arrived: set[int] = field(default_factory=set)
-    open: set[int] = field(default_factory=set)
+    whole_steps: int
+    joined_late: bool
+    pulls_requested: bool = False
+    step_committed: bool = True
+    uncommitted_parameters: set[int] = field(default_factory=set)
+    pending_parameters: set[int] = field(default_factory=set)
 
 
 class Ledger:
     """Of a server with ``num_parameters``; ``versions`` (p,): how many updates of each have run.
 
-    ``dropped``: what was dropped since the list was last cleared. ``steps`` (w, p), of an asynchronous
-    job that goes on: how many steps of each worker count already."""
+    ``dropped_contributions``: what was dropped since the list was last cleared. ``steps`` (w, p), of an
+    asynchronous job that goes on: how many steps of each worker count already."""
 
     def __init__(self, num_parameters: int, rule: Rule, steps: Sequence[Sequence[int]] | None = None) -> None:
         self.versions = [0] * num_parameters
         self._steps = [list(row) for row in steps or [[0] * num_parameters] * rule.workers]
-        self.counts = Counts()
-        self.dropped: list[tuple[int, Contribution]] = []
+        self.counts = ContributionCounts()
+        self.dropped_contributions: list[tuple[int, Contribution]] = []
         self._rule = rule
-        self._issued = [0] * num_parameters
+        self._issued_updates = [0] * num_parameters
         self._waiting: dict[tuple[int, int], list[Contribution]] = defaultdict(list)
         self._members: dict[int, _Member] = {}
         self._lives: dict[int, int] = defaultdict(int)
-        self._gone: set[int] = set()
+        self._gone_workers: set[int] = set()
         self._some_finished = False
 
     # Workers that take part.
@@ -98,14 +98,14 @@ class Ledger:
         """``worker`` takes part from now on; which life it is."""
         assert worker not in self._members
         self._lives[worker] += 1
-        clock, late = self._whole_steps(worker), bool(self._gone)
+        clock, late = self._whole_steps(worker), bool(self._gone_workers)
         if late:  # it holds up nobody for what happened without it
-            clock = min((m.clock for m in self._members.values()), default=clock)
-        self._members[worker] = _Member(self._lives[worker], self.counted(worker) - 1, clock, late)
-        self._gone.discard(worker)
+            clock = min((m.whole_steps for m in self._members.values()), default=clock)
+        self._members[worker] = _Member(self._lives[worker], self.counted_steps(worker) - 1, clock, late)
+        self._gone_workers.discard(worker)
         return self._lives[worker]
 
-    def counted(self, worker: int) -> int:
+    def counted_steps(self, worker: int) -> int:
         """The number of ``worker``'s steps that count here as a whole; of a synchronous job of rounds."""
         return min(self.versions, default=0) if self._rule.mode == "sync" else self._whole_steps(worker)
 
@@ -113,31 +113,31 @@ class Ledger:
         """``worker``, which has just joined, goes on after so many steps: other servers may have fewer."""
         member = self._members[worker]
         member.label = steps - 1
-        if not member.late:  # a step that it repeats for other servers counts again
-            member.clock = min(member.clock, steps)
+        if not member.joined_late:  # a step that it repeats for other servers counts again
+            member.whole_steps = min(member.whole_steps, steps)
 
     def go_back(self, rounds: int) -> None:
         """Before any step: the synchronous job goes on after so many rounds."""
         self.versions = [rounds] * len(self.versions)
-        self._issued = list(self.versions)
+        self._issued_updates = list(self.versions)
 
-    def leave(self, worker: int, *, finished: bool) -> list[Due]:
+    def leave(self, worker: int, *, finished: bool) -> list[DueUpdate]:
         """Take ``worker`` out, which may come again if it did not finish; the updates made due by that.
 
         Pushes that it had not committed are dropped. Asynchronous updates that are due run all the same; of a
         round that waits for others a worker takes its part along if it did not finish: it may bring it again.
         """
         member = self._members.pop(worker)
-        for p in sorted(member.arrived):
+        for p in sorted(member.uncommitted_parameters):
             self._drop(p, Contribution(worker, member.life, member.label))
-        self._gone.add(worker)
+        self._gone_workers.add(worker)
         self._some_finished |= finished
         for (p, _), waiting in self._waiting.items():
             for contribution in [c for c in waiting if c.worker == worker and not finished]:
                 waiting.remove(contribution)
                 self._drop(p, contribution)
-        whole = [key for key, waiting in self._waiting.items() if len(waiting) >= self._needed]
-        return [self._due(*key) for key in whole]
+        whole = [key for key, waiting in self._waiting.items() if len(waiting) >= self._round_size]
+        return [self._issue(*key) for key in whole]
 
     @property
     def members(self) -> list[int]:
@@ -145,35 +145,35 @@ class Ledger:
         return sorted(self._members)
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """True if a worker waits for a round that not enough others can still contribute to."""
-        if self._rule.mode != "sync" or not self._gone:
+        if self._rule.mode != "sync" or not self._gone_workers:
             return False
         for member in self._members.values():
-            if not member.committed:
+            if not member.step_committed:
                 continue
             able = {w for w, m in self._members.items() if m.label <= member.label}
-            for p, issued in enumerate(self._issued):
+            for p, issued in enumerate(self._issued_updates):
                 have = {c.worker for c in self._waiting.get((p, member.label), ())}
-                if issued <= member.label and len(have | able) < self._needed:
+                if issued <= member.label and len(have | able) < self._round_size:
                     return True
         return False
 
     # A worker's step.
 
-    def want(self, worker: int) -> None:
+    def note_pull_request(self, worker: int) -> None:
         """``worker`` is going to begin a step and asks for its pulls."""
-        self._members[worker].wanting = True
+        self._members[worker].pulls_requested = True
 
-    def may_want(self, worker: int) -> bool:
+    def may_request_pulls(self, worker: int) -> bool:
         """Tell whether the last step of ``worker``, if any, has ended."""
-        return self._members[worker].committed
+        return self._members[worker].step_committed
 
     def may_pull(self, worker: int, parameters: Iterable[int]) -> bool:
         """True if ``parameters`` are as new as the step that ``worker`` is going to begin needs them."""
         member = self._members[worker]
         # Once its first pull is answered the step has its label.
-        label = member.label + 1 if member.wanting else member.label
+        label = member.label + 1 if member.pulls_requested else member.label
         if self._rule.mode == "inference":
             return True
         if self._rule.mode == "sync":
@@ -181,67 +181,71 @@ class Ledger:
                 self.versions if self._rule.barrier == "step" else [self.versions[p] for p in parameters]
             )
             return min(versions, default=label) >= label
-        if member.open if self._rule.barrier == "step" else not member.open.isdisjoint(parameters):
+        if (
+            member.pending_parameters
+            if self._rule.barrier == "step"
+            else not member.pending_parameters.isdisjoint(parameters)
+        ):
             return False
         if self._rule.staleness is None:
             return True
-        clocks = [m.clock for m in self._members.values()]
+        clocks = [m.whole_steps for m in self._members.values()]
         clocks += [self._whole_steps(w) for w in range(self._rule.workers) if w not in self._lives]
-        return member.clock + bool(member.open) - min(clocks) <= self._rule.staleness
+        return member.whole_steps + bool(member.pending_parameters) - min(clocks) <= self._rule.staleness
 
     def begin(self, worker: int) -> int:
         """The first of ``worker``'s pulls is answered: its step begins; returns its label."""
         member = self._members[worker]
-        if member.wanting:
-            assert member.committed
-            member.wanting, member.committed = False, self._rule.mode == "inference"
+        if member.pulls_requested:
+            assert member.step_committed
+            member.pulls_requested, member.step_committed = False, self._rule.mode == "inference"
             member.label += 1
             if self._rule.backup:
                 member.label = max(member.label, min(self.versions))
         return member.label
 
-    def arrived(self, worker: int, label: int, parameters: Iterable[int]) -> list[Due]:
+    def note_gradients(self, worker: int, label: int, parameters: Iterable[int]) -> list[DueUpdate]:
         """Gradients of ``worker`` have arrived; the updates that this makes due."""
         member = self._members[worker]
         due = []
         for p in parameters:
-            assert p not in member.arrived
+            assert p not in member.uncommitted_parameters
             self.counts.received += 1
             if self._late(worker, p, label):
                 self._drop(p, Contribution(worker, member.life, label))
-            elif member.committed or label < member.label:
+            elif member.step_committed or label < member.label:
                 due += self._count(p, Contribution(worker, member.life, label))
             else:
-                member.arrived.add(p)
+                member.uncommitted_parameters.add(p)
         return due
 
     def may_commit(self, worker: int) -> bool:
         """Tell whether ``worker`` is in a step that its optimizer has not ended."""
         member = self._members[worker]
-        return member.label >= 0 and not (member.committed or member.open)
+        return member.label >= 0 and not (member.step_committed or member.pending_parameters)
 
-    def committed(self, worker: int) -> list[Due]:
+    def note_commit(self, worker: int) -> list[DueUpdate]:
         """``worker``'s optimizer has stepped: what has arrived of the step counts, and what is to arrive."""
         member = self._members[worker]
-        assert not member.committed
-        member.committed = True
+        assert not member.step_committed
+        member.step_committed = True
         if self._rule.mode == "async":
-            assert not member.open
+            assert not member.pending_parameters
             everything = range(len(self.versions))
-            member.open = {p for p in everything if not self._late(worker, p, member.label)}
-            member.clock += not member.open
-        due: list[Due] = []
-        for p in sorted(member.arrived):
+            member.pending_parameters = {p for p in everything if not self._late(worker, p, member.label)}
+            member.whole_steps += not member.pending_parameters
+        due: list[DueUpdate] = []
+        for p in sorted(member.uncommitted_parameters):
             if self._late(worker, p, member.label):
                 self._drop(p, Contribution(worker, member.life, member.label))
             else:
                 due += self._count(p, Contribution(worker, member.life, member.label))
-        member.arrived.clear()
+        member.uncommitted_parameters.clear()
         return due
 
-    def applied(self, dues: Sequence[Due]) -> None:
-        """The updates ``dues`` have run."""
-        for p, contributions in dues:
+    def note_updates(self, updates: Sequence[DueUpdate]) -> None:
+        """The ``updates`` have run."""
+        for p, contributions in updates:
             self.versions[p] += 1
             self.counts.applied += len(contributions)
             if self._rule.mode != "async":
@@ -249,13 +253,15 @@ class Ledger:
             for worker, life, _ in contributions:
                 member = self._members.get(worker)
                 if member is not None and member.life == life:
-                    member.open.discard(p)
-                    member.clock += not member.open
+                    member.pending_parameters.discard(p)
+                    member.whole_steps += not member.pending_parameters
 
-    def whole(self, label: int) -> list[Contribution] | None:
+    def round_contributions(self, label: int) -> list[Contribution] | None:
         """The contributions to round ``label``, once all of them have arrived, committed or not."""
         at_label = {w: m for w, m in self._members.items() if m.label == label}
-        arrived = Counter({Contribution(w, m.life, label): len(m.arrived) for w, m in at_label.items()})
+        arrived = Counter(
+            {Contribution(w, m.life, label): len(m.uncommitted_parameters) for w, m in at_label.items()}
+        )
         for (_, of), waiting in self._waiting.items():
             if of == label:
                 arrived.update(waiting)  # committed
@@ -264,29 +270,29 @@ class Ledger:
 
     def _drop(self, p: int, contribution: Contribution) -> None:
         self.counts.dropped += 1
-        self.dropped.append((p, contribution))
+        self.dropped_contributions.append((p, contribution))
 
     def _whole_steps(self, worker: int) -> int:
         return min(self._steps[worker], default=0)
 
     def _late(self, worker: int, p: int, label: int) -> bool:
         """True if the update that this is for has been made without it, or of what was the same."""
-        return label < (self._issued[p] if self._rule.mode == "sync" else self._steps[worker][p])
+        return label < (self._issued_updates[p] if self._rule.mode == "sync" else self._steps[worker][p])
 
-    def _count(self, p: int, contribution: Contribution) -> list[Due]:
+    def _count(self, p: int, contribution: Contribution) -> list[DueUpdate]:
         if self._rule.mode == "async":
             self._steps[contribution.worker][p] = contribution.label + 1
-            return [Due(p, (contribution,))]
+            return [DueUpdate(p, (contribution,))]
         waiting = self._waiting[p, contribution.label]
         waiting.append(contribution)
-        return [self._due(p, contribution.label)] if len(waiting) >= self._needed else []
+        return [self._issue(p, contribution.label)] if len(waiting) >= self._round_size else []
 
-    def _due(self, p: int, label: int) -> Due:
-        self._issued[p] += 1
-        return Due(p, tuple(sorted(self._waiting.pop((p, label)))))
+    def _issue(self, p: int, label: int) -> DueUpdate:
+        self._issued_updates[p] += 1
+        return DueUpdate(p, tuple(sorted(self._waiting.pop((p, label)))))
 
     @property
-    def _needed(self) -> int:
+    def _round_size(self) -> int:
         """The number of contributions that make a round.
 
         Once some workers have finished, backup workers go on without them.

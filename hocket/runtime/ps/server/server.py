@@ -29,18 +29,18 @@ _FAREWELL_S = 2.0
 class ParameterServer:
     """Server ``index`` of ``job``, which listens at ``listener``; ``core``: its state and its answers.
 
-    ``joined``: where it is noted who has joined.
+    ``join_flags``: where it is noted who has joined.
     """
 
     def __init__(
-        self, job: ServedJob, index: int, listener: socket.socket, joined: JoinFlags | None = None
+        self, job: ServedJob, index: int, listener: socket.socket, join_flags: JoinFlags | None = None
     ) -> None:
         self.job, self.index = job, index
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._address = f"{host}:{port}"
-        self.core = ServerCore(job, index, self._address, joined)
-        self.door = GuardedListener(listener, job.credentials, self._placed, self._say)
+        self.core = ServerCore(job, index, self._address, join_flags)
+        self.door = GuardedListener(listener, job.credentials, self._admit_guest, self._log)
 
     def run(self) -> int:
         """Serve until the workers have finished; the exit status."""
@@ -49,43 +49,43 @@ class ParameterServer:
             guest = Guest("server", self.index, self._address)
             connect(self.job.address, self.job.credentials, guest, self.job.timeout_s).close()
         core = self.core
-        with core.changed:
-            come = core.changed.wait_for(lambda: bool(core.spec or core.failure), self.job.timeout_s)
+        with core.condition:
+            come = core.condition.wait_for(lambda: bool(core.spec or core.failure), self.job.timeout_s)
             if not come:
                 core.failure = f"no worker came within {self.job.timeout_s:g} s"
             lonely_s = time.monotonic()
-            while not core.failure and len(core.finished) < self.job.rule.workers:
-                core.changed.wait(1.0)
+            while not core.failure and len(core.finished_workers) < self.job.rule.workers:
+                core.condition.wait(1.0)
                 if core.peers:
                     lonely_s = time.monotonic()
                 elif time.monotonic() - lonely_s > self.job.timeout_s:  # none comes again
                     break
             # A worker that was told of a failure hangs up.
-            core.changed.wait_for(lambda: not core.peers, _FAREWELL_S)
+            core.condition.wait_for(lambda: not core.peers, _FAREWELL_S)
         core.close()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts there sees its end
         if core.failure:
-            self._say(core.failure)
-        return 1 if core.failure or not core.finished else 0
+            self._log(core.failure)
+        return 1 if core.failure or not core.finished_workers else 0
 
-    def _say(self, what: str) -> None:
+    def _log(self, what: str) -> None:
         print(f"hocket: server {self.index}: {what}", file=sys.stderr, flush=True)
 
-    def _placed(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
+    def _admit_guest(self, guest: Guest, connection: Connection) -> Callable[[], None] | None:
         """A function that hears a worker, None for a server; TransportError for a guest without a place."""
         core = self.core
-        with core.changed:
+        with core.condition:
             if why := self._no_place(guest):
                 refuse(connection, why)
                 raise TransportError(why)
             if guest.role == "server":
-                core.told[guest.index] = guest.address
-                core.changed.notify_all()
+                core.address_of[guest.index] = guest.address
+                core.condition.notify_all()
                 welcome(connection)
                 return None
             welcome(connection)  # a guest that dies before that has never been here
-            core.seen.add(guest.index)
+            core.seen_workers.add(guest.index)
             core.peers[guest.index] = peer = WorkerConnection(core, guest.index, connection)
             return peer.run
 
@@ -114,11 +114,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) > 1:
         listener = socket.socket(fileno=int(arguments[1]))
     elif index == 0:
-        listener = _listening(split_address(job.address))
+        listener = _listener_at(split_address(job.address))
     else:
-        listener = _listening((host_towards(job.address), 0))
+        listener = _listener_at((host_towards(job.address), 0))
     torch.set_num_threads(_threads())
-    store = _served_store(job, arguments[2:]) if index == 0 else None
+    store = _store_of_job(job, arguments[2:]) if index == 0 else None
     status = ParameterServer(job, index, listener, JoinFlags.inherited(job)).run()
     del store
     return status
@@ -130,7 +130,7 @@ def _threads() -> int:
     return max(1, int(first)) if first.isdecimal() else 1
 
 
-def _listening(address: tuple[str, int]) -> socket.socket:
+def _listener_at(address: tuple[str, int]) -> socket.socket:
     try:
         return socket.create_server(address)
     except OSError as error:
@@ -141,13 +141,13 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         ) from None
 
 
-def _served_store(job: ServedJob, fds: list[str]) -> TCPStore | None:
+def _store_of_job(job: ServedJob, fds: list[str]) -> TCPStore | None:
     """The store that a script's process group meets in, on our own address alone; None: not wanted."""
     address = os.environ.get("HOCKET_STORE")
     if address is None:
         return None
     host, port = split_address(address)
-    listening = socket.socket(fileno=int(fds[0])) if fds else _listening((host, port))
+    listening = socket.socket(fileno=int(fds[0])) if fds else _listener_at((host, port))
     return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hocket.runtime.ps.wire.layout import Frame
-from hocket.runtime.ps.wire.model_spec import Spec, made_optimizer, restored
+from hocket.runtime.ps.wire.model_spec import Spec, make_optimizer, torch_settings
 from hocket.runtime.ps.wire.packing import PackedValues
 from hocket.runtime.ps.wire.training_messages import Settings
 from hocket.runtime.ps.wire.transport import TransportError
@@ -34,7 +34,7 @@ class Shard:
         self.state_tensors = list(spec.state) if with_state else []
         self.state = [torch.zeros(t.shape, dtype=t.torch_dtype) for t in self.state_tensors]
         self._groups = [spec.groups[i] for i in places]
-        self._optimizer = made_optimizer(spec, self.parameters, places)
+        self._optimizer = make_optimizer(spec, self.parameters, places)
 
     @torch.no_grad()
     def load(self, values: Mapping[str, torch.Tensor], others: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class Shard:
         named = {t.name: p.detach() for t, p in zip(self.tensors, self.parameters, strict=True)}
         return named | {t.name: value for t, value in zip(self.state_tensors, self.state, strict=True)}
 
-    def read(self, frame: Frame) -> None:
+    def fill_frame(self, frame: Frame) -> None:
         """Put the present values in ``frame``."""
         for index, piece in enumerate(frame.pieces):
             frame.fill(index, self.parameters[piece.parameter])
@@ -96,7 +96,7 @@ class Shard:
             rows.setdefault(self._groups[i], []).append(p)
         # Settings that a worker without an optimizer leaves out are as the class has them.
         defaults = self._optimizer.defaults
-        groups = [defaults | restored(settings[k]) | {"params": members} for k, members in rows.items()]
+        groups = [defaults | torch_settings(settings[k]) | {"params": members} for k, members in rows.items()]
         PartialStep(self._optimizer, groups).run()
         for i in used:
             self.parameters[i].grad = None

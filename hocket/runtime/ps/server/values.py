@@ -9,11 +9,11 @@ import torch
 
 from hocket.launch import ServedJob
 from hocket.runtime.ps.server.checkpoint import Checkpoint
-from hocket.runtime.ps.server.checkpoint_records import Applied, Buffers, Pushed, Update
+from hocket.runtime.ps.server.checkpoint_records import AppliedUpdates, Buffers, PushedStep, Update
 from hocket.runtime.ps.server.shard import Gradient, Shard
 from hocket.runtime.ps.wire.layout import Frame, homes_of
 from hocket.runtime.ps.wire.model_spec import Spec
-from hocket.runtime.ps.wire.packing import packed, unpacked
+from hocket.runtime.ps.wire.packing import pack, unpack
 from hocket.runtime.ps.wire.training_messages import Piece, Settings
 from hocket.runtime.ps.wire.transport import STATE
 
@@ -43,9 +43,9 @@ class Values:
         return self._checkpoint
 
     @property
-    def found(self) -> Applied | None:
+    def found_updates(self) -> AppliedUpdates | None:
         """The updates that the checkpoint held when it was opened; None where there was none."""
-        return None if self._checkpoint is None else self._checkpoint.found
+        return None if self._checkpoint is None else self._checkpoint.found_updates
 
     def steps_of(self, worker: int) -> int:
         """The number of ``worker``'s steps that are whole in what was found."""
@@ -60,7 +60,7 @@ class Values:
     def load(self, payload: torch.Tensor) -> None:
         """Take worker 0's values; TransportError where they are not the spec's."""
         with self._lock:
-            self.shard.load(*unpacked(payload))
+            self.shard.load(*unpack(payload))
             self._fill()
             if self._checkpoint is not None:
                 self._checkpoint.begin(self.shard)
@@ -71,30 +71,34 @@ class Values:
         with self._lock:
             self._checkpoint.restore(self.shard, rounds)
             self._fill()
-            self.label = self._checkpoint.applied.buffers
+            self.label = self._checkpoint.applied_updates.buffers
             self._checkpoint.begin(self.shard)
 
     def _fill(self) -> None:
         for k in range(len(self.buffers.pieces)):
             self.buffers.fill(k, self.shard.state[k])
 
-    def read(self, frame: Frame) -> None:
+    def fill_frame(self, frame: Frame) -> None:
         """Put present values in ``frame``."""
         with self._lock:
-            self.shard.read(frame)
+            self.shard.fill_frame(frame)
 
-    def packed(self) -> torch.Tensor:
+    def pack_values(self) -> torch.Tensor:
         """All values as they are."""
         with self._lock:
-            return packed(self.shard.values())
+            return pack(self.shard.values())
 
-    def packed_optimizer(self) -> torch.Tensor:
+    def pack_optimizer_state(self) -> torch.Tensor:
         """The state that the optimizer keeps, packed."""
         with self._lock:
-            return packed(*self.shard.optimizer_state())
+            return pack(*self.shard.optimizer_state())
 
     def update(
-        self, gradients: Mapping[int, Gradient], pushes: Sequence[Pushed], settings: Settings, scale: float
+        self,
+        gradients: Mapping[int, Gradient],
+        pushes: Sequence[PushedStep],
+        settings: Settings,
+        scale: float,
     ) -> None:
         """A step of the optimizer with mean ``gradients``, of ``pushes``; see :meth:`sync_to_disk`."""
         with self._lock:

@@ -14,8 +14,8 @@ import torch
 from hocket.errors import HocketError
 from hocket.launch.control import Connection
 from hocket.runtime.ps.wire import training_messages
-from hocket.runtime.ps.wire.layout import Frame, check_lay, laid_out
-from hocket.runtime.ps.wire.make_transport import connected
+from hocket.runtime.ps.wire.layout import Frame, check_layout, frames_of
+from hocket.runtime.ps.wire.make_transport import make_transport
 from hocket.runtime.ps.wire.outbox import Outbox
 from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import BULK, Header, Kind, Transport, TransportError
@@ -31,12 +31,12 @@ class _Slot:
     """
 
     frame: Frame
-    posted: bool = False
-    in_use: set[int] = field(default_factory=set)
-    brought: int = -1
+    is_posted: bool = False
+    parameters_in_use: set[int] = field(default_factory=set)
+    last_label: int = -1
 
 
-class Brought(NamedTuple):
+class ReceivedGradient(NamedTuple):
     """A gradient, None where its worker did not use the parameter; ``tag``: of the frame in which it lies."""
 
     parameter: int
@@ -54,33 +54,33 @@ class WorkerConnection:
         self.worker = worker
         self.life = 0
         self.label = -1
-        self.wanting = self.state_due = False
-        self.said_bye = self.data_ended = self.gone = False
+        self.pulls_requested = self.buffers_due = False
+        self.said_bye = self.data_ended = self.is_gone = False
         self.outbox = Outbox(strict=core.job.rule.barrier == "step")
         self.connection = connection
         self._core = core
-        self._meeting = Rendezvous(self._tell, core.job.timeout_s)
+        self._rendezvous = Rendezvous(self._send_rendezvous_entry, core.job.timeout_s)
         self._transport: Transport | None = None
-        self._begin: training_messages.Begin | None = None
+        self._join_request: training_messages.JoinRequest | None = None
         self._pulls: list[Frame] = []
-        self._left: set[int] = set()
+        self._unsent_pulls: set[int] = set()
         self._frames_of: dict[int, list[int]] = {}
-        self._ranks: list[int] = []
-        self._drawn = False
+        self._pull_ranks: list[int] = []
+        self._drawn_anew = False
         self._pushes: list[_Slot] = []
         self._slots: dict[int, _Slot] = {}
-        self._gathered: dict[tuple[int, int], tuple[torch.Tensor, set[int]]] = {}
+        self._partial_gradients: dict[tuple[int, int], tuple[torch.Tensor, set[int]]] = {}
 
     # Its threads.
 
     def run(self) -> None:
         """Hear what it says until it is gone; in the thread that greeted it."""
-        self._start("setup", self._set_up)
+        self._start_thread("setup", self._set_up)
         try:
             while True:
-                self._hear(self.connection.receive(training_messages.FromWorker))
+                self._handle_message(self.connection.receive(training_messages.FromWorker))
         except (TransportError, HocketError) as error:
-            self._core.lost(self, str(error))
+            self._core.handle_loss(self, str(error))
         except Exception as error:
             self._core.fail(f"server {self._core.index} failed: {error!r}")
             raise
@@ -88,21 +88,21 @@ class WorkerConnection:
     def _set_up(self) -> None:
         job = self._core.job
         host = self.connection.local_host
-        self._transport = connected(job, self._meeting, host, server=True)
+        self._transport = make_transport(job, self._rendezvous, host, server=True)
         spec = self._core.spec_of(self)
         started = self._core.admit(self, spec)
-        self._start("send", self._send)
-        self._start("receive", self._receive)
+        self._start_thread("send", self._send_tensors)
+        self._start_thread("receive", self._receive_tensors)
         self.connection.send(started)
         if not started.wants_values:
             self._core.send_values(self)
 
-    def _start(self, name: str, work: Callable[[], None]) -> None:
+    def _start_thread(self, name: str, work: Callable[[], None]) -> None:
         def guarded() -> None:
             try:
                 work()
             except (TransportError, HocketError) as error:
-                self._core.lost(self, str(error))
+                self._core.handle_loss(self, str(error))
             except Exception as error:
                 self._core.fail(f"server {self._core.index} failed: {error!r}")
                 raise
@@ -110,40 +110,40 @@ class WorkerConnection:
         name = f"hocket-{name}-{self.worker}"
         threading.Thread(target=guarded, name=name, daemon=True).start()
 
-    def _send(self) -> None:
+    def _send_tensors(self) -> None:
         try:
             while (handover := self.outbox.take()) is not None:
                 handover()
         finally:
             self.transport.close()
 
-    def _receive(self) -> None:
+    def _receive_tensors(self) -> None:
         while True:
             header, payload = self.transport.receive()
             if header.kind is Kind.END:
-                self._core.ended(self, data=True)
+                self._core.handle_end(self, last_tensor=True)
                 return
-            self._core.took(self, header, payload)
+            self._core.handle_tensor(self, header, payload)
 
-    def _tell(self, key: str, value: bytes) -> None:
-        self.connection.send(training_messages.Meet(key, value))
+    def _send_rendezvous_entry(self, key: str, value: bytes) -> None:
+        self.connection.send(training_messages.RendezvousEntry(key, value))
 
-    def _hear(self, message: object) -> None:
-        if isinstance(message, training_messages.Meet):
-            self._meeting.put(message.key, message.value)
-        elif isinstance(message, training_messages.Begin):
-            with self._core.changed:
-                self._begin = message
-                self._core.changed.notify_all()
-        elif isinstance(message, training_messages.GoOn):
+    def _handle_message(self, message: object) -> None:
+        if isinstance(message, training_messages.RendezvousEntry):
+            self._rendezvous.put(message.key, message.value)
+        elif isinstance(message, training_messages.JoinRequest):
+            with self._core.condition:
+                self._join_request = message
+                self._core.condition.notify_all()
+        elif isinstance(message, training_messages.ResumeAfter):
             self._core.go_on(self, message.steps)
         else:
-            self._core.heard(self, message)
+            self._core.handle_message(self, message)
 
     @property
-    def begin(self) -> training_messages.Begin | None:
+    def join_request(self) -> training_messages.JoinRequest | None:
         """Its first message, once it has come."""
-        return self._begin
+        return self._join_request
 
     @property
     def transport(self) -> Transport:
@@ -153,10 +153,10 @@ class WorkerConnection:
 
     def end(self, why: str, *, hang_up: bool = True) -> None:
         """Nothing more is sent to it but a farewell, and where it is not going to hang up itself, we do."""
-        if not self.gone:
+        if not self.is_gone:
             self.outbox.put_first(lambda: self.transport.send(Header(kind=Kind.END)))
-        self.gone = True
-        self._meeting.fail(why)
+        self.is_gone = True
+        self._rendezvous.fail(why)
         self.outbox.close()
         if hang_up:
             self.connection.close()
@@ -168,59 +168,65 @@ class WorkerConnection:
 
     # Its plan.
 
-    def lay(self, lay: training_messages.Lay) -> None:
+    def use_layout(self, layout: training_messages.FrameLayout) -> None:
         """From its next step on, what travels is cut like that."""
         tensors = self._core.shard.tensors
-        check_lay(lay, len(tensors))
-        self._pulls, pushes = laid_out(lay, tensors)
+        check_layout(layout, len(tensors))
+        self._pulls, pushes = frames_of(layout, tensors)
         self._frames_of = {p: [] for p in range(len(tensors))}
         for k, frame in enumerate(self._pulls):
             for p in frame.parameters:
                 self._frames_of[p].append(k)
         self._pushes = [_Slot(frame) for frame in pushes]
         # A frame still on its way, or in use, comes by its old tag.
-        self._slots = {tag: slot for tag, slot in self._slots.items() if slot.posted or slot.in_use}
+        self._slots = {
+            tag: slot for tag, slot in self._slots.items() if slot.is_posted or slot.parameters_in_use
+        }
         self._slots |= {slot.frame.tag: slot for slot in self._pushes}
-        self._drawn = lay.drawn
+        self._drawn_anew = layout.drawn_anew
 
-    def want(self) -> None:
+    def handle_pull_request(self) -> None:
         """It asks for the pulls of its next step."""
-        if self.wanting or not self._pulls:
+        if self.pulls_requested or not self._pulls:
             raise TransportError("it asked for a step that it is in")
-        self.wanting = True
-        self._left = set(range(len(self._pulls)))
-        self._ranks = list(range(len(self._pulls)))
-        self.answer()
+        self.pulls_requested = True
+        self._unsent_pulls = set(range(len(self._pulls)))
+        self._pull_ranks = list(range(len(self._pulls)))
+        self.send_pulls()
 
-    def answer(self, parameters: Iterable[int] | None = None) -> None:
+    def send_pulls(self, parameters: Iterable[int] | None = None) -> None:
         """Hand over what it may pull of the step that it asked for; of these parameters, if any are named."""
-        if not self.wanting:
+        if not self.pulls_requested:
             return
-        none_yet = len(self._left) == len(self._pulls)
-        if none_yet and not self._core.has_state_of(self):
+        none_yet = len(self._unsent_pulls) == len(self._pulls)
+        if none_yet and not self._core.has_buffers_of(self):
             return
         ledger = self._core.ledger
         if self._core.job.rule.barrier == "step":
-            frames = sorted(self._left) if ledger.may_pull(self.worker, ()) else []
+            frames = sorted(self._unsent_pulls) if ledger.may_pull(self.worker, ()) else []
         else:
-            named = self._left if parameters is None else {k for p in parameters for k in self._frames_of[p]}
+            named = (
+                self._unsent_pulls
+                if parameters is None
+                else {k for p in parameters for k in self._frames_of[p]}
+            )
             frames = [
                 k
-                for k in sorted(self._left & named)
+                for k in sorted(self._unsent_pulls & named)
                 if ledger.may_pull(self.worker, self._pulls[k].parameters)
             ]
         if frames and none_yet:
             self._begin_step(ledger.begin(self.worker))
         for k in frames:
-            self._pull(self._pulls[k], self._ranks[k])
-        self._left.difference_update(frames)
-        self.wanting = bool(self._left)
+            self._pull(self._pulls[k], self._pull_ranks[k])
+        self._unsent_pulls.difference_update(frames)
+        self.pulls_requested = bool(self._unsent_pulls)
 
     def _begin_step(self, label: int) -> None:
-        self.label, self.state_due = label, True
-        if self._drawn:
+        self.label, self.buffers_due = label, True
+        if self._drawn_anew:
             seed = (self._core.job.seed, self.worker, self.life, label)
-            self._ranks = np.random.default_rng(seed).permutation(len(self._pulls)).tolist()
+            self._pull_ranks = np.random.default_rng(seed).permutation(len(self._pulls)).tolist()
         if self._core.job.rule.mode != "inference":
             for slot in self._pushes:
                 self._expect(slot)
@@ -231,59 +237,59 @@ class WorkerConnection:
         )
 
         def handover() -> None:
-            self._core.read(frame)
+            self._core.fill_frame(frame)
             self.transport.send(header, frame.buffer)
 
         self.outbox.put(header.label, rank, handover)
 
     # Its pushes.
 
-    def pushed(self, header: Header) -> list[Brought]:
+    def handle_push(self, header: Header) -> list[ReceivedGradient]:
         """The gradients that are whole now, with what has arrived under ``header``."""
         slot = self._slots.get(header.tag)
-        if slot is None or not slot.brought < header.label <= self.label:
+        if slot is None or not slot.last_label < header.label <= self.label:
             raise TransportError(f"it pushed what it was not to ({header})")
-        slot.posted, slot.brought = False, header.label
-        whole: list[Brought] = []
+        slot.is_posted, slot.last_label = False, header.label
+        whole: list[ReceivedGradient] = []
         frame = slot.frame
-        for k, (piece, used) in enumerate(zip(frame.pieces, frame.used.tolist(), strict=True)):
+        for k, (piece, used) in enumerate(zip(frame.pieces, frame.used_flags.tolist(), strict=True)):
             if piece.parts == 1:
-                whole.append(Brought(piece.parameter, frame.views[k] if used else None, frame.tag))
-                slot.in_use.add(piece.parameter)  # until its update has run, where it lies
+                whole.append(ReceivedGradient(piece.parameter, frame.views[k] if used else None, frame.tag))
+                slot.parameters_in_use.add(piece.parameter)  # until its update has run, where it lies
                 continue
             # Slices of two steps are on their way at once where workers need not be waited for.
             key = piece.parameter, header.label
-            gathered = self._gathered.get(key)
+            gathered = self._partial_gradients.get(key)
             if gathered is None:
                 size = self._core.shard.tensors[piece.parameter].num_elements
                 gathered = torch.empty(size, dtype=frame.views[k].dtype), set()
-                self._gathered[key] = gathered
+                self._partial_gradients[key] = gathered
             gradient, parts = gathered
             first, end = frame.bounds[k]
             gradient[first:end] = frame.views[k]
             parts.add(piece.part)
             if len(parts) == piece.parts:
                 # All slices are used, or none is.
-                whole.append(Brought(piece.parameter, gradient if used else None, None))
-                del self._gathered[key]
+                whole.append(ReceivedGradient(piece.parameter, gradient if used else None, None))
+                del self._partial_gradients[key]
         self._release(slot)
         return whole
 
-    def consumed(self, brought: Brought) -> None:
+    def release_gradient(self, received: ReceivedGradient) -> None:
         """Nothing needs this gradient any more."""
-        if brought.tag is not None:
-            slot = self._slots[brought.tag]
-            slot.in_use.discard(brought.parameter)
+        if received.tag is not None:
+            slot = self._slots[received.tag]
+            slot.parameters_in_use.discard(received.parameter)
             self._release(slot)
 
     def _release(self, slot: _Slot) -> None:
         # In the same step nothing more comes; the next one may have begun for other parameters.
-        if not slot.in_use and slot.brought < self.label and slot in self._pushes:
+        if not slot.parameters_in_use and slot.last_label < self.label and slot in self._pushes:
             self._expect(slot)
 
     def _expect(self, slot: _Slot) -> None:
-        if slot.posted or slot.in_use or self.gone or self.data_ended:
+        if slot.is_posted or slot.parameters_in_use or self.is_gone or self.data_ended:
             return
-        slot.posted = True
+        slot.is_posted = True
         with contextlib.suppress(TransportError):  # the thread that hears it will see that it is gone
             self.transport.expect(slot.frame.tag, slot.frame.buffer)

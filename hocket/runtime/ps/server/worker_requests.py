@@ -41,12 +41,12 @@ class WorkerRequests:
     def answer(self, peers: Collection[WorkerConnection]) -> None:
         """Answer what can be answered now; ``peers``: all that are there."""
         for peer in peers:
-            if peer.state_due and self._buffers_are_new(peer):
+            if peer.buffers_due and self._buffers_are_new(peer):
                 self._send_buffers(peer)
         everything = range(len(self._values.shard.tensors))
         for peer in [p for p in self._optimizer if self._ledger.may_pull(p.worker, everything)]:
             self._optimizer.remove(peer)
-            peer.send_bulk(Kind.OPTIMIZER, self._values.packed_optimizer())
+            peer.send_bulk(Kind.OPTIMIZER, self._values.pack_optimizer_state())
         for peer, norm_type in list(self._norms):
             norms = self._updates.norms(peer.label, norm_type)
             if norms is not None:
@@ -60,7 +60,7 @@ class WorkerRequests:
         return peer.label <= self._values.label + 1
 
     def _send_buffers(self, peer: WorkerConnection) -> None:
-        peer.state_due = False
+        peer.buffers_due = False
         if peer.worker and self._values.buffers.pieces:
             payload = self._values.buffers.buffer.clone()
             header = Header(kind=Kind.STATE, tag=STATE, length=payload.numel())

@@ -28,7 +28,7 @@ from hocket.runtime.ps.wire.transport import (
     Header,
     Kind,
     TransportError,
-    unpack,
+    header_of,
 )
 
 # A message leaves once its receiver has said that its buffer is posted. That word waits behind whatever else
@@ -51,34 +51,34 @@ class GlooTransport:
         When the other side does not connect.
     """
 
-    def __init__(self, meeting: Rendezvous, rank: int, host: str, timeout_s: float) -> None:
+    def __init__(self, rendezvous: Rendezvous, rank: int, host: str, timeout_s: float) -> None:
         self._other = 1 - rank
         self._timeout = timedelta(seconds=timeout_s)
         self._timeout_s = timeout_s
-        self._ended = False
-        self._posted: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._changed = threading.Condition()
-        self._meeting = meeting  # gloo's own reference does not keep the Python side of it alive
+        self._peer_ended = False
+        self._posted_buffers: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._condition = threading.Condition()
+        self._rendezvous = rendezvous  # gloo's own reference does not keep the Python side of it alive
         options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         # Whatever scripts ask of their own groups: both ends have to connect in the same way.
         options._devices = [ProcessGroupGloo.create_device(hostname=host, lazy_init=False)]
         options._timeout = self._timeout
         options._threads = 1
         try:
-            self._gloo: Any = ProcessGroupGloo(meeting, rank, 2, options)
+            self._gloo: Any = ProcessGroupGloo(rendezvous, rank, 2, options)
             self._headers = deque(self._post(HEADERS, _empty(HEADER_BYTES)) for _ in range(_HEADERS_AHEAD))
         except RuntimeError as error:
             raise TransportError(_line(error)) from None
 
     def expect(self, tag: int, buffer: torch.Tensor) -> None:
         """Post ``buffer`` for the next message on ``tag``; none may be posted there."""
-        with self._changed:
-            assert tag not in self._posted
+        with self._condition:
+            assert tag not in self._posted_buffers
             try:
-                self._posted[tag] = self._post(tag, buffer)
+                self._posted_buffers[tag] = self._post(tag, buffer)
             except RuntimeError as error:
                 raise TransportError(_line(error)) from None
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
         """Send one message, and wait until it is with the kernel."""
@@ -92,7 +92,7 @@ class GlooTransport:
             raise TransportError(_line(error)) from None
 
     def _send_header(self, header: Header) -> Any:
-        data = _bytes(header.packed())
+        data = _bytes(header.to_bytes())
         return self._gloo.send([data], self._other, _slot(HEADERS, data))
 
     def receive(self) -> tuple[Header, torch.Tensor | None]:
@@ -100,12 +100,12 @@ class GlooTransport:
         try:
             work, data = self._headers.popleft()
             work.wait(_FOREVER)
-            header = unpack(data.numpy().tobytes())
+            header = header_of(data.numpy().tobytes())
             self._headers.append(self._post(HEADERS, data))
             if header.kind is Kind.END:
-                self._ended = True
+                self._peer_ended = True
                 return header, None
-            work, buffer = self._expected(header)
+            work, buffer = self._take_posted(header)
             work.wait(self._timeout)
             return header, buffer
         except RuntimeError as error:
@@ -113,22 +113,22 @@ class GlooTransport:
 
     def close(self) -> None:
         """End the group, unless the peer has said farewell: then nobody waits."""
-        if not self._ended:
+        if not self._peer_ended:
             # Aborting does nothing on gloo; a wait that runs out of time ends all others on its group.
             with contextlib.suppress(RuntimeError):
                 self._post(_NOBODYS, _empty(1))[0].wait(_AT_ONCE)
 
-    def _expected(self, header: Header) -> tuple[Any, torch.Tensor]:
+    def _take_posted(self, header: Header) -> tuple[Any, torch.Tensor]:
         if header.tag == BULK:
             if header.length > MOST_BYTES:
                 raise TransportError(f"a message of {header.length} bytes; at most {MOST_BYTES} are taken")
             return self._post(BULK, _empty(header.length))
         deadline_s = time.monotonic() + self._timeout_s
-        with self._changed:
-            while header.tag not in self._posted:
-                if not self._changed.wait(deadline_s - time.monotonic()):
+        with self._condition:
+            while header.tag not in self._posted_buffers:
+                if not self._condition.wait(deadline_s - time.monotonic()):
                     raise TransportError(f"nobody here expects message {header.tag}")
-            posted = self._posted.pop(header.tag)
+            posted = self._posted_buffers.pop(header.tag)
         if posted[1].numel() != header.length:
             raise TransportError(
                 f"message {header.tag} has {header.length} bytes where {posted[1].numel()} are expected"

@@ -30,7 +30,15 @@ import torch
 from hocket.launch.control import decoded
 from hocket.launch.tls import NAME, Identity, new_identity
 from hocket.runtime.ps.wire.rendezvous import Rendezvous
-from hocket.runtime.ps.wire.transport import BULK, HEADER_BYTES, HEADERS, Header, Kind, TransportError, unpack
+from hocket.runtime.ps.wire.transport import (
+    BULK,
+    HEADER_BYTES,
+    HEADERS,
+    Header,
+    Kind,
+    TransportError,
+    header_of,
+)
 
 _ADDRESS = "grpc"
 _HANDSHAKE_MS = 5000
@@ -65,23 +73,23 @@ class _Inbox:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._come: queue.SimpleQueue[bytes | TransportError] = queue.SimpleQueue()
-        self._posted: dict[int, torch.Tensor] = {}
-        self._changed = threading.Condition()
+        self._messages: queue.SimpleQueue[bytes | TransportError] = queue.SimpleQueue()
+        self._posted_buffers: dict[int, torch.Tensor] = {}
+        self._condition = threading.Condition()
 
     def expect(self, tag: int, buffer: torch.Tensor) -> None:
         """Post ``buffer`` for the next message on ``tag``; none may be posted there."""
-        with self._changed:
-            assert tag not in self._posted
-            self._posted[tag] = buffer
-            self._changed.notify_all()
+        with self._condition:
+            assert tag not in self._posted_buffers
+            self._posted_buffers[tag] = buffer
+            self._condition.notify_all()
 
     def receive(self) -> tuple[Header, torch.Tensor | None]:
         """The next message."""
-        data = self._come.get()
+        data = self._messages.get()
         if isinstance(data, TransportError):
             raise data
-        header = unpack(data[:HEADER_BYTES])
+        header = header_of(data[:HEADER_BYTES])
         if header.kind is Kind.END:
             return header, None
         if len(data) - HEADER_BYTES != header.length:
@@ -90,17 +98,17 @@ class _Inbox:
         if header.tag == BULK:
             whole = bytearray(payload)
             return header, torch.frombuffer(whole, dtype=torch.uint8) if whole else torch.empty(0).byte()
-        buffer = self._expected(header)
+        buffer = self._take_posted(header)
         buffer.numpy()[:] = np.frombuffer(payload, np.uint8)
         return header, buffer
 
-    def _expected(self, header: Header) -> torch.Tensor:
+    def _take_posted(self, header: Header) -> torch.Tensor:
         deadline_s = time.monotonic() + self._timeout_s
-        with self._changed:
-            while header.tag not in self._posted:
-                if not self._changed.wait(deadline_s - time.monotonic()):
+        with self._condition:
+            while header.tag not in self._posted_buffers:
+                if not self._condition.wait(deadline_s - time.monotonic()):
                     raise TransportError(f"nobody here expects message {header.tag}")
-            buffer = self._posted.pop(header.tag)
+            buffer = self._posted_buffers.pop(header.tag)
         if buffer.numel() != header.length:
             raise TransportError(
                 f"message {header.tag} has {header.length} bytes where {buffer.numel()} are expected"
@@ -108,8 +116,8 @@ class _Inbox:
         return buffer
 
 
-def _packed(header: Header, payload: torch.Tensor | None) -> bytes:
-    return header.packed() if payload is None else b"".join((header.packed(), payload.numpy().data))
+def _message_bytes(header: Header, payload: torch.Tensor | None) -> bytes:
+    return header.to_bytes() if payload is None else b"".join((header.to_bytes(), payload.numpy().data))
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -124,12 +132,12 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 class GrpcServerEnd(_Inbox):
-    """The server's end: serves one worker, on ``host`` alone, that has the key which is told to ``meeting``.
+    """The server's end: serves one worker, on ``host`` alone, that has the key in ``rendezvous``.
 
     A caller without it is let go before it can send a message.
     """
 
-    def __init__(self, meeting: Rendezvous, host: str, timeout_s: float, window_bytes: int) -> None:
+    def __init__(self, rendezvous: Rendezvous, host: str, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
         self._options = [
             *_options(window_bytes),
@@ -141,7 +149,7 @@ class GrpcServerEnd(_Inbox):
         self._answers: defaultdict[int, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
         threading.Thread(target=self._loop.run_forever, name="hocket-grpc", daemon=True).start()
         port = asyncio.run_coroutine_threadsafe(self._start(host, identity), self._loop).result(timeout_s)
-        meeting.set(_ADDRESS, msgspec.json.encode(_GrpcAddress(f"{host}:{port}", identity)))
+        rendezvous.set(_ADDRESS, msgspec.json.encode(_GrpcAddress(f"{host}:{port}", identity)))
 
     async def _start(self, host: str, identity: Identity) -> int:
         methods = {
@@ -157,7 +165,7 @@ class GrpcServerEnd(_Inbox):
         return port
 
     async def _push(self, request: bytes, _context: Any) -> bytes:
-        self._come.put(request)
+        self._messages.put(request)
         return b""
 
     async def _pull(self, request: bytes, _context: Any) -> bytes:
@@ -166,7 +174,7 @@ class GrpcServerEnd(_Inbox):
     def send(self, header: Header, payload: torch.Tensor | None = None) -> None:
         """Answer the call that the worker has open for this tag."""
         tag = HEADERS if header.kind is Kind.END else header.tag
-        answer = self._answer(tag, _packed(header, payload))
+        answer = self._answer(tag, _message_bytes(header, payload))
         try:
             asyncio.run_coroutine_threadsafe(answer, self._loop).result(self._timeout_s)
         except TimeoutError:
@@ -177,7 +185,7 @@ class GrpcServerEnd(_Inbox):
 
     def close(self) -> None:
         """End the server; what was handed over still goes."""
-        self._come.put(TransportError("the connection was closed"))
+        self._messages.put(TransportError("the connection was closed"))
         with contextlib.suppress(RuntimeError):  # closed already
             asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
 
@@ -189,10 +197,10 @@ class GrpcServerEnd(_Inbox):
 class GrpcWorkerEnd(_Inbox):
     """The worker's end."""
 
-    def __init__(self, meeting: Rendezvous, timeout_s: float, window_bytes: int) -> None:
+    def __init__(self, rendezvous: Rendezvous, timeout_s: float, window_bytes: int) -> None:
         super().__init__(timeout_s)
         try:
-            place: _GrpcAddress = decoded(meeting.get(_ADDRESS), _GrpcAddress)
+            place: _GrpcAddress = decoded(rendezvous.get(_ADDRESS), _GrpcAddress)
         except RuntimeError as error:
             raise TransportError(str(error)) from None
         key, certificate = place.identity.key, place.identity.certificate
@@ -219,7 +227,7 @@ class GrpcWorkerEnd(_Inbox):
             if call.done():
                 self._wait(call)
         # Strangers may have the places for a moment; the control connection says whether the server lives.
-        data = _packed(header, payload)
+        data = _message_bytes(header, payload)
         call = self._push.future(data, timeout=self._timeout_s, wait_for_ready=True)
         self._under_way.append(call)
         if header.kind is Kind.END:
@@ -227,20 +235,20 @@ class GrpcWorkerEnd(_Inbox):
 
     def close(self) -> None:
         """End the channel."""
-        self._come.put(TransportError("the connection was closed"))
+        self._messages.put(TransportError("the connection was closed"))
         self._channel.close()
 
     def _ask(self, tag: int) -> None:
         # As long as the server takes: its control connection says whether it lives.
         call = self._pull.future(tag.to_bytes(4, "little"), wait_for_ready=True)
-        call.add_done_callback(lambda call: self._answered(tag, call))
+        call.add_done_callback(lambda call: self._handle_answer(tag, call))
 
-    def _answered(self, tag: int, call: Any) -> None:
+    def _handle_answer(self, tag: int, call: Any) -> None:
         if call.cancelled() or call.code() is not _OK:
             why = "cancelled" if call.cancelled() else call.details()
-            self._come.put(TransportError(f"its gRPC server is gone ({why})"))
+            self._messages.put(TransportError(f"its gRPC server is gone ({why})"))
             return
-        self._come.put(call.result())
+        self._messages.put(call.result())
         if tag == BULK:
             self._ask(tag)
 

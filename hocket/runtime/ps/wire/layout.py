@@ -12,7 +12,7 @@ from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.network import assign_servers
 from hocket.runtime.ps.wire.model_spec import Spec, TensorSpec
-from hocket.runtime.ps.wire.training_messages import Frames, Lay, Piece
+from hocket.runtime.ps.wire.training_messages import FrameLayout, Frames, Piece
 from hocket.runtime.ps.wire.transport import FIRST_FRAME, LAST_FRAME, TransportError
 
 _ALIGNED_BYTES = 16
@@ -66,7 +66,7 @@ class Frame:
             self.buffer[start : start + size].view(tensors[piece.parameter].torch_dtype)
             for piece, (start, size) in zip(pieces, places, strict=True)
         ]
-        self.used = self.buffer[offset:]
+        self.used_flags = self.buffer[offset:]
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Frame:
 
     def fill(self, index: int, tensor: torch.Tensor | None) -> None:
         """Put piece ``index`` of a whole tensor in its place; None: it is not used."""
-        self.used[index] = tensor is not None
+        self.used_flags[index] = tensor is not None
         if tensor is None:
             self.views[index].zero_()
             return
@@ -84,28 +84,30 @@ class Frame:
         self.views[index].copy_(flat[first:end])
 
 
-def cut(plan: Plan, names: Sequence[str], homes: Homes, *, drawn: bool, first_tag: int) -> list[Lay]:
+def frame_layouts(
+    plan: Plan, names: Sequence[str], homes: Homes, *, drawn_anew: bool, first_tag: int
+) -> list[FrameLayout]:
     """Each server's part of ``plan``: of a batch, what lives there; ranks become dense."""
     index = {name: i for i, name in enumerate(names)}
-    lays = []
+    layouts = []
     for server in range(len(homes.of)):
         pulls, pushes = (
-            _frames([(it.parameters, it.chunks) for it in batches], index, homes, server)
+            _server_frames([(it.parameters, it.chunks) for it in batches], index, homes, server)
             for batches in (plan.pulls, plan.pushes)
         )
-        lays.append(
-            Lay(
+        layouts.append(
+            FrameLayout(
                 pulls,
                 pushes,
                 strict=plan.issue == "listed",
-                drawn=drawn,
+                drawn_anew=drawn_anew,
                 first_tag=max(first_tag, FIRST_FRAME),
             )
         )
-    return lays
+    return layouts
 
 
-def _frames(
+def _server_frames(
     batches: Sequence[tuple[Sequence[str], int]], index: Mapping[str, int], homes: Homes, server: int
 ) -> Frames:
     frames: Frames = []
@@ -118,18 +120,18 @@ def _frames(
     return frames
 
 
-def check_lay(lay: Lay, num_parameters: int) -> None:
+def check_layout(layout: FrameLayout, num_parameters: int) -> None:
     """Refuse what does not pull and push every parameter once, slice by slice.
 
     Raises
     ------
     TransportError
-        When it comes from elsewhere than :func:`cut`.
+        When it comes from elsewhere than :func:`frame_layouts`.
     """
-    end = lay.first_tag + len(lay.pulls) + len(lay.pushes)
-    if not FIRST_FRAME <= lay.first_tag <= end <= LAST_FRAME:
-        raise TransportError(f"a plan whose frames have the tags {lay.first_tag} to {end}")
-    for frames in (lay.pulls, lay.pushes):
+    end = layout.first_tag + len(layout.pulls) + len(layout.pushes)
+    if not FIRST_FRAME <= layout.first_tag <= end <= LAST_FRAME:
+        raise TransportError(f"a plan whose frames have the tags {layout.first_tag} to {end}")
+    for frames in (layout.pulls, layout.pushes):
         covered = np.zeros(num_parameters)
         for piece in (piece for frame in frames for piece in frame):
             if piece.parameter >= num_parameters or piece.part >= piece.parts:
@@ -139,19 +141,19 @@ def check_lay(lay: Lay, num_parameters: int) -> None:
             raise TransportError("a plan that does not cover every parameter once")
 
 
-def laid_out(lay: Lay, tensors: Sequence[TensorSpec]) -> tuple[list[Frame], list[Frame]]:
+def frames_of(layout: FrameLayout, tensors: Sequence[TensorSpec]) -> tuple[list[Frame], list[Frame]]:
     """The frames of pulls and of pushes, with buffers of their own; ``tensors``: those of the server."""
     made: list[list[Frame]] = []
-    tag = lay.first_tag
-    for frames in (lay.pulls, lay.pushes):
+    tag = layout.first_tag
+    for frames in (layout.pulls, layout.pushes):
         made.append([])
         for pieces in frames:
-            shown = batch_name(tuple(_shown(piece, tensors) for piece in pieces))
+            shown = batch_name(tuple(_piece_name(piece, tensors) for piece in pieces))
             made[-1].append(Frame(pieces, tensors, tag, shown))
             tag += 1
     return made[0], made[1]
 
 
-def _shown(piece: Piece, tensors: Sequence[TensorSpec]) -> str:
+def _piece_name(piece: Piece, tensors: Sequence[TensorSpec]) -> str:
     name = tensors[piece.parameter].name
     return name if piece.parts == 1 else f"{name}[{piece.part}]"

@@ -9,7 +9,7 @@ from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import Transport
 
 
-def connected(job: ServedJob, meeting: Rendezvous, host: str, *, server: bool) -> Transport:
+def make_transport(job: ServedJob, rendezvous: Rendezvous, host: str, *, server: bool) -> Transport:
     """This process's end of a pair, whose other end is being made now; it listens on ``host`` alone.
 
     Raises
@@ -20,11 +20,11 @@ def connected(job: ServedJob, meeting: Rendezvous, host: str, *, server: bool) -
         When the transport is not installed.
     """
     if job.transport == "gloo":
-        return GlooTransport(meeting, 0 if server else 1, host, job.timeout_s)
+        return GlooTransport(rendezvous, 0 if server else 1, host, job.timeout_s)
     try:
         from hocket.runtime.ps.wire.grpc_transport import GrpcServerEnd, GrpcWorkerEnd
     except ImportError:
         raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'") from None
     if server:
-        return GrpcServerEnd(meeting, host, job.timeout_s, job.window_bytes)
-    return GrpcWorkerEnd(meeting, job.timeout_s, job.window_bytes)
+        return GrpcServerEnd(rendezvous, host, job.timeout_s, job.window_bytes)
+    return GrpcWorkerEnd(rendezvous, job.timeout_s, job.window_bytes)

@@ -89,7 +89,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         )
         for what, mine, theirs in pairs:
             for i in range(max(len(mine), len(theirs))):
-                a, b = (_shown(rows[i]) if i < len(rows) else "none" for rows in (mine, theirs))
+                a, b = (_tensor_text(rows[i]) if i < len(rows) else "none" for rows in (mine, theirs))
                 if a != b:
                     return f"{what} {i} is {b}, others have {a}; give every worker the same model"
         if (self.optimizer, self.groups) != (other.optimizer, other.groups):
@@ -120,16 +120,16 @@ def spec_of(
         )
     group_of = {p: k for k, group in enumerate(optimizer.param_groups) for p in group["params"]}
     return Spec(
-        parameters=described(parameters),
+        parameters=tensor_specs(parameters),
         groups=tuple(group_of[p] for p in parameters.values()),
         optimizer=name,
         settings=settings_of(optimizer),
-        state=(*described(buffers), *described(frozen)),
+        state=(*tensor_specs(buffers), *tensor_specs(frozen)),
         buffers=len(buffers),
     )
 
 
-def described(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorSpec, ...]:
+def tensor_specs(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorSpec, ...]:
     """A row for each of the tensors."""
     return tuple(
         TensorSpec(name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in tensors.items()
@@ -150,19 +150,19 @@ def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     ]
 
 
-def made_optimizer(
+def make_optimizer(
     spec: Spec, parameters: Sequence[torch.nn.Parameter], places: Sequence[int]
 ) -> torch.optim.Optimizer:
     """The optimizer of some of the spec's parameters; ``places``: which of them these are."""
     groups: dict[int, list[torch.nn.Parameter]] = {}
     for p, place in zip(parameters, places, strict=True):
         groups.setdefault(spec.groups[place], []).append(p)
-    rows = [restored(spec.settings[k]) | {"params": members} for k, members in groups.items()]
+    rows = [torch_settings(spec.settings[k]) | {"params": members} for k, members in groups.items()]
     made: torch.optim.Optimizer = _OPTIMIZERS[spec.optimizer](rows)
     return made
 
 
-def restored(settings: Mapping[str, Any]) -> dict[str, Any]:
+def torch_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as optimizers take them: what was a tuple is one again."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
 
@@ -182,5 +182,5 @@ def _plain(key: str, value: Any) -> Any:
     raise HocketError(f"the optimizer's '{key}' is {value!r}; servers take finite numbers and texts")
 
 
-def _shown(tensor: TensorSpec) -> str:
+def _tensor_text(tensor: TensorSpec) -> str:
     return f"{tensor.name} {tensor.shape} {tensor.dtype}"

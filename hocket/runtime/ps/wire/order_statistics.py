@@ -9,7 +9,7 @@ Direction = Literal["pull", "push"]
 
 
 @dataclass
-class Order:
+class OrderStatistics:
     """Transfers so far, and those of them that one of a later rank, of the same step and server, overtook."""
 
     transfers: dict[Direction, int] = field(default_factory=lambda: {"pull": 0, "push": 0})

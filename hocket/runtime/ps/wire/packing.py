@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import torch
 
-from hocket.runtime.ps.wire.model_spec import TensorSpec, described
+from hocket.runtime.ps.wire.model_spec import TensorSpec, tensor_specs
 from hocket.runtime.ps.wire.transport import TransportError
 
 #: tensors by name, and what else belongs to them as JSON holds it
@@ -26,9 +26,9 @@ class PackedTable(msgspec.Struct, frozen=True):
     others: dict[str, Any]
 
 
-def packed(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None = None) -> torch.Tensor:
+def pack(tensors: Mapping[str, torch.Tensor], others: Mapping[str, Any] | None = None) -> torch.Tensor:
     """``tensors``, and what else JSON holds, as a flat uint8 tensor."""
-    table = msgspec.json.encode(PackedTable(list(described(tensors)), dict(others or {})))
+    table = msgspec.json.encode(PackedTable(list(tensor_specs(tensors)), dict(others or {})))
     table += b" " * (-(_LENGTH.size + len(table)) % _ALIGNED_BYTES)
     parts = [torch.frombuffer(bytearray(_LENGTH.pack(len(table)) + table), dtype=torch.uint8)]
     for tensor in tensors.values():
@@ -43,7 +43,7 @@ def table_of(data: torch.Tensor) -> PackedTable:
     return _table(data)[0]
 
 
-def unpacked(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def unpack(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors and other values that were packed; TransportError where the bytes do not add up."""
     table, end = _table(data)
     tensors = {}

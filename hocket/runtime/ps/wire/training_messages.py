@@ -29,20 +29,20 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 Frames = list[list[Piece]]
 
 
-class Meet(msgspec.Struct, frozen=True, tag=True):
+class RendezvousEntry(msgspec.Struct, frozen=True, tag="Meet"):
     """The address of this side of the pair, as gloo has it."""
 
     key: str
     value: bytes
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True):
+class JoinRequest(msgspec.Struct, frozen=True, tag="Begin"):
     """A worker's first message: the model and the optimizer as it has them."""
 
     spec: Spec
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
+class JoinAnswer(msgspec.Struct, frozen=True, tag="Started"):
     """The server's answer: where all servers are, whether the worker is to send initial values, and how many
     of its steps count here already.
     """
@@ -52,27 +52,27 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     steps: Index = 0
 
 
-class GoOn(msgspec.Struct, frozen=True, tag=True):
+class ResumeAfter(msgspec.Struct, frozen=True, tag="GoOn"):
     """So many of the worker's steps count on every server; the next one is the first that it brings."""
 
     steps: Index
 
 
-class Lay(msgspec.Struct, frozen=True, tag=True):
+class FrameLayout(msgspec.Struct, frozen=True, tag="Lay"):
     """The frames that travel between this pair from the next step on, in order.
 
-    ``strict``: pushes keep their order; ``drawn``: pulls go in an order that is drawn anew for each step.
-    ``first_tag``: frames have tags from this one on, pulls before pushes.
+    ``strict``: pushes keep their order; ``drawn_anew``: pulls go in an order that is drawn anew for each
+    step. ``first_tag``: frames have tags from this one on, pulls before pushes.
     """
 
     pulls: Frames
     pushes: Frames
     strict: bool
-    drawn: bool
+    drawn_anew: bool = msgspec.field(name="drawn")
     first_tag: Index
 
 
-class Want(msgspec.Struct, frozen=True, tag=True):
+class PullRequest(msgspec.Struct, frozen=True, tag="Want"):
     """The worker is ready for the pulls of its next step."""
 
 
@@ -83,7 +83,7 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
     scale: Real
 
 
-class AskNorms(msgspec.Struct, frozen=True, tag=True):
+class NormsRequest(msgspec.Struct, frozen=True, tag="AskNorms"):
     """Of the reduced gradients of the step under way, to clip by."""
 
     norm_type: Real
@@ -95,7 +95,7 @@ class Norms(msgspec.Struct, frozen=True, tag=True):
     norms: list[Real]
 
 
-class AskState(msgspec.Struct, frozen=True, tag=True):
+class OptimizerStateRequest(msgspec.Struct, frozen=True, tag="AskState"):
     """The optimizer's state as it is, once the worker's own pushes are in it."""
 
 
@@ -105,7 +105,7 @@ class PlanMessage(msgspec.Struct, frozen=True, tag="Planned"):
     plan: Plan
 
 
-class Bye(msgspec.Struct, frozen=True, tag=True):
+class Farewell(msgspec.Struct, frozen=True, tag="Bye"):
     """The worker has finished its training."""
 
 
@@ -115,5 +115,16 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-FromWorker = Meet | Begin | GoOn | Lay | Want | Commit | AskNorms | AskState | PlanMessage | Bye
-FromServer = Meet | Started | Norms | PlanMessage | Failed
+FromWorker = (
+    RendezvousEntry
+    | JoinRequest
+    | ResumeAfter
+    | FrameLayout
+    | PullRequest
+    | Commit
+    | NormsRequest
+    | OptimizerStateRequest
+    | PlanMessage
+    | Farewell
+)
+FromServer = RendezvousEntry | JoinAnswer | Norms | PlanMessage | Failed

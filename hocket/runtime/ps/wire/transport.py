@@ -45,12 +45,12 @@ class Header:
     label: int = 0
     length: int = 0
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The header on the wire."""
         return _HEADER.pack(_MAGIC, self.kind, self.tag, self.rank, self.label, self.length)
 
 
-def unpack(data: bytes) -> Header:
+def header_of(data: bytes) -> Header:
     """Read a header, or raise TransportError where it is none."""
     if len(data) != HEADER_BYTES:
         raise TransportError(f"a header of {len(data)} bytes; it has {HEADER_BYTES}")

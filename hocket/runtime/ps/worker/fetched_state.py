@@ -16,7 +16,7 @@ from hocket.errors import HocketError
 from hocket.runtime.ps.worker.fingerprint import Fingerprint
 from hocket.runtime.ps.worker.served_training import ServedTraining
 
-Seen = dict[str, tuple[Any, Fingerprint | None]]
+SeenEntries = dict[str, tuple[Any, Fingerprint | None]]
 """An entry's value, and what it was like, by its key."""
 
 
@@ -32,7 +32,7 @@ class FetchedState:
         self._optimizer, self._training = optimizer, training
         self._parameters = dict(parameters)
         self._fetched_at = -1
-        self._left = self._seen()
+        self._fetched = self._seen_entries()
 
     def look(self) -> None:
         """Have the servers' state here, unless it has come since the last step."""
@@ -46,21 +46,21 @@ class FetchedState:
         for key, value in self._training.client.optimizer_state().items():
             name, _, what = key.rpartition("/")
             entries[name][what] = value
-        held = self._held
+        held = self._present_state
         for name, p in self._parameters.items():
             held.pop(p, None)
             if name in entries:
                 held[p] = entries[name]
         self._fetched_at = self._training.steps
-        self._left = self._seen()
+        self._fetched = self._seen_entries()
 
     def refuse_changes(self) -> None:
         """Refuse what was changed here since it was fetched."""
-        held = self._held
-        if not held and not self._left:
+        held = self._present_state
+        if not held and not self._fetched:
             return
         for name, p in self._parameters.items():
-            entries, left = held.get(p) or {}, self._left.get(name, {})
+            entries, left = held.get(p) or {}, self._fetched.get(name, {})
             if entries.keys() != left.keys() or not all(_same(entries[k], *left[k]) for k in left):
                 raise HocketError(
                     f"the optimizer's state of '{name}' was changed between steps, but the servers hold it,"
@@ -68,12 +68,12 @@ class FetchedState:
                 )
 
     @property
-    def _held(self) -> dict[Any, dict[str, Any]]:
+    def _present_state(self) -> dict[Any, dict[str, Any]]:
         """The state that is here, without a look."""
         held: dict[Any, dict[str, Any]] = vars(self._optimizer)["state"]
         return held
 
-    def _seen(self) -> dict[str, Seen]:
+    def _seen_entries(self) -> dict[str, SeenEntries]:
         turn = self._training.steps
         return {
             name: {
@@ -81,11 +81,11 @@ class FetchedState:
                 for key, value in entries.items()
             }
             for name, p in self._parameters.items()
-            if (entries := self._held.get(p))
+            if (entries := self._present_state.get(p))
         }
 
 
-def _same(value: Any, left: Any, fingerprint: Fingerprint | None) -> bool:
+def _same(value: Any, fetched: Any, fingerprint: Fingerprint | None) -> bool:
     if fingerprint is None:
-        return bool(value is left or value == left)
-    return value is left and fingerprint.matches(value)
+        return bool(value is fetched or value == fetched)
+    return value is fetched and fingerprint.matches(value)

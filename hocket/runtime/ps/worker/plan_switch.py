@@ -30,13 +30,13 @@ class ServerPlanner(Protocol):
     """The interface of a planner for training with servers."""
 
     @property
-    def drawn(self) -> bool:
+    def drawn_anew(self) -> bool:
         """True if pulls go in an order that is drawn for each step."""
 
-    def first(self, graph: StepGraph) -> Plan:
+    def first_plan(self, graph: StepGraph) -> Plan:
         """A plan for a step of which only the parameters are known."""
 
-    def later(self, graph: StepGraph, network: Network) -> Plan | None:
+    def measured_plan(self, graph: StepGraph, network: Network) -> Plan | None:
         """The plan for the step as profiled; None: the first one stays."""
 
 
@@ -84,20 +84,25 @@ class PlanSwitch:
         plan: Plan,
         network: Callable[[], Network | None],
         *,
-        given: bool,
+        plan_given: bool,
     ) -> None:
         self.plan = plan
         self.graph: StepGraph | None = None
         self.network: Network | None = None
-        self._given = given
-        self._training, self._client, self._planner, self._measured = training, client, planner, network
-        self._published = given
-        self._told = ""
+        self._plan_given = plan_given
+        self._training, self._client, self._planner, self._measure_network = (
+            training,
+            client,
+            planner,
+            network,
+        )
+        self._plan_published = plan_given
+        self._logged_phase = ""
 
     @property
     def settled(self) -> bool:
         """True if the plan in force stays."""
-        return self._given or (self._published and self._client.planned in (None, self.plan))
+        return self._plan_given or (self._plan_published and self._client.published_plan in (None, self.plan))
 
     @property
     def phase(self) -> str:
@@ -109,25 +114,25 @@ class PlanSwitch:
     def __call__(self) -> None:
         """A step is over and the next one is not asked for yet."""
         self._take_turn()
-        if self._client.worker == 0 and self.phase != self._told:
-            self._told = self.phase
+        if self._client.worker == 0 and self.phase != self._logged_phase:
+            self._logged_phase = self.phase
             logger.info(f"{self.phase}: plan '{self.plan.policy}' is in force, step {self._training.steps}")
 
     def _take_turn(self) -> None:
         steps, recorder = self._training.steps, self._training.recorder
-        if not self._given and steps == _LEARNING_STEPS:
+        if not self._plan_given and steps == _LEARNING_STEPS:
             recorder.forget()
-        elif not self._published and steps > _LEARNING_STEPS + _PROFILED_STEPS:
-            self._published = True
+        elif not self._plan_published and steps > _LEARNING_STEPS + _PROFILED_STEPS:
+            self._plan_published = True
             self.graph = recorder.graph(type(self._training.model).__name__, 1)
-            self.network = self._measured()
+            self.network = self._measure_network()
             if self._client.worker == 0 and self.graph is not None and self.network is not None:
-                later = self._planner.later(self.graph, self.network)
+                later = self._planner.measured_plan(self.graph, self.network)
                 if later is not None:
                     self._client.publish(later)
-        planned = self._client.planned
-        if planned is not None and planned is not self.plan and not self._given:
+        planned = self._client.published_plan
+        if planned is not None and planned is not self.plan and not self._plan_given:
             self.plan = planned
-            self._client.lay(planned)
+            self._client.use_plan(planned)
             self._client.order.forget()
             recorder.forget()

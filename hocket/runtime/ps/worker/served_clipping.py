@@ -15,8 +15,8 @@ from hocket.runtime.training.hooks import Parameter
 class Clipping:
     """The state of ``hocket.clip_grad_norm_`` in a step.
 
-    ``scale``: what servers multiply its gradients by; ``asked``: whether they have the gradients whose norm
-    the script has seen. What it does then follows from them, and servers cannot give them back.
+    ``scale``: what servers multiply its gradients by; ``norm_seen``: whether they have the gradients whose
+    norm the script has seen. What it does then follows from them, and servers cannot give them back.
     """
 
     def __init__(self, client: Client, parameters: Collection[Parameter]) -> None:
@@ -26,11 +26,11 @@ class Clipping:
 
     def forget(self) -> None:
         """Another step begins."""
-        self.scale, self.asked = 1.0, False
+        self.scale, self.norm_seen = 1.0, False
 
-    def reduced(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
+    def clip_reduced(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> torch.Tensor:
         """Clip the mean of what all workers push, all of which has left here; its norm."""
-        self.asked = True
+        self.norm_seen = True
         # Servers have them as they were pushed: as torch's own, a second clipping clips what the first left.
         norms = torch.tensor(self._client.norms(norm_type), dtype=self._dtype) * self.scale
         norm: torch.Tensor = torch.linalg.vector_norm(norms, norm_type)
@@ -41,14 +41,14 @@ class Clipping:
         self._clip(norm, max_norm)
         return norm
 
-    def left(self, norm: torch.Tensor, max_norm: float) -> None:
+    def note_own_clipping(self, norm: torch.Tensor, max_norm: float) -> None:
         """Torch has clipped by ``norm`` what has left already."""
-        self.asked = True
+        self.norm_seen = True
         self._clip(norm, max_norm)
 
     def refuse_another(self, name: str) -> None:
         """Refuse a gradient of ``name`` that comes behind the norm: it would be lost, or count as it was."""
-        if self.asked:
+        if self.norm_seen:
             raise HocketError(
                 f"the gradient of '{name}' came again behind hocket.clip_grad_norm_, whose gradients servers"
                 " cannot give back; call optimizer.step() first, and leave a batch out before its backward"

@@ -70,12 +70,12 @@ class ServedTraining(ModelHooks):
         }
         self._learning = True
         self._reasons: dict[str, None] = {}
-        self._complete = self._missing = False
+        self._backward_complete = self._gradients_missing = False
         self._passes = 0
-        self._pushed: set[Parameter] = set()
+        self._pushed_parameters: set[Parameter] = set()
         self._marks: dict[Parameter, Fingerprint | None] = {}
         # In the first steps, the gradients as the backward pass has left them.
-        self._left: dict[Parameter, torch.Tensor] = {}
+        self._gradients_left: dict[Parameter, torch.Tensor] = {}
         self._clipping = Clipping(client, self._parameters)
         self._hook(self._parameters)
 
@@ -83,18 +83,18 @@ class ServedTraining(ModelHooks):
 
     def begin(self) -> None:
         """Ask for the pulls of the next step."""
-        self.client.want()
+        self.client.request_pulls()
         self._stale.update(self._parameters)
         for p in self._parameters:
             if p not in self._blind:
-                await_update(p, functools.partial(self._need, p))
+                await_update(p, functools.partial(self._put_value, p))
         for p in self._blind:
-            self._need(p)
+            self._put_value(p)
 
     def finish_transfers(self) -> None:
         """Wait for every parameter of this step, and for the buffers."""
         for p in self._parameters:
-            self._need(p)
+            self._put_value(p)
         self._receive_buffers()
 
     def update_parameters(self) -> None:
@@ -157,17 +157,17 @@ class ServedTraining(ModelHooks):
 
     def _about_to_read(self, parameters: Sequence[Parameter]) -> None:
         for p in parameters:
-            self._need(p)
+            self._put_value(p)
 
     @torch.no_grad()
-    def _need(self, p: Parameter) -> None:
+    def _put_value(self, p: Parameter) -> None:
         """``p`` is about to be read: have this step's value in its place."""
         if p not in self._stale:
             return
         i = self._index[p]
-        if not self.client.has(i):
+        if not self.client.has_parameter(i):
             started_s = time.perf_counter()
-            self.client.wait(i)
+            self.client.wait_for_parameter(i)
             self.recorder.record_span("wait", [self._names[p]], started_s)
         self._stale.discard(p)
         give_back(p)
@@ -175,7 +175,7 @@ class ServedTraining(ModelHooks):
 
     @torch.no_grad()
     def _receive_buffers(self) -> None:
-        values = self.client.received_state()
+        values = self.client.received_buffers()
         if values is None or not self._broadcast_buffers:
             return
         for buffer, value in zip(self._present_buffers(), values, strict=True):
@@ -208,7 +208,7 @@ class ServedTraining(ModelHooks):
             super()._after_accumulation(p, before, gradients)
 
     def _gradient_missing(self) -> None:
-        self._missing = True
+        self._gradients_missing = True
         self._queue_end()
 
     def _gradient_completed(self, p: Parameter) -> None:
@@ -219,35 +219,37 @@ class ServedTraining(ModelHooks):
             self._push(p)
 
     def _backward_ended(self) -> None:
-        if not (self._gradient_counts or self._missing):
+        if not (self._gradient_counts or self._gradients_missing):
             return
         self._gradient_counts.clear()
-        self._missing = False
-        if self._complete:
+        self._gradients_missing = False
+        if self._backward_complete:
             self._reasons[_TWICE] = None
-        self._complete, self._in_step = True, False
+        self._backward_complete, self._in_step = True, False
         if self.late:
             self._mark_all()
             if self._learning:
-                self._left = {p: p.grad.detach().clone() for p in self._parameters if p.grad is not None}
+                self._gradients_left = {
+                    p: p.grad.detach().clone() for p in self._parameters if p.grad is not None
+                }
         else:
             self._send_all()
         self.recorder.backward_ended()
 
     def _push(self, p: Parameter) -> None:
-        if p in self._pushed:
+        if p in self._pushed_parameters:
             raise HocketError(
                 f"the gradient of '{self._names[p]}' came twice in a step, which the first steps did not"
                 " show; let them run as later ones, or put all but the last under model.hocket.no_sync()"
             )
-        self._pushed.add(p)
+        self._pushed_parameters.add(p)
         self._marks[p] = self._mark(p)
         self.client.push(self._index[p], p.grad)
 
     def _send_all(self) -> None:
         """Push what has not been pushed; afterwards no gradient may change until the step."""
         for p in self._parameters:
-            if p not in self._pushed:
+            if p not in self._pushed_parameters:
                 self._push(p)
 
     # The optimizer's step.
@@ -256,20 +258,20 @@ class ServedTraining(ModelHooks):
         """The optimizer steps: this worker's gradients count, with its settings as they are."""
         if self._mode == "inference":
             raise HocketError("mode 'inference' trains nothing; leave optimizer.step() out, or use 'async'")
-        if not self._complete:
+        if not self._backward_complete:
             raise HocketError(
                 "optimizer.step() without a backward pass since the last one; nothing was pushed"
             )
         self._refuse_changes()
         forget_exit()
-        self._leave()
+        self._push_remaining()
         # Also what this step did not read: a server has one step of a worker at a time.
         self.finish_transfers()
-        self.client.send_state(self._present_buffers())
+        self.client.send_buffers(self._present_buffers())
         self.client.commit(settings_of(self.optimizer), self._clipping.scale)
-        self._pushed.clear()
+        self._pushed_parameters.clear()
         self._clipping.forget()
-        self._complete = False
+        self._backward_complete = False
         self._learn()
         self.between_steps()
         self.begin()
@@ -281,31 +283,31 @@ class ServedTraining(ModelHooks):
                 "with backup workers servers know only when they update whose gradients count, so there is no"
                 " norm to clip by; clip by value, or train without --backup"
             )
-        if not self._complete:
+        if not self._backward_complete:
             if any(p.grad is not None and p.grad.any() for p in self._parameters):
                 raise HocketError(
                     "hocket.clip_grad_norm_ without a backward pass since the last step, so nobody has summed"
                     " up these gradients; clip when the last backward pass of the step is over"
                 )
             return torch.tensor(0.0)
-        self._leave()
-        return self._clipping.reduced(max_norm, norm_type, error_if_nonfinite)
+        self._push_remaining()
+        return self._clipping.clip_reduced(max_norm, norm_type, error_if_nonfinite)
 
     def clip_own_grad_norm(self, clip: Callable[[], torch.Tensor], max_norm: float) -> torch.Tensor:
         """Have ``clip`` change this worker's gradients, and servers those that have left; their norm."""
-        if not (self._complete and self._pushed):
+        if not (self._backward_complete and self._pushed_parameters):
             return clip()
-        self._leave()
+        self._push_remaining()
         norm = clip()
-        self._clipping.left(norm, max_norm)
+        self._clipping.note_own_clipping(norm, max_norm)
         self._mark_all()
         return norm
 
-    def _leave(self) -> None:
+    def _push_remaining(self) -> None:
         """Have every gradient pushed as it is now; refuses what was changed too late."""
-        if any(self._changed(p) for p in self._parameters):
+        if any(self._has_changed(p) for p in self._parameters):
             rule = self.client.job.rule
-            if self._pushed or (rule.mode == "sync" and rule.workers > 1):
+            if self._pushed_parameters or (rule.mode == "sync" and rule.workers > 1):
                 raise HocketError(
                     "gradients were changed between backward pass and optimizer.step(), but servers sum up"
                     " what the backward pass left; clip with hocket.clip_grad_norm_, scale the loss instead"
@@ -319,12 +321,12 @@ class ServedTraining(ModelHooks):
     def _mark(self, p: Parameter) -> Fingerprint | None:
         return Fingerprint(p.grad, self.steps) if p.grad is not None else None
 
-    def _changed(self, p: Parameter) -> bool:
+    def _has_changed(self, p: Parameter) -> bool:
         """True if the gradient of ``p`` is not as the backward pass has left it."""
         mark = self._marks[p]
         if p.grad is None or mark is None:
             return (p.grad is None) != (mark is None)
-        left = self._left.get(p) if self._learning else None
+        left = self._gradients_left.get(p) if self._learning else None
         return not mark.matches(p.grad) or (
             left is not None and not torch.allclose(p.grad, left, rtol=0.0, atol=0.0, equal_nan=True)
         )
@@ -333,9 +335,9 @@ class ServedTraining(ModelHooks):
     def _refuse_changes(self) -> None:
         """Refuse a script that changes weights between steps: nobody would see it."""
         here = [p for p in self._parameters if p not in self._stale]
-        self._weights.refuse_changes(here, self._sent, self.steps, thoroughly=self._learning)
+        self._weights.refuse_changes(here, self._pulled_value, self.steps, thoroughly=self._learning)
 
-    def _sent(self, p: Parameter) -> torch.Tensor:
+    def _pulled_value(self, p: Parameter) -> torch.Tensor:
         """The value that came for ``p`` in this step."""
         i = self._index[p]
         return self.client.value(i).view(self.client.spec.parameters[i].shape)
@@ -343,7 +345,7 @@ class ServedTraining(ModelHooks):
     def _learn(self) -> None:
         self.steps += 1
         if self._learning and self.steps >= _LEARNING_STEPS:
-            self._left.clear()
+            self._gradients_left.clear()
             self._learning = False
             self.late = "; ".join(self._reasons)
             self._readers.keep_needed_hooks()

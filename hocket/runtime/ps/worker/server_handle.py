@@ -9,7 +9,7 @@ import torch
 
 from hocket.errors import HocketError
 from hocket.graph.plan import planned_for_others
-from hocket.runtime.ps.wire.order_statistics import Order
+from hocket.runtime.ps.wire.order_statistics import OrderStatistics
 from hocket.runtime.ps.worker.plan_switch import PlanSwitch
 from hocket.runtime.ps.worker.served_training import ServedTraining
 from hocket.runtime.training.explain import (
@@ -40,7 +40,7 @@ class ServedHandle(TrainingHandle[ServedTraining, PlanSwitch]):
         return self._training.client.first_step
 
     @property
-    def order(self) -> Order:
+    def order(self) -> OrderStatistics:
         """The number of transfers, and of those that were overtaken."""
         return self._training.client.order
 

@@ -12,7 +12,7 @@ from hocket.runtime.ps.worker.fingerprint import Fingerprint
 from hocket.runtime.training.hooks import Parameter
 
 
-class _Moved(NamedTuple):
+class _Move(NamedTuple):
     """``farthest``: each weight's largest magnitude among those that passes have read; ``now``: the last."""
 
     farthest: torch.Tensor
@@ -33,46 +33,46 @@ class Weights:
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         self._names = {p: name for name, p in parameters.items()}
-        self._left = {p: Fingerprint(p, 0) for p in self._names}
-        self._moved: dict[Parameter, _Moved] = {}
+        self._fingerprints = {p: Fingerprint(p, 0) for p in self._names}
+        self._moves: dict[Parameter, _Move] = {}
 
     def put(self, p: Parameter, value: torch.Tensor, step: int) -> None:
         """Have the ``value`` that came for ``step`` in ``p``; refused where other code wrote to it."""
-        if not self._left[p].matches(p):
-            raise self._changed(p)
+        if not self._fingerprints[p].matches(p):
+            raise self._change_error(p)
         p.copy_(value.view(p.shape))
-        self._left[p] = Fingerprint(p, step)
-        self._moved.pop(p, None)
+        self._fingerprints[p] = Fingerprint(p, step)
+        self._moves.pop(p, None)
 
     def note_moves(self, here: Collection[Parameter], step: int) -> None:
         """A pass is going to read those ``here``: how far they have been moved, if they have."""
         for p in here:
-            moved = self._moved.get(p)
-            if self._left[p].matches(p) or (moved is not None and moved.now.matches(p)):
+            moved = self._moves.get(p)
+            if self._fingerprints[p].matches(p) or (moved is not None and moved.now.matches(p)):
                 continue
             magnitude = p.abs()
             if moved is not None and moved.farthest.shape == p.shape:
                 magnitude = torch.maximum(magnitude, moved.farthest)
-            self._moved[p] = _Moved(magnitude, Fingerprint(p, step))
+            self._moves[p] = _Move(magnitude, Fingerprint(p, step))
 
     def refuse_changes(
         self,
         here: Collection[Parameter],
-        sent: Callable[[Parameter], torch.Tensor],
+        pulled_value: Callable[[Parameter], torch.Tensor],
         step: int,
         *,
         thoroughly: bool,
     ) -> None:
-        """Refuse those ``here`` that are not as they came for ``step``, which is what ``sent`` says.
+        """Refuse those ``here`` that are not as they came for ``step``, which is what ``pulled_value`` says.
 
         ``thoroughly``: all elements are compared. Else only where something was written.
         """
         for p in here:
-            if not p.numel() or (self._left[p].matches(p) and not thoroughly):
+            if not p.numel() or (self._fingerprints[p].matches(p) and not thoroughly):
                 continue
-            if not self._is_back(p, sent(p)):
-                raise self._changed(p)
-            self._left[p] = Fingerprint(p, step)
+            if not self._is_back(p, pulled_value(p)):
+                raise self._change_error(p)
+            self._fingerprints[p] = Fingerprint(p, step)
 
     def _is_back(self, p: Parameter, value: torch.Tensor) -> bool:
         if p.shape != value.shape:
@@ -81,14 +81,14 @@ class Weights:
         same = torch.isclose(weights, value, rtol=0.0, atol=0.0, equal_nan=True)
         if same.all():
             return True
-        moved = self._moved.get(p)
+        moved = self._moves.get(p)
         if moved is None or moved.farthest.shape != p.shape:
             return False
         # Halves of two units: together at most that of the larger magnitude.
         rounded = torch.finfo(value.dtype).eps * torch.maximum(moved.farthest, value.abs())
         return bool((same | ((weights - value).abs() <= rounded)).all())
 
-    def _changed(self, p: Parameter) -> HocketError:
+    def _change_error(self, p: Parameter) -> HocketError:
         return HocketError(
             f"'{self._names[p]}' was changed between steps, but the servers hold the parameters, and the"
             " change would be lost; leave it out, or train without --architecture ps"

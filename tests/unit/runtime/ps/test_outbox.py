@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hocket.runtime.ps.wire.order_statistics import Order
+from hocket.runtime.ps.wire.order_statistics import OrderStatistics
 from hocket.runtime.ps.wire.outbox import Outbox
 
 
@@ -72,7 +72,7 @@ def test_what_has_no_rank_overtakes_and_closing_drops_the_rest() -> None:
 
 
 def test_order_counts_what_was_overtaken() -> None:
-    order = Order()
+    order = OrderStatistics()
     for overtaken in (False, False, True, False):
         order.note("pull", overtaken=overtaken)
     assert order.out_of_order("pull") == 0.25

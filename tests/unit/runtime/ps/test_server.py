@@ -16,10 +16,18 @@ from hocket.errors import HocketError
 from hocket.launch import Rule, ServedJob, control
 from hocket.launch.control import Connection, Guest, connect
 from hocket.launch.join_flags import JoinFlags
-from hocket.runtime.ps.server.server import ParameterServer, _listening, _threads
+from hocket.runtime.ps.server.server import ParameterServer, _listener_at, _threads
 from hocket.runtime.ps.server.worker_connection import WorkerConnection
 from hocket.runtime.ps.wire.model_spec import TensorSpec
-from hocket.runtime.ps.wire.training_messages import AskNorms, AskState, Bye, Commit, Lay, Piece, Want
+from hocket.runtime.ps.wire.training_messages import (
+    Commit,
+    Farewell,
+    FrameLayout,
+    NormsRequest,
+    OptimizerStateRequest,
+    Piece,
+    PullRequest,
+)
 from hocket.runtime.ps.wire.transport import Header, Kind, TransportError
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
@@ -33,9 +41,9 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         with pytest.raises(
             HocketError, match=f"cannot listen at 127.0.0.1:{port} .*a free port in MASTER_ADDR"
         ):
-            _listening(("127.0.0.1", port))
+            _listener_at(("127.0.0.1", port))
     with pytest.raises(HocketError, match=r"cannot listen at nowhere\.invalid:1"):
-        _listening(("nowhere.invalid", 1))
+        _listener_at(("nowhere.invalid", 1))
 
 
 def test_a_caller_that_has_gone_or_a_lack_of_files_leaves_a_server_listening() -> None:
@@ -103,27 +111,27 @@ def test_a_worker_that_dies_while_it_is_admitted_may_come_again(mode: Any) -> No
 
 def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() -> None:
     """Its tensors' end may be seen before its last words are heard."""
-    said = [Want(), Commit([], "1.0"), AskNorms("2.0"), AskState(), Bye()]
+    said = [PullRequest(), Commit([], "1.0"), NormsRequest("2.0"), OptimizerStateRequest(), Farewell()]
 
     def work(worker: int) -> None:
         (server,) = job.servers
-        exchange = server.core
+        core = server.core
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
         step(model, optimizer, *batch(worker, 0))
         if worker == 1:
-            peer = exchange.peers[1]
-            exchange.lost(peer, "its tensors end")
+            peer = core.peers[1]
+            core.handle_loss(peer, "its tensors end")
             for message in said:
                 with pytest.raises(TransportError, match="it is gone"):
-                    exchange.heard(peer, message)
-            assert exchange.finished == set()
-            with exchange.changed:
-                exchange.finished.add(1)  # as far as this test goes
+                    core.handle_message(peer, message)
+            assert core.finished_workers == set()
+            with core.condition:
+                core.finished_workers.add(1)  # as far as this test goes
             model.hocket._training.client.close()
             return
-        wait_until(lambda: 1 in exchange.finished)
+        wait_until(lambda: 1 in core.finished_workers)
         optimizer.state_dict()  # is told though nobody hears what the other one asked for
         step(model, optimizer, *batch(worker, 1))
         model.hocket.detach()
@@ -146,7 +154,7 @@ def test_a_launcher_hears_who_has_joined() -> None:
     with served(Rule(mode="async", workers=2, staleness=1), servers=2) as job:
         noted = JoinFlags.made(job.job)
         for server in job.servers:
-            server.core._joined = noted
+            server.core._join_flags = noted
         job.on_workers(work)
     noted.close()
 
@@ -217,20 +225,20 @@ def test_slices_of_two_steps_do_not_mix() -> None:
     rule = Rule(workers=2, backup=1)
     tensors = [TensorSpec("a", (6,), "float32")]
     expected: list[int] = []
-    exchange = SimpleNamespace(
+    core = SimpleNamespace(
         job=SimpleNamespace(rule=rule, timeout_s=1.0, seed=0), shard=SimpleNamespace(tensors=tensors)
     )
-    peer = WorkerConnection(cast(Any, exchange), 0, cast(Any, None))
+    peer = WorkerConnection(cast(Any, core), 0, cast(Any, None))
     peer._transport = cast(Any, SimpleNamespace(expect=lambda tag, _buffer: expected.append(tag)))
     slices = [[Piece(0, part, 2)] for part in range(2)]
-    peer.lay(Lay([[Piece(0)]], slices, strict=False, drawn=False, first_tag=3))
+    peer.use_layout(FrameLayout([[Piece(0)]], slices, strict=False, drawn_anew=False, first_tag=3))
     frames = [slot.frame for slot in peer._pushes]
 
     def push(label: int, part: int) -> list[torch.Tensor]:
         frame = frames[part]
         frame.fill(0, torch.full((6,), float(10 * label + 1)))
         header = Header(kind=Kind.PUSH, tag=frame.tag, label=label, length=frame.buffer.numel())
-        return [b.gradient for b in peer.pushed(header) if b.gradient is not None]
+        return [b.gradient for b in peer.handle_push(header) if b.gradient is not None]
 
     peer._begin_step(0)
     assert push(0, 0) == []

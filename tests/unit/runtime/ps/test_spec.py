@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.ps.wire.model_spec import restored, settings_of
+from hocket.runtime.ps.wire.model_spec import settings_of, torch_settings
 
 
 def optimizer_with(**changes: Any) -> torch.optim.Optimizer:
@@ -26,7 +26,7 @@ def test_rates_that_schedules_compute_travel_as_they_are(rate: Any) -> None:
     optimizer = optimizer_with(lr=rate, betas=(np.float64(0.8), 0.99))
     (told,) = msgspec.json.decode(msgspec.json.encode(settings_of(optimizer)))
     assert told["lr"] == float(rate)
-    assert restored(told)["betas"] == (0.8, 0.99)
+    assert torch_settings(told)["betas"] == (0.8, 0.99)
 
 
 def test_a_schedule_of_numpys_may_be_given() -> None:

@@ -18,7 +18,7 @@ from hocket.launch import Rule, ServedJob
 from hocket.launch.job import split_address
 from hocket.launch.tls import Identity, Tls, Wire, new_identity
 from hocket.runtime.ps.wire import gloo_transport
-from hocket.runtime.ps.wire.make_transport import connected
+from hocket.runtime.ps.wire.make_transport import make_transport
 from hocket.runtime.ps.wire.rendezvous import Rendezvous
 from hocket.runtime.ps.wire.transport import BULK, FIRST_FRAME, Header, Kind, Transport, TransportError
 from tests.tokens import TOKEN
@@ -38,7 +38,7 @@ def made(kind: str) -> Ends:
     ends: dict[int, Transport] = {}
 
     def make(rank: int) -> None:
-        ends[rank] = connected(job, meetings[rank], "127.0.0.1", server=rank == 0)
+        ends[rank] = make_transport(job, meetings[rank], "127.0.0.1", server=rank == 0)
 
     threads = [threading.Thread(target=make, args=[rank]) for rank in range(2)]
     for thread in threads:
@@ -145,7 +145,7 @@ def test_a_message_that_nobody_expects_is_an_error_after_the_timeout(kind: str) 
 def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
     job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), timeout_s=0.2)
     with pytest.raises(TransportError, match="did not say where it is"):
-        connected(job, Rendezvous(lambda *_: None, 0.2), "127.0.0.1", server=True)
+        make_transport(job, Rendezvous(lambda *_: None, 0.2), "127.0.0.1", server=True)
 
 
 def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
@@ -155,13 +155,13 @@ def test_a_peer_that_is_known_to_be_lost_is_not_waited_for(kind: str) -> None:
     meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.fail("its connection was closed")
     with pytest.raises(TransportError, match="its connection was closed"):
-        connected(job, meeting, "127.0.0.1", server=False)
+        make_transport(job, meeting, "127.0.0.1", server=False)
 
 
 def grpc_server(told: list[Any]) -> Transport:
     job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
     place = Rendezvous(lambda _, value: told.append(msgspec.json.decode(value)), 30.0)
-    return connected(job, place, "127.0.0.1", server=True)
+    return make_transport(job, place, "127.0.0.1", server=True)
 
 
 def test_grpc_refuses_calls_without_the_pairs_key() -> None:
@@ -197,7 +197,7 @@ def test_grpc_workers_leave_a_server_that_has_another_key() -> None:
     meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(place))
     job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=2.0)
-    worker = connected(job, meeting, "127.0.0.1", server=False)
+    worker = make_transport(job, meeting, "127.0.0.1", server=False)
     with pytest.raises(TransportError, match="a push did not arrive"):
         worker.send(Header(kind=Kind.END))
     worker.close()
@@ -220,7 +220,7 @@ def test_grpc_servers_let_silent_callers_go_and_take_few_at_a_time(monkeypatch: 
     meeting = Rendezvous(lambda *_: None, 30.0)
     meeting.put("grpc", msgspec.json.encode(told[0]))
     job = ServedJob(address="x:1", token=TOKEN, rule=Rule(), transport="grpc", timeout_s=30.0)
-    worker = connected(job, meeting, "127.0.0.1", server=False)
+    worker = make_transport(job, meeting, "127.0.0.1", server=False)
     worker.send(Header(kind=Kind.END))
     assert server.receive() == (Header(kind=Kind.END), None)
     worker.close()
@@ -244,8 +244,8 @@ def test_grpc_has_the_window_that_the_job_says_and_keeps_it() -> None:
             threading.Thread(target=here.listen, args=said, daemon=True).start()
             theirs.put(key, msgspec.json.encode(place | {"address": here.address}))
 
-        server = connected(job, Rendezvous(tell, 30.0), "127.0.0.1", server=True)
-        worker = connected(job, theirs, "127.0.0.1", server=False)
+        server = make_transport(job, Rendezvous(tell, 30.0), "127.0.0.1", server=True)
+        worker = make_transport(job, theirs, "127.0.0.1", server=False)
         # An estimate would come with what has been received.
         for sender, receiver in [(worker, server), (server, worker)] * 3:
             receiver.expect(FIRST_FRAME, torch.zeros(length, dtype=torch.uint8))
