@@ -12,7 +12,7 @@ from hocket.graph import Plan, ResultRow, StepGraph
 from hocket.network import PATTERNS, Network, PatternChoice, choose_pattern, reduction_s
 from hocket.planner import plan
 from hocket.planner.caramel.caramel import caramel
-from hocket.planner.caramel.reduction_batches import depth_of, fit_network
+from hocket.planner.caramel.gradient_batches import depth_of, fit_network
 from hocket.reproduce.caramel import systems
 from hocket.reproduce.caramel.systems import MODELS, SPLITS, fusion, reducing, sent_as_ready, stages
 from hocket.reproduce.steps import derived as k80

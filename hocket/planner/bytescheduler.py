@@ -20,7 +20,7 @@ from hocket.graph.csr import Indices
 from hocket.graph.format_rules import MOST_CHUNKS
 from hocket.network import Network
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.caramel.reduction_batches import fit_network
+from hocket.planner.caramel.gradient_batches import fit_network
 from hocket.planner.worker_processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1

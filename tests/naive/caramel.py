@@ -88,52 +88,52 @@ def batches(
     return sent
 
 
-Group = tuple[int, float, float, float]  # size, ready, used, travel
+Batch = tuple[int, float, float, float]  # size, ready, used, travel
 
 
-def delay(groups: Sequence[Group], compute: float, backward: set[int], forward: set[int]) -> float:
-    """What a step takes longer than it computes, from one group to the next."""
+def delay(batches: Sequence[Batch], compute: float, backward: set[int], forward: set[int]) -> float:
+    """What a step takes longer than it computes, from one batch to the next."""
     clock = 0.0
-    for k in sorted(backward, key=lambda k: (groups[k][1], k)):
-        clock = max(clock, groups[k][1]) + groups[k][3]
+    for k in sorted(backward, key=lambda k: (batches[k][1], k)):
+        clock = max(clock, batches[k][1]) + batches[k][3]
     begin = max(compute, clock)
     paused = 0.0
-    for k in sorted(forward, key=lambda k: (groups[k][2], groups[k][1], k)):
-        clock = max(clock, groups[k][1]) + groups[k][3]
-        read_at = begin + min(groups[k][2], min(group[1] for group in groups)) + paused
+    for k in sorted(forward, key=lambda k: (batches[k][2], batches[k][1], k)):
+        clock = max(clock, batches[k][1]) + batches[k][3]
+        read_at = begin + min(batches[k][2], min(batch[1] for batch in batches)) + paused
         paused += max(0.0, clock - read_at)
     return begin - compute + paused
 
 
-def place(groups: Sequence[Group], compute: float) -> tuple[set[int], set[int]]:
-    """Section 4.3: the groups beside the backward and those beside the forward pass."""
+def place(batches: Sequence[Batch], compute: float) -> tuple[set[int], set[int]]:
+    """Section 4.3: the batches beside the backward and those beside the forward pass."""
     backward: set[int] = set()
     forward: set[int] = set()
     left_over = []
-    by_size = sorted(range(len(groups)), key=lambda k: (-groups[k][0], groups[k][1], k))
+    by_size = sorted(range(len(batches)), key=lambda k: (-batches[k][0], batches[k][1], k))
     for k in by_size:
-        if delay(groups, compute, backward | {k}, forward) == 0:
+        if delay(batches, compute, backward | {k}, forward) == 0:
             backward.add(k)
-        elif delay(groups, compute, backward, forward | {k}) == 0:
+        elif delay(batches, compute, backward, forward | {k}) == 0:
             forward.add(k)
         else:
             left_over.append(k)
     for k in left_over:
-        in_backward = delay(groups, compute, backward | {k}, forward)
-        in_forward = delay(groups, compute, backward, forward | {k})
+        in_backward = delay(batches, compute, backward | {k}, forward)
+        in_forward = delay(batches, compute, backward, forward | {k})
         (forward if in_forward < in_backward else backward).add(k)
-    everything = set(range(len(groups)))
-    for count in range(len(groups) + 1):
+    everything = set(range(len(batches)))
+    for count in range(len(batches) + 1):
         largest = set(by_size[:count])
         for windows in ((largest, everything - largest), (everything - largest, largest)):
-            if delay(groups, compute, *windows) < delay(groups, compute, backward, forward):
+            if delay(batches, compute, *windows) < delay(batches, compute, backward, forward):
                 backward, forward = windows
     improved = True
     while improved:
         improved = False
         for k in by_size:
             moved = (backward ^ {k}, forward ^ {k})
-            if delay(groups, compute, *moved) < delay(groups, compute, backward, forward):
+            if delay(batches, compute, *moved) < delay(batches, compute, backward, forward):
                 backward, forward = moved
                 improved = True
                 break

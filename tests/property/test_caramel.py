@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hocket.graph import Csr, Phase, StepGraph, check_plan
 from hocket.network import PATTERNS, Network, reduction_s
+from hocket.planner.caramel.batch_placement import GradientBatches, delay_s, place_batches
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.caramel.group_placement import GradientGroups, delay_s, place_groups
-from hocket.planner.caramel.reduction_batches import NetworkModel, batch_gradients
+from hocket.planner.caramel.gradient_batches import NetworkModel, batch_gradients
 from hocket.planner.worker_processor import serial_times
 from hocket.sim import simulate
 from tests.naive import caramel as naive
@@ -107,14 +107,14 @@ def test_windows_are_those_of_the_naive_packing(
     rows = [(travel, ready, used, float(travel)) for ready, used, travel in drawn]
     compute = max(ready for _, ready, _, _ in rows) + still_computing
     size, ready, used, travel = (np.array(column) for column in zip(*rows, strict=True))
-    groups = GradientGroups(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
-    backward, forward = place_groups(groups, compute)
+    batches = GradientBatches(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
+    backward, forward = place_batches(batches, compute)
     assert (set(backward), set(forward)) == naive.place(rows, compute)
     assert len(backward) + len(forward) == len(rows)
     assert [ready[k] for k in backward] == sorted(ready[backward])
     assert [used[k] for k in forward] == sorted(used[forward])
     masks = (np.isin(np.arange(len(rows)), window) for window in (backward, forward))
-    assert delay_s(groups, compute, *masks) == naive.delay(rows, compute, set(backward), set(forward))
+    assert delay_s(batches, compute, *masks) == naive.delay(rows, compute, set(backward), set(forward))
 
 
 @st.composite
@@ -159,7 +159,7 @@ def test_a_simulated_step_takes_no_longer_than_planned(graph: StepGraph, network
     parameters = {name: i for i, name in enumerate(graph.parameter_names)}
     batches = [[parameters[name] for name in r.parameters] for r in plan.reductions]
     sizes = np.array([graph.parameter_bytes[batch].sum() for batch in batches])
-    groups = GradientGroups(
+    batches = GradientBatches(
         sizes=sizes,
         ready_s=np.array([times.ready_s[batch].max() for batch in batches]),
         used_s=np.array([times.used_s[batch].min() for batch in batches]),
@@ -168,7 +168,7 @@ def test_a_simulated_step_takes_no_longer_than_planned(graph: StepGraph, network
         ),
     )
     forward = np.array([r.window == "forward" for r in plan.reductions])
-    planned_s = graph.oracle_s.sum() + delay_s(groups, times.total_s, ~forward, forward)
+    planned_s = graph.oracle_s.sum() + delay_s(batches, times.total_s, ~forward, forward)
     assert simulate(graph, plan, network, iterations=3).row.iteration_s <= planned_s + 1e-9
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.errors import UnknownNameError
-from hocket.planner.caramel.group_placement import GradientGroups, place_groups
+from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
 
 
 class LayerShare(NamedTuple):
@@ -87,18 +87,18 @@ def _placed(
     shares /= shares.sum(axis=0)  # they are rounded
     before = np.cumsum(shares[:, 1]) - shares[:, 1]
     sizes = size_bytes * shares[:, 0]
-    groups = GradientGroups(
+    batches = GradientBatches(
         sizes=np.rint(sizes).astype(np.int64),
         ready_s=forward_s + backward_s * (1 - before),
         used_s=forward_s * before,
         travel_s=startup_s + per_byte_s * sizes,
     )
-    beside_backward, beside_forward = place_groups(groups, forward_s + backward_s)
+    beside_backward, beside_forward = place_batches(batches, forward_s + backward_s)
     return tuple(
         Batch(
             size_bytes=float(sizes[k]),
-            ready_s=float(groups.ready_s[k]),
-            due_s=float(groups.used_s[k]) if i >= len(beside_backward) else 0.0,
+            ready_s=float(batches.ready_s[k]),
+            due_s=float(batches.used_s[k]) if i >= len(beside_backward) else 0.0,
         )
         for i, k in enumerate(beside_backward + beside_forward)
     )

@@ -1,1 +1,1 @@
-"""Caramel: completion order, reduction batches, and windows for groups of gradients (Caramel section 4)."""
+"""Caramel: completion order, batches of gradients, and the pass each travels beside (Caramel section 4)."""

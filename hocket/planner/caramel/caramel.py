@@ -1,7 +1,10 @@
 """Caramel: AllReduce with the whole iteration as transfer window (Caramel section 4).
 
 Four stages, each in a file of its own but the last: the order of gradients (4.1), batches of small ones
-(4.2), the pass that each group travels beside (4.3), and in how many chunks (4.4, with the batches).
+(4.2), the pass that each batch travels beside (4.3), and in how many chunks (4.4, with the batches).
+
+A batch is the gradients that travel together, one or more; section 4.3 calls it a batched group. A
+:class:`hocket.Reduction` of the plan is the AllReduce of one batch.
 
 Differs from the paper
 ----------------------
@@ -15,9 +18,9 @@ import numpy as np
 
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import Network, reduction_s
+from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.caramel.group_placement import GradientGroups, place_groups
-from hocket.planner.caramel.reduction_batches import batch_gradients, depth_of, fit_network
+from hocket.planner.caramel.gradient_batches import batch_gradients, depth_of, fit_network
 from hocket.planner.pull_plan import gradient_order
 from hocket.planner.worker_processor import serial_times, step_operations
 
@@ -53,8 +56,8 @@ def caramel(
     if windows:
         travel_s = [reduction_s(network, size, c) for size, c in zip(sizes.tolist(), chunks, strict=True)]
         used_s = np.array([times.used_s[batch].min() for batch in batches])
-        groups = GradientGroups(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
-        backward, forward = place_groups(groups, times.total_s)
+        placed = GradientBatches(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
+        backward, forward = place_batches(placed, times.total_s)
 
     names = graph.parameter_names
     return Plan(

@@ -8,7 +8,7 @@ from functools import cached_property
 from hocket.graph import Phase, ResultRow
 from hocket.network import PATTERNS, reduction_s
 from hocket.planner import plan
-from hocket.planner.caramel.reduction_batches import depth_of, fit_network
+from hocket.planner.caramel.gradient_batches import depth_of, fit_network
 from hocket.reproduce.caramel.systems import MODELS, reducing, run, stages, systems
 from hocket.reproduce.setting import Progress, ReproductionSetting, spread
 from hocket.reproduce.steps import derived

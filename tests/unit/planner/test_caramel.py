@@ -7,10 +7,10 @@ import pytest
 
 from hocket.graph import OperationRow, ParameterRow, StepGraph, check_plan
 from hocket.network import Network, reduction_s
+from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.caramel.group_placement import GradientGroups, place_groups
-from hocket.planner.caramel.reduction_batches import NetworkModel, batch_gradients, depth_of, fit_network
+from hocket.planner.caramel.gradient_batches import NetworkModel, batch_gradients, depth_of, fit_network
 from hocket.planner.worker_processor import serial_times, step_operations
 from tests.strategies import operation, parameter, step
 
@@ -179,22 +179,22 @@ def test_depth_where_chunks_are_free() -> None:
     assert depth_of(1000, Network(num_workers=2, parse_s_per_byte=1e-9), free) == 8
 
 
-def groups(*rows: tuple[int, float, float, float]) -> GradientGroups:
+def batches(*rows: tuple[int, float, float, float]) -> GradientBatches:
     size, ready, used, travel = (np.array(column) for column in zip(*rows, strict=True))
-    return GradientGroups(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
+    return GradientBatches(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
 
 
 def test_windows() -> None:
     # Computing takes 10. The first travels from 4 to 9. The second would go on to 12, which is 2 late beside
     # the backward pass, and 1 late beside the forward pass. The third travels from 10 to 12, when it is read.
     # Then the second delays 2 either way: behind the first, or by pushing the third to 14.
-    packed = place_groups(groups((50, 4.0, 3.0, 5.0), (30, 6.0, 1.0, 3.0), (20, 10.0, 2.0, 2.0)), 10.0)
+    packed = place_batches(batches((50, 4.0, 3.0, 5.0), (30, 6.0, 1.0, 3.0), (20, 10.0, 2.0, 2.0)), 10.0)
     assert packed == ([0, 1], [2])
     # 8 to 13 delays the next step by 3, its first read, at 12, only by 1.
-    assert place_groups(groups((50, 8.0, 2.0, 5.0)), 10.0) == ([], [0])
+    assert place_batches(batches((50, 8.0, 2.0, 5.0)), 10.0) == ([], [0])
     # The first is read late, but the next step has gradients of its own to send from 1 on.
-    assert place_groups(groups((50, 10.0, 6.0, 3.0), (10, 1.0, 0.0, 1.0)), 10.0) == ([1], [0])
-    assert place_groups(groups((50, 10.0, 6.0, 3.0)), 10.0) == ([], [0])
+    assert place_batches(batches((50, 10.0, 6.0, 3.0), (10, 1.0, 0.0, 1.0)), 10.0) == ([1], [0])
+    assert place_batches(batches((50, 10.0, 6.0, 3.0)), 10.0) == ([], [0])
 
 
 # Two layers. Forward 1 + 2, backward 2 + 1: w2 is complete at 5, w1 at 6.
