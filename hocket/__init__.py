@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hocket.profiler import profile, watch
     from hocket.runtime.training.clip import clip_grad_norm_
     from hocket.sim import Result, simulate
-    from hocket.tuner import Tuning, plan, tune
+    from hocket.tuner import Tuning, plan, policy_names, tune
     from hocket.tuner.distribute import distribute
 
 __version__ = "0.1.0"
@@ -60,6 +60,7 @@ _HOME = {
     "load_step": "hocket.graph",
     "load_timeline": "hocket.interop",
     "plan": "hocket.tuner",
+    "policy_names": "hocket.tuner",
     "predict": "hocket.predictor",
     "profile": "hocket.profiler",
     "save_network": "hocket.network",
@@ -100,6 +101,7 @@ __all__ = [
     "load_step",
     "load_timeline",
     "plan",
+    "policy_names",
     "predict",
     "profile",
     "save_network",

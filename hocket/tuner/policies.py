@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -62,7 +62,30 @@ class PlannedPolicy:
 
 
 def policy_names(architecture: Architecture | None = None) -> list[str]:
-    """Every name that :func:`make_plan` takes, of one architecture or of all."""
+    """The names of the policies that :func:`hocket.plan` takes.
+
+    Parameters
+    ----------
+    architecture
+        "ps" or "allreduce": those for it alone; None: all.
+
+    Returns
+    -------
+    The names, those that search and so serve both architectures last.
+
+    Raises
+    ------
+    UnknownNameError
+        For another architecture.
+
+    Examples
+    --------
+    >>> import hocket
+    >>> hocket.policy_names("allreduce")
+    ['wfbp', 'ddp', 'horovod', 'caramel', 'bytescheduler', 'exact', 'search']
+    """
+    if architecture is not None and architecture not in get_args(Architecture):
+        raise UnknownNameError("architecture", architecture, list(get_args(Architecture)))
     names = list(POLICIES) if architecture is None else policies_of(architecture)
     return [*names, *_SEARCHED]
 

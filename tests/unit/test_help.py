@@ -124,6 +124,17 @@ def test_every_name_of_the_reference_is_had_from_hocket_or_by_its_path() -> None
     assert {name.split(".")[1] for name in by_path} == {"graph", "predictor", "profiler", "runtime"}
 
 
+def test_the_reference_says_how_to_import_what_hocket_has_not() -> None:
+    block = re.search(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    imports = re.findall(r"^from ([\w.]+) import ([\w, ]+)", block[1], re.MULTILINE)
+    told = [f"{module}.{own.strip()}" for module, names in imports for own in names.split(",")]
+    assert sorted(told) == sorted(name for name in NAMES if exported(name) is None)
+    for name in told:
+        if name.split(".")[-2] not in EXTRA:
+            public_of(name)
+
+
 def exported(name: str) -> str | None:
     """The name by which ``hocket`` has what a path names; None where it has not."""
     own = name.rpartition(".")[2]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import load_step
 from hocket.network import Network
 from hocket.planner import POLICIES
@@ -64,7 +64,12 @@ def test_an_option_is_taken_or_refused_whatever_the_policy(policy: str) -> None:
 
 
 def test_the_policies_are_all_there() -> None:
-    assert {*POLICIES, "exact", "search"} == EVERY
+    assert {*POLICIES, "exact", "search"} == EVERY == set(policy_names())
+
+
+def test_policies_of_an_architecture_that_there_is_not_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="architecture 'rings' is unknown"):
+        policy_names("rings")  # type: ignore[arg-type]
 
 
 ALL_WAYS = {("async", "ps"), ("sync", "ps"), ("sync", "allreduce")}
