@@ -118,8 +118,8 @@ class Command(TyperCommand):
 class NamedCommand(TyperCommand):
     """A command by its name and the line that lists it, whose module is imported when it is used.
 
-    ``place``: module and function, as in ``"plan_command:plan"``; ``about``: the line, else the docstring's
-    first sentence; ``cls``: the name of the command's class in the same module, else :class:`Command`.
+    ``place``: module and function, as in ``"commands.plan_command:plan"``; ``about``: the line, else the
+    docstring's first sentence; ``cls``: the name of a class of that module, else :class:`Command`.
     """
 
     def __init__(self, name: str, place: str, about: str | None = None, *, cls: str | None = None) -> None:

@@ -11,29 +11,43 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
     TRAIN: (
         NamedCommand(
             "train",
-            "train_command:train",
+            "commands.train_command:train",
             "Train on several processes: torchrun, told how to plan",
             cls="Train",
         ),
-        NamedCommand("plan", "plan_command:plan", "Plan what is transferred in which order"),
+        NamedCommand("plan", "commands.plan_command:plan", "Plan what is transferred in which order"),
         NamedCommand(
-            "tune", "tune_command:tune", "Rank every policy on your step, search on, write the best plan"
+            "tune",
+            "commands.tune_command:tune",
+            "Rank every policy on your step, search on, write the best plan",
         ),
         NamedCommand(
-            "compare", "compare_command:compare", "Compare a predicted timeline with a measured one"
+            "compare",
+            "commands.compare_command:compare",
+            "Compare a predicted timeline with a measured one",
         ),
     ),
     PREDICT: (
         NamedCommand(
-            "profile", "profile_command:profile", "Measure one worker's step, or derive it for a device"
+            "profile",
+            "commands.profile_command:profile",
+            "Measure one worker's step, or derive it for a device",
         ),
-        NamedCommand("predict", "predict_command:predict", "Predict throughput for any number of workers"),
-        NamedCommand("simulate", "simulate_command:simulate", "Simulate steps under one policy or plan"),
+        NamedCommand(
+            "predict",
+            "commands.predict_command:predict",
+            "Predict throughput for any number of workers",
+        ),
+        NamedCommand(
+            "simulate",
+            "commands.simulate_command:simulate",
+            "Simulate steps under one policy or plan",
+        ),
         CommandGroup(
             name="network",
             short_help="Measure the network that steps are planned for",
             help="Measure the network that steps are planned for.",
-            commands=[NamedCommand("measure", "network_command:measure")],
+            commands=[NamedCommand("measure", "commands.network_command:measure")],
         ),
     ),
     SHARE: (
@@ -56,11 +70,13 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
         ),
     ),
     STUDY: (
-        NamedCommand("demo", "demo_command:demo", "The whole flow on a real model, measured here"),
+        NamedCommand("demo", "commands.demo_command:demo", "The whole flow on a real model, measured here"),
         NamedCommand(
-            "reproduce", "reproduce_command:reproduce", "The papers' tables and figures, made again"
+            "reproduce",
+            "commands.reproduce_command:reproduce",
+            "The papers' tables and figures, made again",
         ),
-        NamedCommand("models", "models_command:models", "The networks that can be named"),
+        NamedCommand("models", "commands.models_command:models", "The networks that can be named"),
         CommandGroup(
             name="bench",
             short_help="Time training, planners and the simulator",
@@ -79,22 +95,22 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
             help="An emulated cluster on this machine: nodes on links of a given rate."
             " Linux, root and iproute2.",
             commands=[
-                NamedCommand("up", "lab_command:up"),
-                NamedCommand("down", "lab_command:down"),
-                NamedCommand("status", "lab_command:status"),
-                NamedCommand("exec", "lab_command:execute"),
+                NamedCommand("up", "commands.lab_command:up"),
+                NamedCommand("down", "commands.lab_command:down"),
+                NamedCommand("status", "commands.lab_command:status"),
+                NamedCommand("exec", "commands.lab_command:execute"),
             ],
         ),
     ),
     MORE: (
-        NamedCommand("report", "report_command:report", "Results on one HTML page"),
+        NamedCommand("report", "commands.report_command:report", "Results on one HTML page"),
         CommandGroup(
             name="import",
             short_help="Steps from traces of PyTorch and Chakra",
             help="Steps from what other tools recorded.",
             commands=[
-                NamedCommand("kineto", "interop_commands:import_kineto"),
-                NamedCommand("chakra", "interop_commands:import_chakra"),
+                NamedCommand("kineto", "commands.interop_commands:import_kineto"),
+                NamedCommand("chakra", "commands.interop_commands:import_chakra"),
             ],
         ),
         CommandGroup(
@@ -102,8 +118,8 @@ COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
             short_help="Steps and timelines for other tools",
             help="Steps and timelines for other tools.",
             commands=[
-                NamedCommand("chakra", "interop_commands:export_chakra"),
-                NamedCommand("perfetto", "interop_commands:export_perfetto"),
+                NamedCommand("chakra", "commands.interop_commands:export_chakra"),
+                NamedCommand("perfetto", "commands.interop_commands:export_perfetto"),
             ],
         ),
     ),

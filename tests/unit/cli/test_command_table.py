@@ -49,7 +49,7 @@ def test_every_command_can_be_loaded_and_says_what_it_does(command: NamedCommand
         (["--version"], set()),
         (["--help"], set()),
         (["predct"], set()),
-        (["predict", BRANCHES, "--workers", "2", "--steps", "8"], {"predict_command"}),
+        (["predict", BRANCHES, "--workers", "2", "--steps", "8"], {"commands.predict_command"}),
         (["cluster", "status", "--state", "missing"], {"cluster.client_commands"}),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",

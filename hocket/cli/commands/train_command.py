@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hocket.graph import Plan
     from hocket.planner import Barrier
 
-_TORCHRUN = str(Path(__file__).parents[1] / "runtime" / "torchrun_launcher.py")
+_TORCHRUN = str(Path(__file__).parents[2] / "runtime" / "torchrun_launcher.py")
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = tuple(field.name for field in fields(train_options.ServingOptions))
 _FLAGS = frozenset({"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token"})

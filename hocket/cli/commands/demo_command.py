@@ -11,6 +11,7 @@ import typer
 
 from hocket.cli import options
 from hocket.cli.answer_settings import assumptions, described_network, step_settings
+from hocket.cli.commands.profile_command import measured_step
 from hocket.cli.given import other_options
 from hocket.cli.name_options import complete_model, lowercase
 from hocket.cli.network_options import LinkOptions
@@ -18,7 +19,6 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.planning_options import Budget
 from hocket.cli.printing import note, progress
-from hocket.cli.profile_command import measured_step
 from hocket.cli.screen import MORE, show
 from hocket.cli.step_screen import step_sheet
 from hocket.errors import HocketError

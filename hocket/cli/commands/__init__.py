@@ -1,0 +1,1 @@
+"""Commands, one a file; each is imported when it is named."""
