@@ -233,7 +233,12 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
         by_source[DEFAULT] = [*unsaid, "parsing 0 s"]
     by_source["by default"] = by_source.pop(DEFAULT, [])
     said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
-    return "; ".join([f"{_named(graph)}, batches of {graph.batch_size} a worker", *said])
+    from hocket.graph.update_operations import waits_for_all_gradients
+
+    step = f"{_named(graph)}, batches of {graph.batch_size} a worker"
+    if waits_for_all_gradients(graph):
+        step += ", updates wait for all gradients, as clipping by norm does"
+    return "; ".join([step, *said])
 
 
 def _named(graph: StepGraph) -> str:

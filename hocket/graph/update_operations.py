@@ -42,3 +42,12 @@ def awaited_gradients(graph: StepGraph, update: Mask) -> tuple[Indices, Indices,
         parameters.append(gradients)
         operations.append(np.full(len(gradients), op))
     return np.concatenate(parameters), np.concatenate(operations), stands_for
+
+
+def waits_for_all_gradients(graph: StepGraph) -> bool:
+    """True if an update waits for every gradient of several, as a norm does that gradients are clipped by."""
+    parameters, operations, _ = awaited_gradients(graph, is_update(graph))
+    pairs = np.unique(operations * graph.num_parameters + parameters)
+    awaited = np.bincount(pairs // graph.num_parameters) if len(pairs) else pairs
+    num_exchanged = int(graph.produced.sum())
+    return num_exchanged > 1 and int(awaited.max(initial=0)) == num_exchanged
