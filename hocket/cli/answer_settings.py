@@ -238,7 +238,13 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     step = f"{_named(graph)}, batches of {graph.batch_size} a worker"
     if waits_for_all_gradients(graph):
         step += ", updates wait for all gradients, as clipping by norm does"
-    return "; ".join([step, *said])
+    caveat = [graph.caveat] if graph.caveat else []
+    return "; ".join([step, *caveat, *said])
+
+
+def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:
+    """Which way the step's durations err, for JSON; for people :func:`assumptions` says it of the step."""
+    return [AnswerSetting("caveat", graph.caveat, "", DEFAULT)] if graph.caveat else []
 
 
 def _named(graph: StepGraph) -> str:

@@ -31,7 +31,7 @@ def measure_script(
             arguments,
             steps=steps,
             batch_size=batch_size,
-            found=lambda what: note(f"{script}: measuring {what}"),
+            tell=lambda line: note(f"{script}: {line}"),
         )
     if rank == "0":
         save_step(measured.profile.graph, place)

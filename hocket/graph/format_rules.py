@@ -50,6 +50,7 @@ class StepRows(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     parameters: list[ParameterRow]
     operations: list[OperationRow]
+    caveat: str = ""
 
 
 def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
@@ -101,6 +102,7 @@ def step_from_rows(rows: StepRows, source: str = "step") -> StepGraph:
         inputs=inputs,
         reads=reads,
         produces=produces,
+        caveat=" ".join(rows.caveat.split()),
     )
 
 

@@ -86,6 +86,7 @@ def step_document(graph: StepGraph) -> dict[str, Any]:
         "model": graph.model,
         "batch_size": graph.batch_size,
         "device": graph.device,
+        **({"caveat": graph.caveat} if graph.caveat else {}),
         "parameters": [
             {
                 "name": name,

@@ -58,6 +58,8 @@ class StepGraph(Summarized):
     inputs, reads, produces
         Relations: indices of the operations that must have ended before operation i, of the parameters that
         must be there, and of those whose gradients are complete after it.
+    caveat
+        Which way the durations err, and why, in words; "" where nothing is known to.
 
     Examples
     --------
@@ -82,6 +84,7 @@ class StepGraph(Summarized):
     inputs: Csr
     reads: Csr
     produces: Csr
+    caveat: str = ""
 
     @property
     def num_operations(self) -> int:

@@ -30,6 +30,7 @@ from hocket.graph import Phase
 from hocket.profiler._batch import first_extent
 from hocket.profiler._loop_record import LoopRecorder
 from hocket.profiler._timer import PlainClock, Timer
+from hocket.profiler._uncompiled import Unwrapped, is_within_compiled
 
 Meter = PlainClock | Timer | LoopRecorder
 """The context around a step: entered at its begin, left at its end, paused in between."""
@@ -62,7 +63,7 @@ def unseen(optimizer: str) -> str:
     """The line for steps within which the model's calls are not seen."""
     return (
         f"the {optimizer} steps and no call of the model is seen: it is another model's, or the model is"
-        f" compiled; {UNCOMPILED}"
+        f" compiled, or its forward() is called; {UNCOMPILED}"
     )
 
 
@@ -70,7 +71,7 @@ SHARDED = (
     "the model's parameters are sharded (DTensor, by fully_shard or tensor parallelism), and such steps are"
     " not measured; measure an unsharded copy, or a function that makes one: hocket profile FILE.py:FUNCTION"
 )
-UNCOMPILED = "measure it uncompiled, as with TORCH_COMPILE_DISABLE=1 in the environment"
+UNCOMPILED = "measure it uncompiled, as hocket profile SCRIPT.py does"
 
 
 class Measurement(Protocol):
@@ -95,6 +96,7 @@ class Loop:
     def __init__(self, model: nn.Module, optimizer: Optimizer, measurement: Measurement) -> None:
         self._model, self._optimizer = model, optimizer
         self._modules = {id(module) for module in model.modules()}
+        self._unwrapped = Unwrapped(model)
         self._parameters = {id(parameter) for parameter in model.parameters()}
         self._measurement = measurement
         self._meter = measurement.next_meter()
@@ -129,6 +131,7 @@ class Loop:
 
     def _end(self) -> None:
         self._is_over = True
+        self._unwrapped.wrap_again()
         if torch.autograd.backward is self._around_backward:
             torch.autograd.backward = self._backward
         self._leave()
@@ -169,7 +172,9 @@ class Loop:
     def _begin_pass(self, module: nn.Module, args: Any) -> None:
         if isinstance(module, DistributedDataParallel) and module.module is self._model:
             self._follow_exchange()
-        if id(module) not in self._modules or torch._C._current_autograd_node() is not None:
+        # What wraps a model to compile it begins the step: one that begins within is not seen behind it.
+        called = module._modules.get("_orig_mod", module)
+        if id(called) not in self._modules or torch._C._current_autograd_node() is not None:
             return  # another model, or a checkpoint that recomputes
         if not torch.is_grad_enabled() and not self._model.training:
             self._leave()  # an evaluation
@@ -193,6 +198,11 @@ class Loop:
             if modes := _get_current_dispatch_mode_stack():
                 raise HocketError(
                     f"operations are seen by a {type(modes[-1]).__name__}; leave it while steps are measured"
+                )
+            if is_within_compiled():
+                raise HocketError(
+                    f"what torch.compile made calls {type(self._model).__name__}, and operations behind that"
+                    f" call are not seen; {UNCOMPILED}"
                 )
             self._thread = threading.get_ident()
             self._backwards = 0

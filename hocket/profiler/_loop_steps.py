@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hocket.errors import HocketError
+from hocket.graph import Phase
 from hocket.profiler._build import build_graph, state_of
 from hocket.profiler._loop import UNCOMPILED, Meter, Shape
 from hocket.profiler._loop_record import LoopRecorder
@@ -142,6 +143,16 @@ class LoopSteps:
             raise HocketError(
                 f"the step makes no gradient of a parameter of {type(self._model).__name__}; give the model"
                 " that is trained"
+            )
+        if recorder.unmade:
+            raise HocketError(
+                f"no operation of the backward pass is seen before the gradient of '{recorder.unmade[0]}' is"
+                f" complete, so some run unseen; {UNCOMPILED}"
+            )
+        if not any(operation.phase is Phase.UPDATE for operation in recorder.operations):
+            raise HocketError(
+                f"no operation of {type(self._optimizer).__name__}'s step is seen: it is compiled, or no"
+                " operator of torch; measure it with an optimizer of torch.optim"
             )
         self._recorder = recorder
         self._recorded += 1

@@ -70,6 +70,8 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory = Memory()
         self._phase, self._path = Phase.FORWARD, ""
         self._last_handed_to_python = -1
+        self.unmade: list[str] = []
+        """Parameters whose gradients are complete before any operation of the backward pass is seen."""
         self._produced_by: dict[int, int] = {}
         self._extents_of_parameters: dict[Any, list[tuple[Extent, int]]] = {}
         self._owners: dict[Any, str] = {}
@@ -197,6 +199,9 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self._owners[extent.key] = name if before == name else ""
                 writers = [self._memory.last_writer(extent) for extent in gradient]
                 last = max((writer for writer in writers if writer is not None), default=last)
+                is_unwritten = all(writer is None for writer in writers)
+                if is_unwritten and self.operations[last].phase is not Phase.BACKWARD:
+                    self.unmade.append(name)
             self._produced_by[index] = last
 
         return complete

@@ -7,7 +7,8 @@ operation takes the longer of computing and moving its bytes, plus a launch:
 
 The efficiencies are fitted to published throughputs by :func:`hocket.profiler.calibrate`; how far each
 prediction is off, :func:`hocket.profiler.residuals` says. A100 and H100 are uncalibrated: their datasheets'
-peaks with V100's efficiency. All of it is for float32 without TensorFloat-32, as the published figures are.
+peaks with V100's efficiency. All of it is for float32 without TensorFloat-32, as the published figures are;
+a step whose products are of fewer bits says so in its caveat.
 The operators are those that the step runs on a CPU, such as one a parameter in an optimizer that would group
 them on CUDA.
 """
@@ -15,15 +16,17 @@ them on CUDA.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -37,6 +40,7 @@ from hocket.errors import HocketError
 from hocket.graph import StepGraph
 from hocket.profiler._build import build_graph, record
 from hocket.profiler._cost import CallWork, work_of
+from hocket.profiler._operators import tensors
 from hocket.profiler._record import StepRecorder
 from hocket.profiler._step import ProfiledStep
 
@@ -116,10 +120,11 @@ def derive(
         raise HocketError(f"device '{device}' is measured, not derived; use hocket.profile")
     if samples < 1 or not 0 <= jitter < np.inf:
         raise HocketError(f"samples={samples} and jitter={jitter} must be at least 1 and 0")
-    recorder, works = record_works(step)
+    narrow: set[torch.dtype] = set()
+    recorder, works = record_works(step, narrow.add)
     seconds = np.array([duration_s(work, device, FITTED) for work in works])
     scale = np.random.default_rng(seed).lognormal(-(jitter**2) / 2, jitter, samples)
-    return build_graph(
+    graph = build_graph(
         step.parameters(),
         recorder.operations,
         np.outer(seconds, scale).tolist(),
@@ -127,20 +132,45 @@ def derive(
         batch_size=step.batch_size() if batch_size is None else batch_size,
         device=device,
     )
+    return replace(graph, caveat=_caveat(narrow, device))
 
 
-def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:
-    """Record ``step`` on fake tensors; the works are the operations', in their order."""
+def _caveat(narrow: set[torch.dtype], device: str) -> str:
+    """Which way durations err that take products of these types to last as long as float32's; "" for none."""
+    if not narrow:
+        return ""
+    names = {str(each).removeprefix("torch.") for each in narrow}
+    taken = f"{' and '.join(sorted(names))} matrix products are taken at float32's speed"
+    if names <= set(DEVICES[device].tensor_cores):
+        return f"{taken}: computing is too long, so that examples/s and the network's share are too small"
+    return f"{taken}: whether computing is too long or too short on a {device} is not known"
+
+
+def record_works(
+    step: ProfiledStep, narrow: Callable[[torch.dtype], object] = lambda _: None
+) -> tuple[StepRecorder, list[CallWork]]:
+    """Record ``step`` on fake tensors; the works are the operations', in their order.
+
+    ``narrow`` is told each type below 32 bits of which numbers are multiplied as matrices.
+    """
     mode = next((p.fake_mode for p in step.model.parameters() if isinstance(p, FakeTensor)), None)
     if mode is None:
         mode = FakeTensorMode()
         with FakeCopyMode(mode):
             step = copy.deepcopy(step)
     works: list[CallWork] = []
-    recorder = StepRecorder(step.parameters(), step.roots, lambda *call: works.append(work_of(*call)))
+
+    def count(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        works.append(work_of(func, args, kwargs, result))
+        if works[-1].kind != "elementwise":
+            for tensor in tensors(args):
+                if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4:
+                    narrow(tensor.dtype)
+
+    recorder = StepRecorder(step.parameters(), step.roots, count)
     was_training = step.model.training
     try:
-        with mode:
+        with mode, _autocast_of_gpus(narrow):
             if step.inference:
                 step.model.eval()
             step.run()  # an optimizer creates its state in its first step
@@ -155,6 +185,31 @@ def record_works(step: ProfiledStep) -> tuple[StepRecorder, list[CallWork]]:
     finally:
         step.model.train(was_training)
     return recorder, works
+
+
+@contextmanager
+def _autocast_of_gpus(narrow: Callable[[torch.dtype], object]) -> Iterator[None]:
+    """Tell ``narrow`` the type that a step autocasts to on CUDA, which without CUDA leaves all as it is."""
+    real = torch.amp.autocast.__init__
+
+    @functools.wraps(real)
+    def noted(
+        self: Any,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        is_idle = enabled and device_type == "cuda" and not torch.cuda.is_available()
+        if is_idle:
+            narrow(torch.get_autocast_dtype(device_type) if dtype is None else dtype)
+        real(self, device_type, dtype, enabled and not is_idle, cache_enabled)
+
+    torch.amp.autocast.__init__ = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.amp.autocast.__init__ = real  # type: ignore[method-assign]
 
 
 def duration_s(work: CallWork, device: str, factors: Factors) -> float:

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -26,9 +27,15 @@ from hocket.errors import HocketError, reason
 from hocket.ports import free_port
 from hocket.profiler._loop import MOST_UNSEEN, unseen
 from hocket.profiler._loop_steps import LoopProfile, needed_steps
+from hocket.profiler._uncompiled import uncompiled
 from hocket.profiler.watching import Watching
 from hocket.signals import Stop
 
+_LEFT_OUT = "torch.compile is left out: operations are seen, and take longer, uncompiled"
+_CAVEAT = (
+    "measured without the script's torch.compile: as a rule computing is too long, so that examples/s and the"
+    " network's share are too small"
+)
 _LIGHTNING = ("lightning.", "lightning_fabric.")
 _WRAPPERS = ("lightning.", "pytorch_lightning.", "accelerate.", "torch.")
 
@@ -38,22 +45,30 @@ class _Enough(SystemExit):
 
 
 def profile_script(
-    path: Path, arguments: Sequence[str], *, steps: int, batch_size: int | None, found: Callable[[str], None]
+    path: Path, arguments: Sequence[str], *, steps: int, batch_size: int | None, tell: Callable[[str], None]
 ) -> LoopProfile:
     """Run a script as ``python path arguments`` does, alone as torchrun would, until its steps are measured.
 
     The first optimizer that steps is watched, in this process, with the module that holds its parameters.
     Where no RANK is set, the environment says that this is the one rank of a job. Then the script is ended.
-    ``found`` is told in one line what is watched.
+    Its ``torch.compile`` does nothing, which the step has as its caveat. ``tell`` gets a line on that, and
+    one on what is watched.
 
     Raises
     ------
     HocketError
         When the script ends or raises before that, with how many steps were seen, or cannot be watched.
     """
-    watcher = _FirstOptimizer(steps, batch_size, found)
+    watcher = _FirstOptimizer(steps, batch_size, tell)
     ended, alone = "", "RANK" not in os.environ
-    with _as_rank(), _as_main(path, arguments) as run, watcher:
+    left_out: list[str] = []
+
+    def leave_out() -> None:
+        if not left_out:
+            left_out.append(_LEFT_OUT)
+            tell(_LEFT_OUT)
+
+    with _as_rank(), _as_main(path, arguments) as run, uncompiled(leave_out), watcher:
         try:
             run()
         except (_Enough, Stop) as stop:
@@ -71,16 +86,20 @@ def profile_script(
         raise HocketError(f"{path}: {watcher.error}")
     if watcher.measured is None:
         raise HocketError(f"{path} ended{ended}, {watcher.so_far}")
+    if left_out:
+        profile = watcher.measured.profile
+        graph = replace(profile.graph, caveat=_CAVEAT)
+        return replace(watcher.measured, profile=replace(profile, graph=graph))
     return watcher.measured
 
 
 class _FirstOptimizer:
     """Waits for an optimizer to step, and watches it from the next forward pass on."""
 
-    def __init__(self, steps: int, batch_size: int | None, found: Callable[[str], None]) -> None:
+    def __init__(self, steps: int, batch_size: int | None, tell: Callable[[str], None]) -> None:
         self.measured: LoopProfile | None = None
         self.error: HocketError | None = None
-        self._steps, self._batch_size, self._found = steps, batch_size, found
+        self._steps, self._batch_size, self._tell = steps, batch_size, tell
         self._optimizer: Optimizer | None = None
         self._watching: Watching | None = None
         self._unseen = 0
@@ -137,7 +156,7 @@ class _FirstOptimizer:
             )
         except HocketError as error:
             self._fail(error)
-        self._found(f"the {type(self._optimizer).__name__} of a {type(model).__name__}")
+        self._tell(f"measuring the {type(self._optimizer).__name__} of a {type(model).__name__}")
 
     def _done(self, measured: LoopProfile) -> None:
         self.measured = measured

@@ -20,6 +20,7 @@ from hocket.logs import logger, show_log
 from hocket.profiler._loop import SHARDED, UNCOMPILED, Loop
 from hocket.profiler._loop_steps import DISTRIBUTED, LoopProfile, LoopSteps
 from hocket.profiler._step import first_lazy
+from hocket.profiler._uncompiled import nothing_is_compiled
 
 _watched: list[Watching] = []
 """The one that is under way: two would see each other's work."""
@@ -196,7 +197,7 @@ def watchable(model: Any, optimizer: Any) -> tuple[nn.Module, Optimizer]:
         raise HocketError(f"optimizer is a {type(optimizer).__name__}; pass one torch.optim.Optimizer")
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):  # Accelerate's and Fabric's
         optimizer = inner
-    is_eager = os.environ.get("TORCH_COMPILE_DISABLE") == "1"  # what is compiled runs as it is
+    is_eager = nothing_is_compiled()
     while isinstance(model, DistributedDataParallel) or (is_eager and hasattr(model, "_orig_mod")):
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
     if hasattr(model, "hocket"):

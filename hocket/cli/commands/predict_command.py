@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     as_reduced,
     assumed,
     assumptions,
+    caveat_setting,
     described_network,
     is_given,
     option_setting,
@@ -98,7 +99,7 @@ def predict(
         of_network = as_reduced(of_network, [seen_by_all_reduce(described, network, w) for w in num_workers])
         idle = idle_racks_note(Request(graph=graph, network=network, **request), num_workers)
     settings = [exchange, *_settings(context, rows, planning, schedule), *of_network]
-    settings += other_options(context, settings)
+    settings += [*other_options(context, settings), *caveat_setting(graph)]
     if not is_given(context, "skip"):
         settings.append(option_setting(context, "skip", request["skip"], ""))
     if output.json:

@@ -12,7 +12,7 @@ from hocket.cli import options
 from hocket.cli.name_options import complete_device, complete_model, lowercase, lowercase_unless_file
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, PROFILE, option
-from hocket.cli.printing import note, note_table, progress
+from hocket.cli.printing import note, note_table, progress, warn
 from hocket.cli.profile_script import measure_script
 from hocket.errors import HocketError
 
@@ -152,6 +152,8 @@ def profile(
         f"{output}: {graph.num_operations} operations, {graph.num_parameters} parameters,"
         f" {int(graph.parameter_bytes.sum()) / 2**20:.2f} MiB, sampled steps: {graph.num_samples}"
     )
+    if graph.caveat:
+        warn(f"{output}: {graph.caveat}")
 
 
 def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:

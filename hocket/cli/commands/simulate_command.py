@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     architecture_setting,
     assumed,
     assumptions,
+    caveat_setting,
     described_network,
     plan_setting,
     step_settings,
@@ -102,7 +103,7 @@ def simulate(
         write_json(timeline_document(result.timeline, row) | made, timeline)
     ordered = plan_setting(context, policy, schedule)
     settings = [exchange, SYNCHRONOUS, ordered, *step_settings(context, network), *of_network]
-    settings += other_options(context, settings)
+    settings += [*other_options(context, settings), *caveat_setting(graph)]
     if output.json:
         asked_for = {
             "assumed": assumed(context, settings, row.architecture),

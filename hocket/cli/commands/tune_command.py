@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     architecture_setting,
     assumed,
     assumptions,
+    caveat_setting,
     described_network,
     step_settings,
 )
@@ -108,7 +109,7 @@ def tune(
         write_whole(render(entries, title=f"{graph.model}: every policy, ranked").encode(), report)
     best = found.best
     settings = [exchange, SYNCHRONOUS, *step_settings(context, network), *of_network]
-    settings += other_options(context, settings)
+    settings += [*other_options(context, settings), *caveat_setting(graph)]
     if out.json:
         print_json(
             {

@@ -174,6 +174,22 @@ def test_numbers_of_a_file_are_the_files(in_tmp: Path) -> None:
     assert not row["assumed"].keys() & {"bandwidth_bps", "startup_s", "pattern"}
 
 
+def test_a_steps_caveat_stands_behind_its_name(in_tmp: Path) -> None:
+    Path("step.json").write_text(json.dumps({**json.loads(Path(BRANCHES).read_text()), "caveat": "too long"}))
+    for command in (["predict", *FEW], ["tune", *TUNED], ["simulate", "--policy", "ddp"]):
+        named, *arguments = command
+        assert (
+            shown(named, "step.json", *arguments)
+            .splitlines()[1]
+            .startswith("toy, batches of 4 a worker; too long; ")
+        )
+    ran = hocket("plan", "step.json", "--policy", "ddp", "-o", "plan.json")
+    assert "toy, batches of 4 a worker; too long; " in ran.out
+    assert told("predict", "step.json", *FEW)[0]["assumed"]["caveat"] == "too long"
+    assert told("simulate", "step.json", "--policy", "ddp")["assumed"]["caveat"] == "too long"
+    assert told("tune", "step.json", *TUNED)["assumed"]["caveat"] == "too long"
+
+
 def test_rows_and_rankings_name_what_nobody_gave(in_tmp: Path) -> None:
     row = told("simulate", BRANCHES, "--policy", "tac", "--bandwidth", "1kbit/s")
     assert row["assumed"]["startup_s"] == 0.0

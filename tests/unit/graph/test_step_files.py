@@ -76,6 +76,18 @@ def edited(path: str, value: Any) -> dict[str, Any]:
 del_ = object()
 
 
+def test_a_caveat_is_one_line_and_left_out_where_there_is_none(tmp_path: Path) -> None:
+    plain = load_step(write(tmp_path, VALID))
+    assert plain.caveat == ""
+    graph = load_step(write(tmp_path, {**VALID, "caveat": "too\nlong"}))
+    assert graph.caveat == "too long"
+    assert graph.typical().caveat == "too long"
+    for each, kept in ((plain, {}), (graph, {"caveat": "too long"})):
+        save_step(each, tmp_path / "again.json")
+        written = json.loads((tmp_path / "again.json").read_text())
+        assert {key: written[key] for key in written.keys() - VALID.keys()} == kept
+
+
 def test_a_step_reads_back_as_it_was_written(tmp_path: Path) -> None:
     graph = load_step(write(tmp_path, VALID))
     assert graph.num_samples == 2

@@ -241,3 +241,50 @@ def test_a_model_that_is_converted_while_it_is_built_is_derived(convert, dtype):
         derived = derive(make_step(*setup()), device="v100")
     assert set(derived.parameter_dtypes) == {dtype}
     assert rows_of(derived) == rows_of(profile(*setup(), steps=1, warmup=1))
+
+
+class Cast(nn.Module):
+    """Autocasts its products, as mixed precision does, on the device's kind that it is told."""
+
+    def __init__(self, kind, dtype):
+        super().__init__()
+        self.layers, self.kind, self.dtype = perceptron(), kind, dtype
+
+    def forward(self, x):
+        with torch.autocast(self.kind, self.dtype):
+            return self.layers(x)
+
+
+TOO_LONG = "computing is too long, so that examples/s and the network's share are too small"
+
+
+def narrow_step(made):
+    if made in ("cpu", "cuda"):
+        model, batch = Cast(made, torch.bfloat16), classified()
+    else:
+        model = perceptron().to(made)
+        batch = classified()[0].to(made), classified()[1]
+    return make_step(model, batch, total, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("made", "device", "said"),
+    [
+        (torch.float32, "h100", ""),
+        ("cpu", "h100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
+        ("cuda", "h100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
+        (torch.bfloat16, "a100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
+        (torch.float16, "v100", f"float16 matrix products are taken at float32's speed: {TOO_LONG}"),
+        (
+            torch.bfloat16,
+            "v100",
+            "bfloat16 matrix products are taken at float32's speed: whether computing is too long or too"
+            " short on a v100 is not known",
+        ),
+    ],
+)
+def test_a_step_of_fewer_bits_says_which_way_it_errs(made, device, said):
+    init = torch.amp.autocast.__init__
+    assert derive(narrow_step(made), device=device).caveat == said
+    assert torch.amp.autocast.__init__ is init

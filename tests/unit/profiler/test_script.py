@@ -63,6 +63,9 @@ if __name__ == "__main__":
 """
 
 
+LEFT_OUT = "torch.compile is left out: operations are seen, and take longer, uncompiled"
+
+
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "neighbour.py").write_text("CLASSES = 3\n")
@@ -114,6 +117,24 @@ def test_a_script_is_measured_and_ended(script, tmp_path, ddp):
     assert rows_of(graph).keys() == expected_rows().keys()
 
 
+@pytest.mark.parametrize(
+    "compiled",
+    ["model = torch.compile(net)", "net.compile(); model = net", "model = torch.compile(lambda x: net(x))"],
+)
+@pytest.mark.parametrize("disabled", ["0", "1"])
+def test_what_a_script_compiles_is_measured_as_the_plain_scripts(script, tmp_path, compiled, disabled):
+    text = TRAIN.replace("model = DistributedDataParallel(net) if args.ddp else net", compiled)
+    run = hocket("profile", script(text), "--steps", 1, cwd=tmp_path, TORCH_COMPILE_DISABLE=disabled)
+    assert run.returncode == 0, run.stderr
+    left_out, first, *_ = run.stderr.splitlines()
+    assert left_out == f"{tmp_path}/train.py: {LEFT_OUT}"
+    assert first == f"{tmp_path}/train.py: measuring the SGD of a Net"
+    assert "Warning" not in run.stderr
+    graph = load_step(tmp_path / "step.json")
+    assert graph.caveat.startswith("measured without the script's torch.compile")
+    assert rows_of(graph).keys() == expected_rows().keys()
+
+
 def test_by_default_the_file_is_step_json(script, tmp_path):
     run = hocket("profile", script(TRAIN), "--steps", 1, "--batch-size", 7, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
@@ -159,7 +180,7 @@ def test_a_script_that_is_too_short_ends_in_a_line(script, tmp_path):
 
 def refusal(path, **options):
     with pytest.raises(HocketError) as caught:
-        profile_script(path, [], **({"steps": 1, "batch_size": None, "found": lambda what: None} | options))
+        profile_script(path, [], **({"steps": 1, "batch_size": None, "tell": lambda line: None} | options))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -238,9 +259,9 @@ def test_a_script_may_leave_its_folder(script, tmp_path):
 def test_a_script_that_does_not_end_when_asked_is_measured_all_the_same(script):
     text = SHORT + "for _ in range(40):\n    try: step()\n    except BaseException: pass"
     found = []
-    measured = profile_script(script(text), [], steps=1, batch_size=None, found=found.append)
+    measured = profile_script(script(text), [], steps=1, batch_size=None, tell=found.append)
     assert measured.profile.graph.num_samples == 1
-    assert found == ["the SGD of a Sequential"]
+    assert found == ["measuring the SGD of a Sequential"]
 
 
 def test_options_for_what_is_no_script_are_refused(script, tmp_path):

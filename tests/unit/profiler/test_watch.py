@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import optimizer as optimizers
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 import hocket
@@ -456,7 +456,7 @@ def distributed():
         (lambda: len, "model is a builtin_function_or_method; pass a torch.nn.Module"),
         (
             compiled,
-            "a compiled model hides its operations; measure it uncompiled, as with TORCH_COMPILE_DISABLE=1",
+            "a compiled model hides its operations; measure it uncompiled, as hocket profile SCRIPT.py does",
         ),
         (distributed, "the model is one of hocket.distribute, which measures it by itself; save"),
         (lambda: DataParallel(perceptron()), "a model in DataParallel is computed elsewhere in part"),
@@ -513,6 +513,97 @@ def test_where_nothing_is_compiled_a_model_to_compile_is_watched(path, monkeypat
     hocket.watch(model, optimizer, path, steps=STEPS)
     train(model, optimizer)
     assert load_step(path).parameter_names[0] == "0.weight"
+
+
+class OfOneLoss(nn.Module):
+    """Loses every operation behind its forward pass where the dispatcher is put back at its end."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = perceptron()
+
+    def forward(self, features, labels):
+        return cross_entropy(self.layers(features), labels)
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """What TORCH_COMPILE_DISABLE=1 says to a new process."""
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    with torch._dynamo.config.patch(disable=True):
+        yield
+
+
+def watched_rows(path, model, called):
+    """The rows of a loop that clips and calls ``called``."""
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED):
+        called(*classified()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return rows_of(load_step(path)) if handle.error is None else str(handle.error)
+
+
+@pytest.mark.slow  # importing the compiler takes seconds
+@pytest.mark.parametrize("how", ["module", "wrapped", "passed", "part"])
+def test_what_is_left_uncompiled_is_watched_as_if_it_had_no_wrapper(path, nothing_compiled, how):
+    plain = OfOneLoss()
+    expected = watched_rows(path, plain, plain)
+    path.unlink()
+    model = OfOneLoss()
+    called = model
+    if how in ("wrapped", "passed"):
+        called = torch.compile(model)
+    else:
+        (model if how == "module" else model.layers).compile()
+    found = watched_rows(path, called if how == "passed" else model, called)
+    assert found == expected
+    assert any(name.startswith("update/") for name in found)
+    if how == "module":
+        assert model._compiled_call_impl is not None  # put back
+
+
+@pytest.mark.slow
+def test_a_function_that_hides_what_comes_behind_it_is_refused(path, nothing_compiled):
+    model = OfOneLoss()
+    said = watched_rows(path, model, torch.compile(lambda *batch: model(*batch)))
+    assert said.startswith("what torch.compile made calls OfOneLoss, and operations behind that call are not")
+    assert not path.exists()
+
+
+class Unseen(torch.optim.SGD):
+    """Updates without an operator of torch that is seen, as extensions in C++ do."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        with _disable_current_modes():
+            return super().step(closure)
+
+
+def test_a_step_whose_update_is_not_seen_makes_no_file(path):
+    model = perceptron()
+    optimizer = Unseen(model.parameters(), 0.1)
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    train(model, optimizer)
+    assert str(handle.error).startswith("no operation of Unseen's step is seen")
+    assert not path.exists()
+
+
+def test_a_step_whose_gradients_come_from_nowhere_makes_no_file(path):
+    model = perceptron()
+    optimizer = sgd(model)
+    unwatched = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    handle = hocket.watch(model, optimizer, path, steps=STEPS)
+    for _ in range(NEEDED):
+        loss = cross_entropy(model(classified()[0]), classified()[1])
+        with torch._C._ForceDispatchKeyGuard(*unwatched):
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert str(handle.error).startswith("no operation of the backward pass is seen before the gradient of")
+    assert not path.exists()
 
 
 def test_one_loop_at_a_time(path):
