@@ -133,7 +133,9 @@ def ray_cluster(address: str | None = None) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise HocketError("engine 'ray' needs Ray; install it with: pip install 'hocket[ray]'") from None
+        raise HocketError(
+            "engine 'ray' needs Ray; install it with: pip install '.[ray]' in a clone of Hocket"
+        ) from None
     ours = not ray.is_initialized()
     if ours:
         # A cluster of our own listens on loopback only, without a dashboard.

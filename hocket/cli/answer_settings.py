@@ -243,7 +243,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
 
 
 def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:
-    """Which way the step's durations err, for JSON; for people :func:`assumptions` says it of the step."""
+    """The step's caveat, for JSON; for people :func:`assumptions` says it of the step."""
     return [AnswerSetting("caveat", graph.caveat, "", DEFAULT)] if graph.caveat else []
 
 

@@ -101,7 +101,9 @@ def main() -> NoReturn:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        status = _refuse(f"{package} is not installed; pip install 'hocket[{_EXTRAS[package]}]'")
+        status = _refuse(
+            f"{package} is not installed; pip install '.[{_EXTRAS[package]}]' in a clone of Hocket"
+        )
     except _WrongUsage as error:
         status = _refuse(command_help.usage_error(error))
     except (KeyboardInterrupt, typer.Abort):

@@ -17,7 +17,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "accelerate":
         raise
-    raise HocketError("Accelerate is not installed; pip install 'hocket[accelerate]'") from None
+    raise HocketError(
+        "Accelerate is not installed; pip install '.[accelerate]' in a clone of Hocket"
+    ) from None
 
 import torch
 from accelerate import Accelerator, DistributedType

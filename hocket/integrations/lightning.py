@@ -19,7 +19,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "lightning":
         raise
-    raise HocketError("Lightning is not installed; pip install 'hocket[lightning]'") from None
+    raise HocketError("Lightning is not installed; pip install '.[lightning]' in a clone of Hocket") from None
 
 import torch
 from lightning.fabric.strategies.ddp import DDPStrategy as FabricDDPStrategy

@@ -188,7 +188,7 @@ _ZOO = {model_spec.name: model_spec for model_spec in _SPECS}
 
 def _require_torch() -> None:
     if find_spec("torch") is None:
-        raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+        raise HocketError("torch is not installed; pip install '.[torch]' in a clone of Hocket")
 
 
 def names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
+    raise HocketError("torch is not installed; pip install '.[torch]' in a clone of Hocket") from None
 
 from torch import set_num_threads
 

@@ -136,7 +136,7 @@ def derive(
 
 
 def _caveat(narrow: set[torch.dtype], device: str) -> str:
-    """Which way durations err that take products of these types to last as long as float32's; "" for none."""
+    """The way in which durations err that take products of these types for float32's; "" for none."""
     if not narrow:
         return ""
     names = {str(each).removeprefix("torch.") for each in narrow}

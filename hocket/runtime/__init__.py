@@ -7,7 +7,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise HocketError("torch is not installed; pip install 'hocket[torch]'") from None
+    raise HocketError("torch is not installed; pip install '.[torch]' in a clone of Hocket") from None
 
 from hocket.runtime.training.allreduce_setup import distribute
 from hocket.runtime.training.plan_source import PlanSource

@@ -113,7 +113,7 @@ def plan(
         The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
         tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler. For either:
         search, and exact, which takes steps of up to 200 operations and 40 parameters and needs OR-tools
-        (hocket[optimal]).
+        (the extra optimal).
     architecture
         "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
         or ``barrier`` is one of servers.

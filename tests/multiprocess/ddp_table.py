@@ -60,7 +60,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row(
             "a model that is sharded: FSDP, FSDP2 (`fully_shard`), tensor parallelism",
             scripts.what_is_parallel_already,
-            _refused("give the whole model, as it was before"),
+            _refused("train it without `hocket.distribute`"),
         ),
         Row(
             "two models that share trained parameters",

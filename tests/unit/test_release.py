@@ -82,7 +82,7 @@ def test_an_empty_environment_simulates_and_reports(built: tuple[Path, Path], tm
         check=False,
     )
     assert refused.returncode == 2
-    assert "pip install 'hocket[torch]'" in refused.stderr
+    assert "pip install '.[torch]' in a clone of Hocket" in refused.stderr
 
 
 def test_versions_agree() -> None:

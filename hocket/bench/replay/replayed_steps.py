@@ -50,7 +50,7 @@ _SLOWER = 4.0  # than predicted, that a row may be
 def check_transports(transports: Sequence[Transport]) -> None:
     """Refuse what is not installed."""
     if "grpc" in transports and find_spec("grpc") is None:
-        raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'")
+        raise HocketError("transport 'grpc' needs grpcio; pip install '.[grpc]' in a clone of Hocket")
 
 
 def cluster_of(asked: Sequence[Configuration], rate_bps: float, name: str) -> Lab:

@@ -30,6 +30,15 @@ Unplanned = Annotated[
         help="Import to look at: without parameters, where the exchange of gradients cannot be told.",
     ),
 ]
+UnplannedOfGpu = Annotated[
+    bool,
+    option(
+        "--allow-no-gradients",
+        panel=GENERAL,
+        help="Import to look at: without parameters, where the exchange of gradients cannot be told. A trace"
+        " of CPUs alone is refused all the same.",
+    ),
+]
 Written = Annotated[
     Path, option("-o", "--output", panel=OUTPUT, metavar="FILE", help="The hocket.step/1 file to write.")
 ]
@@ -49,9 +58,12 @@ def import_kineto(
         int | None,
         option(panel=GENERAL, metavar="N", min=1, help="Examples in a step.", show_default="as recorded"),
     ] = None,
-    allow_no_gradients: Unplanned = False,
+    allow_no_gradients: UnplannedOfGpu = False,
 ) -> None:
-    """One job's Kineto traces as a step that can be planned, tuned and predicted."""
+    """One job's Kineto traces as a step that can be planned, tuned and predicted.
+
+    They are of GPUs: a trace of CPUs alone is refused, and `hocket profile` measures such a step.
+    """
     from hocket.document import check_writable
     from hocket.interop.kineto.kineto_step import import_kineto as run
 

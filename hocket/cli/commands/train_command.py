@@ -110,7 +110,7 @@ def _check(
     if names_file and script[0].endswith((".json", ".json.zst", ".json.gz")):
         raise HocketError(f"{script[0]}: is no script; give a file that Python runs, and a plan as --plan")
     if find_spec("torch") is None:
-        raise HocketError("torch is not installed; pip install 'hocket[torch]'")
+        raise HocketError("torch is not installed; pip install '.[torch]' in a clone of Hocket")
 
 
 def _wanted(plan: str | None, policy: str | None) -> str | None:
@@ -155,7 +155,7 @@ def _serve(script: list[str], told: dict[str, str], given: dict[str, Any]) -> No
     from hocket.network import parse_duration
 
     if given.get("transport") == "grpc" and find_spec("grpc") is None:
-        raise HocketError("--transport grpc needs grpcio; pip install 'hocket[grpc]'")
+        raise HocketError("--transport grpc needs grpcio; pip install '.[grpc]' in a clone of Hocket")
     rule = Rule(
         mode=given.get("mode", "sync"),
         workers=given.get("workers", 1),

@@ -17,7 +17,9 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
 except ImportError:
-    raise HocketError("Chakra traces need protobuf; install it: pip install 'hocket[chakra]'") from None
+    raise HocketError(
+        "Chakra traces need protobuf; install it: pip install '.[chakra]' in a clone of Hocket"
+    ) from None
 
 _BEGINNING_BYTES = 4096
 _PACKAGE = "ChakraProtoMsg"

@@ -111,7 +111,7 @@ def check_exact(graph: StepGraph, network: Network, architecture: Literal["ps", 
             "and the exact planner counts on a constant one; use no more servers than workers"
         )
     if find_spec("ortools") is None:
-        raise HocketError("the exact planner needs OR-tools; pip install 'hocket[optimal]'")
+        raise HocketError("the exact planner needs OR-tools; pip install '.[optimal]' in a clone of Hocket")
     if architecture == "ps":
         from hocket.planner.exact.server_model import check_updates
 

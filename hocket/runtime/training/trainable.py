@@ -101,7 +101,7 @@ def _refuse_parallel(model: torch.nn.Module) -> None:
         if hasattr(tensor, "device_mesh"):  # of a DTensor, whose class takes half a second to import
             raise HocketError(
                 f"'{name}' is a DTensor, sharded by FSDP2 (fully_shard) or tensor parallelism, and was"
-                f" given to hocket.distribute, {WHOLE_ONLY}, or give it the whole model, as it was before"
+                f" given to hocket.distribute, {WHOLE_ONLY}"
             )
 
 

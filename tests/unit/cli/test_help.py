@@ -336,7 +336,7 @@ def test_a_missing_package_is_a_line_that_installs_it(
     )
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.count("\n") == 1
-    assert f"pip install 'hocket[{extra}]'" in ran.stderr
+    assert f"pip install '.[{extra}]' in a clone of Hocket" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_without_torch_the_package_says_what_to_install():
         "except hocket.HocketError as error: print(error)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "torch is not installed; pip install 'hocket[torch]'\n"
+    assert result.stdout == "torch is not installed; pip install '.[torch]' in a clone of Hocket\n"
 
 
 def test_importing_hocket_imports_no_torch():

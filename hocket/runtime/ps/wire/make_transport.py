@@ -24,7 +24,9 @@ def make_transport(job: ServedJob, rendezvous: Rendezvous, host: str, *, server:
     try:
         from hocket.runtime.ps.wire.grpc_transport import GrpcServerEnd, GrpcWorkerEnd
     except ImportError:
-        raise HocketError("transport 'grpc' needs grpcio; pip install 'hocket[grpc]'") from None
+        raise HocketError(
+            "transport 'grpc' needs grpcio; pip install '.[grpc]' in a clone of Hocket"
+        ) from None
     if server:
         return GrpcServerEnd(rendezvous, host, job.timeout_s, job.window_bytes)
     return GrpcWorkerEnd(rendezvous, job.timeout_s, job.window_bytes)
