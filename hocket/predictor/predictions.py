@@ -134,4 +134,5 @@ def setup_line(graph: StepGraph, network: Network, row: Prediction) -> str:
     mode = {"async": "asynchronous", "sync": "synchronous"}[row.mode]
     exchange = "parameter servers" if row.architecture == "ps" else "all-reduce"
     bandwidth = f"{scaled_text(network.bandwidth_bps, 'bit/s')}, startup {duration_text(network.startup_s)}"
-    return f"{mode}, {exchange} · {row.policy} · batches of {graph.batch_size} · interfaces of {bandwidth}"
+    said = [f"{mode}, {exchange}", row.policy, f"batches of {graph.batch_size}", f"interfaces of {bandwidth}"]
+    return " · ".join([*said, *([graph.caveat] if graph.caveat else [])])

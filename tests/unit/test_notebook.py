@@ -167,6 +167,13 @@ def test_a_prediction_is_a_list_with_a_table_and_a_page(tmp_path: Path) -> None:
     assert (copied, copied.title, copied.setup) == (rows, rows.title, rows.setup)
 
 
+def test_a_prediction_and_its_page_have_the_steps_caveat() -> None:
+    narrow = dataclasses.replace(step(), caveat="computing is too long")
+    rows = hocket.predict(narrow, NETWORK, workers=2, steps=20, skip=5)
+    assert rows.setup.endswith(" · computing is too long")
+    assert "computing is too long" in rows.plot().html
+
+
 def test_a_ranking_is_a_table() -> None:
     pytest.importorskip("pandas")
     found = hocket.tune(step(), NETWORK, budget_s=0.1, iterations=2)
