@@ -20,7 +20,7 @@ from hocket.reproduce.ibatch.ibatch_claims import FIGURE_5 as PAPER
 from hocket.reproduce.ibatch.ibatch_measurements import MODELS, step_of
 from hocket.reproduce.ibatch.testbed import POLICIES, STARTUP_S, matching_default, one_of, rows_of, speedup
 from hocket.sim import simulate
-from hocket.sim.evaluator import Judge
+from hocket.sim.evaluator import PlanEvaluator
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -104,7 +104,7 @@ def test_whole_parameters(benchmark, steps: dict[str, StepGraph]) -> None:  # ty
     """As many servers as nodes, each parameter on one: hocket's own placement, the policy's own pushes."""
 
     def step_s(graph: StepGraph, network: Network, policy: str) -> float:
-        return Judge(graph, network, "ps").seconds(flatten(plan(graph, network, policy), graph))
+        return PlanEvaluator(graph, network, "ps").seconds(flatten(plan(graph, network, policy), graph))
 
     header("speedup, whole parameters, pushes own")
     for model, graph in steps.items():

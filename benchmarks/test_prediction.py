@@ -14,7 +14,7 @@ from hocket.network import Network, Topology
 from hocket.planner import plan
 from hocket.predictor import predict
 from hocket.reproduce.steps import derived as k80
-from hocket.sim.draws import drawn
+from hocket.sim.draws import draw_number
 from tests.naive import prediction as naive
 from tests.property.test_prediction import links_of
 
@@ -100,5 +100,5 @@ def test_kernel_draws_are_even() -> None:
     counts = [0] * 20
     for worker in range(20):
         for step in range(1000):
-            counts[int(drawn(1, worker, step)) % 20] += 1
+            counts[int(draw_number(1, worker, step)) % 20] += 1
     assert all(abs(count - 1000) < 5 * (1000 * 0.95) ** 0.5 for count in counts)

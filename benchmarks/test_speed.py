@@ -18,7 +18,7 @@ from hocket.planner.search_starts import starts
 from hocket.planner.tac import tac_order
 from hocket.reproduce.steps import derived as k80
 from hocket.sim import simulate
-from hocket.sim.evaluator import Judge
+from hocket.sim.evaluator import PlanEvaluator
 from tests.naive import tictac
 from tests.naive.list_schedule import simulate_step
 
@@ -77,7 +77,7 @@ def test_search_evaluations(benchmark, architecture: str, barrier: str) -> None:
     network = Network(bandwidth_bps=10e9, startup_s=50e-6, num_workers=8)
     ours = barrier if architecture == "ps" else None
     plans = [plan(graph, network, policy, barrier=ours) for policy in policies_of(architecture)]
-    judge = Judge(graph, network, architecture, barrier)
+    judge = PlanEvaluator(graph, network, architecture, barrier)
     first = starts(graph, network, plans, judge.chunks)
 
     def evaluate() -> float:

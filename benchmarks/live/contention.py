@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from hocket.cluster.live.manager_address import Contact, asked, contact_of
+from hocket.cluster.live.manager_address import Contact, ask_manager, contact_of
 from hocket.cluster.live.manager_messages import AskStatus, Submit
 from hocket.cluster.live.runnable_jobs import LiveJob
 
@@ -116,10 +116,10 @@ def _manager(folder: Path, lab: str, policy: str, chunk: str) -> Iterator[Contac
 def _spans(contact: Contact, rows: Sequence[dict[str, Any]]) -> list[Floats]:
     """When the transfers of each of these jobs, which run at once, began and ended, (n, 2) each."""
     jobs = tuple(msgspec.convert(row, LiveJob) for row in rows)
-    asked(contact, Submit(jobs))
+    ask_manager(contact, Submit(jobs))
     names = [job.id for job in jobs]
     while True:
-        status = asked(contact, AskStatus()).status
+        status = ask_manager(contact, AskStatus()).status
         assert status is not None
         mine = [job for job in status.jobs if job.id in names]
         if failed := [job for job in mine if job.state == "failed"]:

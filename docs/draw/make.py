@@ -25,7 +25,7 @@ from hocket.cluster.simulator.simulate import simulate as simulate_cluster
 from hocket.cluster.workloads.trained_models import TABLE_III
 from hocket.graph import Plan, Timeline
 from hocket.sim.bounds.lower_bound import lower_bound
-from hocket.sim.lowering.slices import sliced
+from hocket.sim.lowering.slices import slice_step
 from hocket.tuner import Exchange, PlannedPolicy, make_plan
 
 FOLDER = Path(__file__).parents[1] / "figures"
@@ -81,7 +81,7 @@ def _panel(graph: StepGraph, policy: str, network: Network, shown: tuple[str, ..
 def _bound_s(graph: StepGraph, planned: PlannedPolicy, network: Network) -> float:
     """What no plan with these slices and this barrier beats, however it batches."""
     plan = planned.plan
-    cut, _ = sliced(graph, plan)
+    cut, _ = slice_step(graph, plan)
     bound = lower_bound(cut, network, plan.architecture, plan.barrier, lockstep=not planned.drawn_anew)
     return max(bound.shared, float(bound.each.max()))
 

@@ -122,4 +122,4 @@ def beside_usual(
             random_order=planned.drawn_anew,
             progress=report,
         )
-    return [row, planned.judged(result.row)]
+    return [row, planned.with_bounds(result.row)]

@@ -79,7 +79,7 @@ def _job(row: _JobRow, steps: _Steps, source: str, field: str) -> Job:
             if getattr(row, key) not in (UNSET, ()):
                 rule = "is what the step and the plan say; leave it out, or leave them out"
                 raise FormatError(source, f"{field}.{key}", rule)
-        from_step = steps.lowered(row.step, row.plan, f"{source}: {field}")
+        from_step = steps.job_fields(row.step, row.plan, f"{source}: {field}")
         if row.model is not UNSET:
             from_step = from_step | {"model": row.model}
     return Job(
@@ -98,15 +98,17 @@ class _Steps:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._found: dict[tuple[str, str], dict[str, Any]] = {}
+        self._job_fields: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def lowered(self, step: str | dict[str, Any], plan: str | dict[str, Any], where: str) -> dict[str, Any]:
+    def job_fields(
+        self, step: str | dict[str, Any], plan: str | dict[str, Any], where: str
+    ) -> dict[str, Any]:
         """The part of a job that a step and its plan say."""
         if not isinstance(step, str) or not isinstance(plan, str):
             return read_overlapped(step, plan, self._folder, where)
-        if (step, plan) not in self._found:
-            self._found[step, plan] = read_overlapped(step, plan, self._folder, where)
-        return self._found[step, plan]
+        if (step, plan) not in self._job_fields:
+            self._job_fields[step, plan] = read_overlapped(step, plan, self._folder, where)
+        return self._job_fields[step, plan]
 
 
 def write_jobs(jobs: JobSet, path: str | Path) -> None:

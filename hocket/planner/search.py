@@ -29,12 +29,12 @@ _CLOSE = 1 + 1e-3
 
 
 class Evaluator(Protocol):
-    """The interface of a simulator that a search asks; :class:`hocket.sim.evaluator.Judge` is one."""
+    """The interface of a simulator that a search asks; :class:`hocket.sim.evaluator.PlanEvaluator` is one."""
 
     chunks: Indices
 
-    def seconds(self, flat: FlatPlan, *, settled: bool = False) -> float:
-        """A step under ``flat``; ``settled``: steps that overlap have reached their rhythm."""
+    def seconds(self, flat: FlatPlan, *, steady: bool = False) -> float:
+        """A step under ``flat``; ``steady``: steps that overlap have reached their rhythm."""
 
     def plan(self, flat: FlatPlan, policy: str) -> Plan:
         """``flat`` as a plan."""
@@ -69,7 +69,7 @@ class SearchEnd:
 def climb(
     graph: StepGraph,
     network: Network,
-    judge: Evaluator,
+    evaluator: Evaluator,
     starts: Sequence[FlatPlan],
     end: SearchEnd,
     *,
@@ -82,21 +82,21 @@ def climb(
     """
     began = time.perf_counter()
     budget_s, limit, close_s = end.budget_s, end.max_evaluations, end.bound_s * _CLOSE
-    judged = [(judge.seconds(flat, settled=True), k) for k, flat in enumerate(starts)]
+    judged = [(evaluator.seconds(flat, steady=True), k) for k, flat in enumerate(starts)]
     best_s, k = min(judged)
     best, evaluations = starts[k], len(starts)
-    mutate = Mutations(graph, network, judge.chunks, best, np.random.default_rng(seed))
+    mutate = Mutations(graph, network, evaluator.chunks, best, np.random.default_rng(seed))
 
     while not (time.perf_counter() - began > budget_s or evaluations >= limit or best_s <= close_s):
         # Early figures rank neighbours; only a settled one can become the best.
         current = best
-        current_s = judge.seconds(best)
+        current_s = evaluator.seconds(best)
         history = [current_s] * _HISTORY
         early_best_s = current_s
         since = 0
         while since < _PATIENCE and evaluations < limit and time.perf_counter() - began <= budget_s:
             candidate = mutate(current)
-            candidate_s = judge.seconds(candidate)
+            candidate_s = evaluator.seconds(candidate)
             evaluations += 1
             since += 1
             if candidate_s <= current_s or candidate_s <= history[evaluations % _HISTORY]:
@@ -104,7 +104,7 @@ def climb(
             history[evaluations % _HISTORY] = current_s
             if candidate_s < early_best_s:
                 early_best_s, since = candidate_s, 0
-                settled_s = judge.seconds(candidate, settled=True)
+                settled_s = evaluator.seconds(candidate, steady=True)
                 evaluations += 1
                 if settled_s < best_s:
                     best, best_s = candidate, settled_s
@@ -113,7 +113,7 @@ def climb(
             if progress is not None and evaluations % 100 == 0:
                 progress(time.perf_counter() - began, best_s)
     return SearchResult(
-        plan=judge.plan(best, "search"),
+        plan=evaluator.plan(best, "search"),
         iteration_s=best_s,
         evaluations=evaluations,
         wall_s=time.perf_counter() - began,
@@ -173,10 +173,10 @@ class Mutations:
         return replace(flat, rank=rank)
 
     def _move_pull(self, flat: FlatPlan) -> FlatPlan:
-        return replace(flat, pulls=self._moved(flat.pulls))
+        return replace(flat, pulls=self._move_order(flat.pulls))
 
     def _move_gradient(self, flat: FlatPlan) -> FlatPlan:
-        return replace(flat, gradients=self._moved(flat.gradients))
+        return replace(flat, gradients=self._move_order(flat.gradients))
 
     def _recut_pulls(self, flat: FlatPlan) -> FlatPlan:
         return replace(flat, pulls=self._recut(flat.pulls))
@@ -184,7 +184,7 @@ class Mutations:
     def _recut_gradients(self, flat: FlatPlan) -> FlatPlan:
         return replace(flat, gradients=self._recut(flat.gradients))
 
-    def _moved(self, transfers: Transfers) -> Transfers:
+    def _move_order(self, transfers: Transfers) -> Transfers:
         """One whole transfer, or one parameter into the transfer at another place."""
         if self._rng.random() < 0.5 or transfers.starts.all():
             first = transfers.first
@@ -194,7 +194,7 @@ class Mutations:
             places = np.delete(np.arange(len(first) - 1), source)
             runs = np.insert(places, target, source)
             take = np.concatenate([np.arange(first[r], first[r + 1]) for r in runs])
-            return _taken(transfers, take)
+            return _take(transfers, take)
         source, target = self._two_places(len(transfers.order))
         take = np.insert(np.delete(np.arange(len(transfers.order)), source), target, source)
         # The parameter changes places, cuts stay where they are.
@@ -229,7 +229,7 @@ class Mutations:
         return replace(flat, gradients=replace(flat.gradients, chunks=chunks))
 
 
-def _taken(transfers: Transfers, take: Indices) -> Transfers:
+def _take(transfers: Transfers, take: Indices) -> Transfers:
     return Transfers(
         order=transfers.order[take],
         starts=transfers.starts[take],

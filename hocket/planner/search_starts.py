@@ -87,7 +87,7 @@ def _list_schedule(
     """Gradients in batches of at least ``cap_bytes`` as they appear; of the ready ones the soonest needed."""
     in_order = np.flatnonzero(graph.produced)
     in_order = in_order[np.argsort(ready_s[in_order], kind="stable")]
-    batches = _batched(graph, in_order.tolist(), cap_bytes)
+    batches = _batch_names(graph, in_order.tolist(), cap_bytes)
     rate_bps = fair_share_bps(network)
     now, coming, waiting, issued = 0.0, 0, list[tuple[float, int]](), list[int]()
     while coming < len(batches) or waiting:
@@ -114,7 +114,7 @@ def _list_schedule(
     )
 
 
-def _batched(graph: StepGraph, parameters: list[int], cap_bytes: int) -> list[list[int]]:
+def _batch_names(graph: StepGraph, parameters: list[int], cap_bytes: int) -> list[list[int]]:
     """``parameters`` in their order; a batch is complete when it has ``cap_bytes``."""
     batches: list[list[int]] = []
     open_bytes = cap_bytes

@@ -28,7 +28,7 @@ from hocket.kernel import kernel, look_for_stop
 from hocket.predictor.lane_queues import cut_queues, enqueue, give_turn, may_start
 from hocket.predictor.shared_links import IDLE, MOVING, STARTING, Streams, advance, first_ends, refill
 from hocket.predictor.step_parts import begin_all, count_parts, end_node
-from hocket.sim.draws import draw_order, drawn
+from hocket.sim.draws import draw_number, draw_order
 from hocket.sim.loop.lanes import first_lane, next_lane, set_time
 
 _NOT_BEGUN = -2  # in hand of a worker's processor: no node, but the time before its first step
@@ -137,7 +137,7 @@ def run_algorithm_3_1(program, times, links, rules, log, ends):
                     arrived[node] = 0
                 unseen += num_nodes + num_workers
                 to_arrive, num_finished, global_left = awaited.sum(), 0, num_globals
-                global_sample = drawn(seed, num_workers, completed) % len(global_s)
+                global_sample = draw_number(seed, num_workers, completed) % len(global_s)
                 for node in range(num_globals):
                     global_waits[node] = first_global_waits[node]
                     if global_waits[node] == 0:
@@ -164,7 +164,7 @@ def run_algorithm_3_1(program, times, links, rules, log, ends):
                     for node in range(num_nodes):
                         waits[base + node] = first_waits[node]
                     left[odd, w], left_of[w, -1], label[w], rests[w] = num_nodes, parts[-1], completed, False
-                    sample[odd, w] = drawn(seed, w, begun[w] - 1) % len(local_s)
+                    sample[odd, w] = draw_number(seed, w, begun[w] - 1) % len(local_s)
                 left_of[w, s] = parts[s]
                 for stream in range(num_nodes - num_timed):
                     if not apart or server_of[num_timed + stream] == s:

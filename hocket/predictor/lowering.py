@@ -31,7 +31,7 @@ from hocket.network import Network
 from hocket.predictor.program import WorkerProgram
 from hocket.predictor.step_nodes import Nodes
 from hocket.sim.lowering.lowered import Edges, Floats
-from hocket.sim.lowering.slices import sliced
+from hocket.sim.lowering.slices import slice_step
 
 
 class Demand(NamedTuple):
@@ -113,7 +113,7 @@ def lower_worker_step(
         When the plan does not fit the step, or there are more servers than parameters.
     """
     check_plan(plan, graph)
-    graph, plan = sliced(graph, plan)
+    graph, plan = slice_step(graph, plan)
     synchronous, commits = rules.synchronous, rules.commits
     nodes = Nodes(graph, plan, network, synchronous, commits)
     if joined:

@@ -8,7 +8,7 @@ from hocket.bench.replay.accuracy import Accuracy
 from hocket.bench.replay.accuracy_statistics import AccuracyRow
 from hocket.bench.replay.accuracy_table import group_columns, row_columns
 from hocket.columns import Column, led_by
-from hocket.report.html_page import Tile, rendered
+from hocket.report.html_page import Tile, render_page
 from hocket.text import capitalized, counted
 
 _FIRST = ("step", "policy", "workers", "error", "measured/s", "predicted/s")
@@ -27,9 +27,9 @@ def render_accuracy(accuracy: Accuracy) -> str:
     )
     tiles = [
         Tile("Mean error", f"{every.mean_error:.1%}", f"over {every.rows} rows"),
-        Tile("Largest error", f"{worst.error:+.1%}", _named(worst)),
+        Tile("Largest error", f"{worst.error:+.1%}", _row_name(worst)),
     ]
-    return rendered(
+    return render_page(
         "accuracy.html",
         {"rows": [_point(row) for row in accuracy.rows]},
         title="Predicted against measured",
@@ -37,19 +37,19 @@ def render_accuracy(accuracy: Accuracy) -> str:
         tiles=tiles,
         text=(
             f"{counted(every.rows, 'row')}: the mean error is {every.mean_error:.1%}, the largest"
-            f" {worst.error:+.1%} ({_named(worst)})."
+            f" {worst.error:+.1%} ({_row_name(worst)})."
         ),
-        group_columns=_headed(group_columns(groups)),
-        row_columns=_headed(led_by(row_columns(accuracy.rows), *_FIRST)),
+        group_columns=_with_page_headings(group_columns(groups)),
+        row_columns=_with_page_headings(led_by(row_columns(accuracy.rows), *_FIRST)),
     )
 
 
-def _headed(columns: Sequence[Column]) -> list[Column]:
+def _with_page_headings(columns: Sequence[Column]) -> list[Column]:
     """The terminal's ``columns`` with headings as pages have them."""
     return [column._replace(heading=capitalized(column.heading)) for column in columns]
 
 
-def _named(row: AccuracyRow) -> str:
+def _row_name(row: AccuracyRow) -> str:
     servers = f", {counted(row.servers, 'server')}" if row.servers else ""
     transport = ", gRPC" if row.transport == "grpc" else ""
     return f"{row.step}, {row.policy}, {row.mode}, {counted(row.workers, 'worker')}{servers}{transport}"
@@ -57,7 +57,7 @@ def _named(row: AccuracyRow) -> str:
 
 def _point(row: AccuracyRow) -> dict[str, float | str | None]:
     return {
-        "name": _named(row),
+        "name": _row_name(row),
         "step": row.step,
         "measured": row.measured,
         "predicted": row.predicted,

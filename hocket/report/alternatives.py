@@ -32,7 +32,7 @@ class BusyRow(NamedTuple):
     kinds: str
 
 
-def listed(sentences: Sequence[str]) -> str:
+def sentences_text(sentences: Sequence[str]) -> str:
     """The first sentences, and how many more there are."""
     more = len(sentences) - _NAMED
     return "; ".join(sentences[:_NAMED]) + (f"; and {more} more, in the table" if more > 0 else "") + "."
@@ -40,7 +40,7 @@ def listed(sentences: Sequence[str]) -> str:
 
 def overlap_text(rows: Sequence[ResultRow]) -> str:
     """The points of the overlap figure, best first."""
-    return listed(
+    return sentences_text(
         [
             f"{row.policy}: overlap {row.overlap:.3f} at rho {row.rho:.3f}, utilization {row.utilization:.1%}"
             for row in rows
@@ -59,15 +59,15 @@ def cluster_texts(names: Sequence[str], rows: Sequence[ClusterRow], unit: TimeUn
         ]
         parts.append(f"{name}: {', '.join(known)}")
     return {
-        "jct": listed(
+        "jct": sentences_text(
             [
                 f"{name}: half of the jobs within {time_text(row.median_jct_s, unit)}, 19 of 20 within"
                 f" {time_text(row.p95_jct_s, unit)}"
                 for name, row in named
             ]
         ),
-        "parts": listed(parts),
-        "contention": listed(
+        "parts": sentences_text(parts),
+        "contention": sentences_text(
             [
                 f"{name}: {sum(found.mean) / max(1, len(found.mean)):.2f} on average,"
                 f" {max(found.most, default=0)} at most"
@@ -85,7 +85,7 @@ def residence_text(figure: dict[str, Any], unit: TimeUnit) -> str:
         gpus = sum(lane["name"].startswith("GPU") for lane in panel["lanes"])
         until = time_text(panel["end"] / unit.per_second, unit)
         sentences.append(f"{panel['caption']}: {len(set(panel['name']))} jobs on {gpus} GPUs until {until}")
-    return listed(sentences)
+    return sentences_text(sentences)
 
 
 def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
@@ -104,7 +104,7 @@ def prediction_texts(rows: Sequence[Prediction]) -> dict[str, str]:
         if first.cost_per_example is not None and last.cost_per_example is not None:
             costs = [four_digits(1e6 * cost) for cost in (first.cost_per_example, last.cost_per_example)]
             found["cost"].append(f"{span}, {costs[0]} to {costs[1]}")
-    return {figure: listed(sentences) for figure, sentences in found.items()}
+    return {figure: sentences_text(sentences) for figure, sentences in found.items()}
 
 
 def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
@@ -115,7 +115,7 @@ def timeline_text(panels: Sequence[TimelinePanel], unit: TimeUnit) -> str:
         extent_s = _extent_s(panel.timeline.spans)
         first = f", {rows[0].process} {rows[0].lane} busy {rows[0].busy:.0%}" if rows else ""
         sentences.append(f"{panel.caption}: {time_text(extent_s, unit)} long{first}")
-    return listed(sentences)
+    return sentences_text(sentences)
 
 
 def busy_columns(panels: Sequence[TimelinePanel]) -> list[Column]:

@@ -11,7 +11,7 @@ from hocket.planner.named_planners import USUAL
 from hocket.report.result_files import Entry
 
 
-def ranked(entries: Iterable[Entry]) -> list[Entry]:
+def rank_entries(entries: Iterable[Entry]) -> list[Entry]:
     """The fastest first: by throughput, then by step time; ties stay in the order they came.
 
     Throughput comes first because results may differ in their number of workers; where they do not, it ranks

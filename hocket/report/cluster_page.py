@@ -16,7 +16,7 @@ from hocket.report.alternatives import (
 )
 from hocket.report.cluster_plot_data import Residence, cluster_figure, residence_figure
 from hocket.report.cluster_table import PART_NAMES, chunk_text, cluster_columns
-from hocket.report.html_page import Tile, rendered
+from hocket.report.html_page import Tile, render_page
 from hocket.report.result_files import ClusterEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.text import TimeUnit, time_text, time_unit
@@ -42,7 +42,7 @@ def render_cluster(entries: Sequence[ClusterEntry], *, title: str = "Hocket: a s
         "part_names": {part: PART_NAMES[part][0] for part in PARTS},
         "timelines": drawn.figure,
     }
-    return rendered(
+    return render_page(
         "cluster.html",
         data,
         origins=[entry.origin for entry in ranking],

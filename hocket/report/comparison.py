@@ -108,12 +108,12 @@ def compare(predicted: Timeline, measured: Timeline) -> Comparison:
     ours = cut_into_steps(predicted)
     theirs = cut_into_steps(measured, anchor=ours.anchor)
     figures, others = _figures(ours), _figures(theirs)
-    placed, other_placed = _placed(ours), _placed(theirs)
+    placed, other_placed = _span_places(ours), _span_places(theirs)
     step_s = figures["step"], others["step"]
     spans = [_difference(key, placed[key], other_placed[key], step_s) for key in placed.keys() & other_placed]
     return Comparison(
-        predicted=_run(ours),
-        measured=_run(theirs),
+        predicted=_compared_run(ours),
+        measured=_compared_run(theirs),
         figures=tuple(
             _figure(name, figures.get(name), others.get(name))
             for name in ("step", "computing", "waiting", "overlap", *get_args(Kind))
@@ -125,7 +125,7 @@ def compare(predicted: Timeline, measured: Timeline) -> Comparison:
     )
 
 
-def _run(side: SteppedTimeline) -> ComparedRun:
+def _compared_run(side: SteppedTimeline) -> ComparedRun:
     steps = max(len(edges_s) for edges_s in side.edges_s.values()) - 1
     return ComparedRun(title=side.title, workers=len(side.workers), steps=steps, anchor=side.anchor)
 
@@ -167,7 +167,7 @@ class _SpanPlace(NamedTuple):
     duration_s: float
 
 
-def _placed(side: SteppedTimeline) -> dict[_Key, _SpanPlace]:
+def _span_places(side: SteppedTimeline) -> dict[_Key, _SpanPlace]:
     """The first start of each name in a step, and the seconds that it runs in one; in order of start."""
     found: dict[_Key, list[_SpanPlace]] = {}
     for process, spans in side.spans.items():

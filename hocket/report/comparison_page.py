@@ -11,10 +11,10 @@ from hocket.columns import led_by
 from hocket.graph.timeline import Span, Timeline
 from hocket.graph.timeline_steps import cut_into_steps
 from hocket.origin import Origin
-from hocket.report.alternatives import busy_columns, listed, timeline_text
+from hocket.report.alternatives import busy_columns, sentences_text, timeline_text
 from hocket.report.comparison import Comparison, compare
 from hocket.report.comparison_table import figures_columns, matched_line, spans_columns
-from hocket.report.html_page import Tile, network_line, rendered
+from hocket.report.html_page import Tile, network_line, render_page
 from hocket.report.matching import with_common_names
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.text import TimeUnit, counted, time_text, time_unit
@@ -46,10 +46,10 @@ def render_comparison(
     ]
     data = {
         "unit": unit._asdict(),
-        "figures": [_scaled(figure, unit) for figure in found.figures],
+        "figures": [_figure_data(figure, unit) for figure in found.figures],
         "timelines": timeline_figure(panels, unit),
     }
-    return rendered(
+    return render_page(
         "comparison.html",
         data,
         origins=origins,
@@ -93,7 +93,7 @@ def _tiles(found: Comparison, unit: TimeUnit) -> list[Tile]:
     return tiles
 
 
-def _scaled(figure: Any, unit: TimeUnit) -> dict[str, Any]:
+def _figure_data(figure: Any, unit: TimeUnit) -> dict[str, Any]:
     values = {"predicted": figure.predicted_s, "measured": figure.measured_s}
     return {"name": figure.name} | {
         side: None if second is None else second * unit.per_second for side, second in values.items()
@@ -104,7 +104,7 @@ def _figures_text(found: Comparison, unit: TimeUnit) -> str:
     def told(second: float | None) -> str:
         return "none" if second is None else time_text(second, unit)
 
-    return listed(
+    return sentences_text(
         [
             f"{each.name}: predicted {told(each.predicted_s)}, measured {told(each.measured_s)}"
             for each in found.figures

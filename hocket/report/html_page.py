@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from hocket.origin import Origin, origin
-from hocket.report.packed import packed_json, packed_plotly
+from hocket.report.packed import pack_json, pack_plotly
 
 
 class Tile(NamedTuple):
@@ -19,7 +19,7 @@ class Tile(NamedTuple):
     note: str
 
 
-def rendered(
+def render_page(
     template: str,
     data: Any,
     *,
@@ -40,7 +40,7 @@ def rendered(
         source for source in dict.fromkeys(origins) if source is not None and source.command != made.command
     ]
     return environment.get_template(template).render(
-        **variables, made=made, sources=sources, data=packed_json(data), plotly=packed_plotly()
+        **variables, made=made, sources=sources, data=pack_json(data), plotly=pack_plotly()
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from hocket.report.html_page import rendered
+from hocket.report.html_page import render_page
 
 
 def render_live() -> str:
     """The page; what it shows comes from /state beside it."""
-    return rendered("live.html", {"unit": {"symbol": "s", "per_second": 1}}, title="Hocket: a live cluster")
+    return render_page(
+        "live.html", {"unit": {"symbol": "s", "per_second": 1}}, title="Hocket: a live cluster"
+    )

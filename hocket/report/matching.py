@@ -26,14 +26,14 @@ _BETWEEN_STEPS = "backward between steps"
 def with_common_names(predicted: Timeline, measured: Timeline) -> tuple[Timeline, Timeline]:
     """Both timelines, with one name for what is the same; names that both have already stay."""
     if _has_operations(predicted) and _has_pieces(measured):
-        predicted, measured = _joined(predicted, measured), _by_module(measured)
+        predicted, measured = _by_piece(predicted, measured), _by_module(measured)
     elif _has_pieces(predicted) and _has_operations(measured):
-        predicted, measured = _by_module(predicted), _joined(measured, predicted)
+        predicted, measured = _by_module(predicted), _by_piece(measured, predicted)
     kinds: tuple[Kind, ...] = ("reduce", "push", "pull")
     for kind in kinds:
-        predicted, measured = _name_by_parameter(predicted, measured, kind, _transferred)
-    predicted, measured = _name_by_parameter(predicted, measured, "update", _updated)
-    return _batched(predicted, measured)
+        predicted, measured = _name_by_parameter(predicted, measured, kind, _subject_of_transfer)
+    predicted, measured = _name_by_parameter(predicted, measured, "update", _subject_of_update)
+    return _batch_updates(predicted, measured)
 
 
 def why_unmatched(kind: Kind, name: str) -> str:
@@ -72,10 +72,10 @@ def _by_module(timeline: Timeline) -> Timeline:
             return span.name
         return _piece("backward", _module_of(span.name))
 
-    return _renamed(timeline, name)
+    return _rename_spans(timeline, name)
 
 
-def _joined(simulated: Timeline, recorded: Timeline) -> Timeline:
+def _by_piece(simulated: Timeline, recorded: Timeline) -> Timeline:
     """A simulated timeline whose operations are named by the pieces of ``recorded``.
 
     An operation of a module without parameters belongs to the piece that a recorder has open meanwhile: in
@@ -91,7 +91,7 @@ def _joined(simulated: Timeline, recorded: Timeline) -> Timeline:
             else:
                 found = _fill_forward(_fill_forward(own[::-1])[::-1])
             named.update((span, name) for span, name in zip(run, found, strict=True) if name)
-    return _renamed(simulated, lambda span: named.get(span, span.name))
+    return _rename_spans(simulated, lambda span: named.get(span, span.name))
 
 
 def _piece_of_operation(span: Span, pieces: set[str]) -> str:
@@ -119,11 +119,11 @@ def _fill_forward(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _transferred(name: str) -> str:
+def _subject_of_transfer(name: str) -> str:
     return _SLICE.sub("", name)
 
 
-def _updated(name: str) -> str:
+def _subject_of_update(name: str) -> str:
     """The parameter or the batch that an update is of: ``update/P/add_[3]`` and ``update P``."""
     whole = _SLICE.sub("", name)
     if whole.startswith("update/"):
@@ -144,7 +144,7 @@ def _name_by_parameter(
             return prefix + subject
         return span.name
 
-    return _renamed(predicted, name), _renamed(measured, name)
+    return _rename_spans(predicted, name), _rename_spans(measured, name)
 
 
 def _names_of(timeline: Timeline, kind: Kind, subject_of: Callable[[str], str]) -> dict[str, set[str]]:
@@ -155,13 +155,13 @@ def _names_of(timeline: Timeline, kind: Kind, subject_of: Callable[[str], str]) 
     return found
 
 
-def _batched(predicted: Timeline, measured: Timeline) -> tuple[Timeline, Timeline]:
+def _batch_updates(predicted: Timeline, measured: Timeline) -> tuple[Timeline, Timeline]:
     """Both timelines; updates of single parameters that the other one runs in batches have the batches' name.
 
     A batch is named by its first parameter and how many more there are. Which ones is not said: several
     batches are one name together.
     """
-    ours, theirs = (set(_names_of(side, "update", _updated)) for side in (predicted, measured))
+    ours, theirs = (set(_names_of(side, "update", _subject_of_update)) for side in (predicted, measured))
     alone = ours - theirs, theirs - ours
     for batches, single in (alone, alone[::-1]):
         sizes = [1 + int(found[1]) for each in batches if (found := _BATCH.search(each))]
@@ -173,12 +173,12 @@ def _batched(predicted: Timeline, measured: Timeline) -> tuple[Timeline, Timelin
         both = batches | single
 
         def name(span: Span, joined: str = joined, both: set[str] = both) -> str:
-            return joined if span.kind == "update" and _updated(span.name) in both else span.name
+            return joined if span.kind == "update" and _subject_of_update(span.name) in both else span.name
 
-        return _renamed(predicted, name), _renamed(measured, name)
+        return _rename_spans(predicted, name), _rename_spans(measured, name)
     return predicted, measured
 
 
-def _renamed(timeline: Timeline, name: Callable[[Span], str]) -> Timeline:
+def _rename_spans(timeline: Timeline, name: Callable[[Span], str]) -> Timeline:
     spans = tuple(msgspec.structs.replace(span, name=name(span)) for span in timeline.spans)
     return Timeline(title=timeline.title, lanes=timeline.lanes, spans=spans)

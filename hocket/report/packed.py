@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 
-def packed_json(data: Any) -> str:
+def pack_json(data: Any) -> str:
     """``data`` as JSON, gzip and base64; the same text for the same data."""
     return _as_text(gzip.compress(msgspec.json.encode(data), mtime=0))
 
 
-def packed_plotly() -> str:
+def pack_plotly() -> str:
     """The script that draws figures (``plotly.js-basic-dist-min`` 4.1.1, unchanged), gzip and base64."""
     return _as_text(resources.files("hocket.report").joinpath("plotly-basic.min.js.gz").read_bytes())
 

@@ -32,11 +32,11 @@ class ModelError(NamedTuple):
     largest: float
 
 
-def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[MeasuredThroughput]:
+def load_points(path: str | Path, predicted: Collection[tuple[int, int]]) -> list[MeasuredThroughput]:
     """Read a CSV file with the columns ``workers``, ``throughput`` and, where it matters, ``servers``.
 
     asked : the (workers, servers) that are predicted; servers is 0 for all-reduce. Without a column, servers
-        are those of all of ``asked``.
+        are those of all of ``predicted``.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[Me
     for name in ("workers", "throughput"):
         if header.count(name) != 1:
             raise FormatError(source, "line 1", f"needs one column '{name}'; begin with workers,throughput")
-    common = {servers for _, servers in asked}
+    common = {servers for _, servers in predicted}
     if "servers" not in header and len(common) > 1:
         raise FormatError(source, "line 1", "needs a column 'servers': several numbers of them are asked for")
     points = []
@@ -65,8 +65,10 @@ def load_points(path: str | Path, asked: Collection[tuple[int, int]]) -> list[Me
         if len(cells) != len(header):
             raise FormatError(source, f"line {number}", f"has {len(cells)} cells, its header {len(header)}")
         points.append(_point(dict(zip(header, cells, strict=True)), common, f"line {number}", source))
-        if points[-1][:2] not in asked:
-            raise FormatError(source, f"line {number}", f"{_named(points[-1])} are not asked for; add them")
+        if points[-1][:2] not in predicted:
+            raise FormatError(
+                source, f"line {number}", f"{_point_name(points[-1])} are not asked for; add them"
+            )
     if not points:
         raise FormatError(source, "", "holds no measured point below its header")
     return points
@@ -90,7 +92,7 @@ def _point(cells: dict[str, str], common: set[int], line: str, source: str) -> M
     return MeasuredThroughput(int(number("workers")), int(servers), throughput)
 
 
-def _named(point: MeasuredThroughput) -> str:
+def _point_name(point: MeasuredThroughput) -> str:
     servers = f" and {counted(point.servers, 'server')}" if point.servers else ""
     return counted(point.workers, "worker") + servers
 

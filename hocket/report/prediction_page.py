@@ -18,7 +18,7 @@ from hocket.predictor.answer import (
 )
 from hocket.predictor.prediction import Prediction
 from hocket.report.alternatives import prediction_texts
-from hocket.report.html_page import Tile, rendered
+from hocket.report.html_page import Tile, render_page
 from hocket.report.prediction_measured import MeasuredThroughput, ModelError, model_errors
 from hocket.report.prediction_plot_data import prediction_figure
 from hocket.report.prediction_table import prediction_columns, saturated_rows
@@ -48,7 +48,7 @@ def render_prediction(
         "unit": time_unit(row.step_s for row in rows)._asdict(),
         "prediction": prediction_figure(rows, points),
     }
-    return rendered(
+    return render_page(
         "prediction.html",
         data,
         title=title,

@@ -69,7 +69,7 @@ def load_results(paths: Iterable[str | Path]) -> Entries:
             # The simulator's effort differs between two runs that give the same result.
             if isinstance(entry, ClusterEntry):
                 cluster = msgspec.structs.replace(entry.row, wall_s=0.0, events=0, contention=None)
-                if cluster not in clusters or _recorded(entry) > _recorded(clusters[cluster]):
+                if cluster not in clusters or _detail_key(entry) > _detail_key(clusters[cluster]):
                     clusters[cluster] = entry
             else:
                 step = msgspec.structs.replace(entry.row, wall_s=0.0)
@@ -114,7 +114,7 @@ class _Ranked(msgspec.Struct, frozen=True):
     ranked: list[ResultRow]
 
 
-def _recorded(entry: ClusterEntry) -> tuple[bool, bool]:
+def _detail_key(entry: ClusterEntry) -> tuple[bool, bool]:
     """A key that is greater the more of a run was written down."""
     return entry.timeline is not None, entry.row.contention is not None
 

@@ -8,8 +8,8 @@ from hocket.columns import Column, led_by, number_column, percent_column
 from hocket.errors import HocketError
 from hocket.graph.result import ResultRow
 from hocket.report.alternatives import busy_columns, overlap_text, timeline_text
-from hocket.report.best_result import num_level_with, over_bound, ranked, setup_of, usual_like
-from hocket.report.html_page import Tile, network_line, rendered
+from hocket.report.best_result import num_level_with, over_bound, rank_entries, setup_of, usual_like
+from hocket.report.html_page import Tile, network_line, render_page
 from hocket.report.result_files import Entry
 from hocket.report.step_plot_data import TimelinePanel, overlap_figure, timeline_figure
 from hocket.report.step_table import ranking_columns
@@ -31,7 +31,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
     """
     if not entries:
         raise HocketError("a report needs at least one result")
-    ranking = ranked(entries)
+    ranking = rank_entries(entries)
     rows = [entry.row for entry in ranking]
     unit = time_unit(row.iteration_s for row in rows)
     panels = _panels(ranking, unit)
@@ -41,7 +41,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         "timelines": timeline_figure(panels, unit),
     }
     origins = [entry.origin for entry in ranking]
-    return rendered(
+    return render_page(
         "page.html",
         data,
         origins=origins,
@@ -53,7 +53,7 @@ def render(entries: Sequence[Entry], *, title: str = "Hocket report") -> str:
         overlap_text=overlap_text(rows),
         timeline_text=timeline_text(panels, unit),
         busy=busy_columns(panels),
-        drawn=_drawn(panels),
+        drawn=_policies_text(panels),
     )
 
 
@@ -154,7 +154,7 @@ def _panels(ranking: Sequence[Entry], unit: TimeUnit) -> list[TimelinePanel]:
     ]
 
 
-def _drawn(panels: Sequence[TimelinePanel]) -> str:
+def _policies_text(panels: Sequence[TimelinePanel]) -> str:
     """The policies of ``panels`` as they lie on the page: the best is the last."""
     *above, best = [panel.policy for panel in panels] or [""]
     return f"{best} below {above[0]}" if above else best

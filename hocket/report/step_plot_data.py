@@ -47,7 +47,7 @@ def contours(rho_max: float, overlap_min: float) -> list[Contour]:
             rho = np.where(slack <= 1.0 - overlap, slack / (1.0 - overlap), slack + overlap)
         inside = rho <= rho_max
         if inside.any():
-            found.append(Contour(level, _rounded(rho[inside], 5), _rounded(overlap[inside], 5)))
+            found.append(Contour(level, _round_all(rho[inside], 5), _round_all(overlap[inside], 5)))
     return found
 
 
@@ -146,9 +146,9 @@ def _panel(
 def span_times(starts: Floats, stops: Floats, end: float) -> tuple[list[float], list[float]]:
     """Starts and lengths with as many decimals as give ``end`` eight digits: a pixel shows far less."""
     decimals = _DIGITS - len(str(int(end)))
-    return _rounded(starts, max(0, decimals)), _rounded(stops - starts, max(0, decimals))
+    return _round_all(starts, max(0, decimals)), _round_all(stops - starts, max(0, decimals))
 
 
-def _rounded(values: Floats, decimals: int) -> list[float]:
+def _round_all(values: Floats, decimals: int) -> list[float]:
     rounded: list[float] = np.round(values, decimals).tolist()
     return rounded

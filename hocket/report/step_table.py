@@ -14,7 +14,7 @@ from hocket.columns import (
     time_column,
 )
 from hocket.graph.result import ResultRow
-from hocket.report.best_result import over_bound, ranked, setup_of
+from hocket.report.best_result import over_bound, rank_entries, setup_of
 from hocket.report.result_files import Entry
 from hocket.report.verdicts import usual_row
 from hocket.text import rate_period, time_unit
@@ -104,16 +104,16 @@ def step_columns(rows: Sequence[ResultRow], *, wide: bool = False) -> list[Colum
         apart = [100 * (row.iteration_s / usual.iteration_s - 1) for row in order]
         meaning = "The step's difference, + longer and - shorter."
         step = next(k for k, column in enumerate(columns) if column.heading == "Step time")
-        against = Column(f"Against {usual.policy}", [_signed(value) for value in apart], meaning, "%")
+        against = Column(f"Against {usual.policy}", [_signed_cell(value) for value in apart], meaning, "%")
         columns.insert(step + 1, against)
     return columns
 
 
 def best_first(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """``rows`` in the order of their table."""
-    return [entry.row for entry in ranked(Entry(row) for row in rows)]
+    return [entry.row for entry in rank_entries(Entry(row) for row in rows)]
 
 
-def _signed(percent: float) -> Cell:
+def _signed_cell(percent: float) -> Cell:
     text = f"{percent:+z.1f}"
     return Cell("0.0" if text == "+0.0" else text, percent)

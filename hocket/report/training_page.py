@@ -8,8 +8,8 @@ from typing import Any
 
 from hocket.columns import Column, number_column, percent_column, text_column, time_column
 from hocket.errors import HocketError
-from hocket.report.alternatives import busy_columns, listed, timeline_text
-from hocket.report.html_page import Tile, network_line, rendered
+from hocket.report.alternatives import busy_columns, sentences_text, timeline_text
+from hocket.report.html_page import Tile, network_line, render_page
 from hocket.report.result_files import TrainingEntry
 from hocket.report.step_plot_data import TimelinePanel, timeline_figure
 from hocket.report.training_run import NamedTime, TrainingRun, WorkerSteps, training_of
@@ -36,7 +36,7 @@ def render_training(entry: TrainingEntry, *, title: str = "A training run") -> s
         "steps": [_steps(worker, unit) for worker in found.workers],
         "timelines": timeline_figure([panel], unit),
     }
-    return rendered(
+    return render_page(
         "training.html",
         data,
         origins=[entry.origin],
@@ -108,7 +108,7 @@ def _steps_text(workers: Sequence[WorkerSteps], unit: TimeUnit) -> str:
             f"{worker.worker}: a step takes {step_s}, computing {computing_s},"
             f" {overlap_s} of it beside transfers"
         )
-    return listed(sentences)
+    return sentences_text(sentences)
 
 
 def _worker_columns(workers: Sequence[WorkerSteps], unit: TimeUnit) -> list[Column]:

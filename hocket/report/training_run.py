@@ -51,8 +51,8 @@ def training_of(timeline: Timeline) -> TrainingRun:
     return TrainingRun(
         anchor=side.anchor,
         workers=[_worker(side, worker) for worker in side.edges_s],
-        waits=_named(side, ("wait",)),
-        transfers=_named(side, TRANSFERS),
+        waits=_times_by_name(side, ("wait",)),
+        transfers=_times_by_name(side, TRANSFERS),
     )
 
 
@@ -67,7 +67,7 @@ def _worker(side: SteppedTimeline, worker: str) -> WorkerSteps:
     return WorkerSteps(worker, np.diff(edges_s).tolist(), computing_s.tolist(), overlap_s.tolist())
 
 
-def _named(side: SteppedTimeline, kinds: Sequence[Kind]) -> list[NamedTime]:
+def _times_by_name(side: SteppedTimeline, kinds: Sequence[Kind]) -> list[NamedTime]:
     """The times of spans of ``kinds`` by name, the longest mean first."""
     seconds: dict[str, list[float]] = {}
     steps = 0

@@ -35,7 +35,7 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
     """
     name = f"{row.policy} ({row.status})" if row.status else row.policy
     compared = [] if usual is None or usual.policy == row.policy else [_against(row, usual)]
-    return f"{name}: {_step(row, usual)} a step {where}" + _joined([*compared, _above(row)])
+    return f"{name}: {_step(row, usual)} a step {where}" + _clauses_text([*compared, _above(row)])
 
 
 def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str, float] | None = None) -> str:
@@ -48,11 +48,11 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     level = [row.title for row in rows if is_level(row.iteration_s, best.iteration_s)]
     if usual is not None and usual.title in level:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
-        return f"{beats}: {_step(usual, None)} a step {where}" + _joined([_above(usual)])
+        return f"{beats}: {_step(usual, None)} a step {where}" + _clauses_text([_above(usual)])
     shown = level if len(level) <= _NAMED else [level[0], f"{len(level) - 1} others"]
     compared = [] if usual is None else [_against(best, usual), _alike(best, usual, alike_s or {})]
     told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.title}: "
-    return f"{told}{_step(best, usual)} a step {where}" + _joined([*compared, _above(best)])
+    return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
 
 
 def gains(rows: Sequence[ResultRow]) -> bool:
@@ -131,5 +131,5 @@ def _above(row: ResultRow) -> str:
     )
 
 
-def _joined(clauses: Sequence[str]) -> str:
+def _clauses_text(clauses: Sequence[str]) -> str:
     return "".join(f", {clause}" for clause in clauses if clause)

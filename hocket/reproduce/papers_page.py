@@ -10,7 +10,7 @@ import msgspec
 from hocket import __version__
 from hocket.columns import Column, text_column, written_column
 from hocket.origin import Origin
-from hocket.report.html_page import Tile, rendered
+from hocket.report.html_page import Tile, render_page
 from hocket.reproduce.claim import VERDICTS
 from hocket.reproduce.reproduction import Circumstances, PaperTable, Reproduction
 from hocket.text import four_digits
@@ -25,7 +25,7 @@ def render(made: Sequence[Reproduction], circumstances: Circumstances) -> str:
         for reproduction in made
         for figure in reproduction.figures
     ]
-    return rendered(
+    return render_page(
         "reproduction.html",
         {"figures": figures},
         made=Origin(command=circumstances.command, date=circumstances.date, version=__version__),

@@ -8,7 +8,7 @@ from hocket.kernel import kernel
 
 
 @kernel
-def drawn(seed, a, b):
+def draw_number(seed, a, b):
     """A well-mixed non-negative integer for (seed, a, b): splitmix64's finalizer over their combination."""
     z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
     for word in (a, b):
@@ -22,9 +22,9 @@ def drawn(seed, a, b):
 @kernel
 def draw_order(seed, worker, step, order):
     """Fill ``order`` (n,) with a permutation drawn for one worker's step."""
-    mixed = drawn(seed, worker, step)
+    mixed = draw_number(seed, worker, step)
     for i in range(len(order)):
         order[i] = i
     for i in range(len(order) - 1, 0, -1):
-        j = drawn(mixed, step, i) % (i + 1)
+        j = draw_number(mixed, step, i) % (i + 1)
         order[i], order[j] = order[j], order[i]

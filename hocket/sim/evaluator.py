@@ -14,10 +14,10 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
 from hocket.network import Network, collective_cost, patterns_of
-from hocket.sim.evaluator_kernels import expand, judge_reduced, judge_server
+from hocket.sim.evaluator_kernels import evaluate_allreduce, evaluate_servers, expand
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks
-from hocket.sim.lowering.allreduce import ReducedPlan, reduced_step
+from hocket.sim.lowering.allreduce import AllReducePlan, allreduce_step
 from hocket.sim.lowering.lowered import Floats
 from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import ServerCosts, ServerPlan
@@ -30,7 +30,7 @@ _FREE = np.zeros(0, np.int64)  # no operations have to follow one another
 STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}
 
 
-class Judge:
+class PlanEvaluator:
     """The seconds of a step of ``graph`` on ``network`` under any plan for ``architecture`` and ``barrier``.
 
     Operations take the mean of their measured times. ``chunks`` (p,): in how many slices each parameter
@@ -54,8 +54,8 @@ class Judge:
         self.chunks = np.ones(graph.num_parameters, np.int64) if chunks is None else chunks
         mean_s = graph.durations_s.mean(axis=1)
         if architecture == "allreduce":
-            self._reduced = reduced_step(graph, network).layout
-            self._worker_ops = np.flatnonzero(~self._reduced.update)
+            self._allreduce_layout = allreduce_step(graph, network).layout
+            self._worker_ops = np.flatnonzero(~self._allreduce_layout.update)
             self._durations_s = mean_s[None, :]
             costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
             self._costs = np.array(
@@ -77,14 +77,14 @@ class Judge:
         mean_s = cut.durations_s.mean(axis=1)
         self._durations_s = mean_s[step.worker_ops][None, :]
         self._server_s = mean_s[step.server_ops][None, :]
-        self._server = step.layout
+        self._server_layout = step.layout
         # Slicing cuts updates only, so worker operations stand in the same order in both steps.
         uncut = server_step(graph, network, overlapping=False)
         self._worker_ops = uncut.worker_ops
 
-    def seconds(self, flat: FlatPlan, *, settled: bool = False) -> float:
-        """The step under ``flat``; early on or, ``settled``, of the latter half of a dozen that overlap."""
-        return float(self._run(flat, settled)[0])
+    def seconds(self, flat: FlatPlan, *, steady: bool = False) -> float:
+        """The step under ``flat``; early on or, ``steady``, of the latter half of a dozen that overlap."""
+        return float(self._run(flat, steady)[0])
 
     def plan(self, flat: FlatPlan, policy: str) -> Plan:
         """``flat`` as a plan; a rank other than the file's becomes the strict order that it came to."""
@@ -94,21 +94,21 @@ class Judge:
         order = self._worker_ops[np.lexsort((flat.rank[self._worker_ops], started))]
         return plan_of(flat, self.graph, policy, _after_inputs(self.graph, order))
 
-    def _run(self, flat: FlatPlan, settled: bool) -> tuple[float, Floats]:
-        num_steps = STEPS[self.barrier if self.architecture == "ps" else "allreduce"][settled]
+    def _run(self, flat: FlatPlan, steady: bool) -> tuple[float, Floats]:
+        num_steps = STEPS[self.barrier if self.architecture == "ps" else "allreduce"][steady]
         if self.architecture == "allreduce":
-            return judge_reduced(  # type: ignore[no-any-return]
-                self._reduced,
-                ReducedPlan.of(flat, flat.rank, _FREE),
+            return evaluate_allreduce(  # type: ignore[no-any-return]
+                self._allreduce_layout,
+                AllReducePlan.of(flat, flat.rank, _FREE),
                 self._costs,
                 self._bytes,
                 self._durations_s,
                 self._worker_ops,
                 num_steps,
             )
-        pulls, pushes = self._sliced(flat.pulls), self._sliced(flat.gradients)
-        return judge_server(  # type: ignore[no-any-return]
-            self._server,
+        pulls, pushes = self._slice_transfers(flat.pulls), self._slice_transfers(flat.gradients)
+        return evaluate_servers(  # type: ignore[no-any-return]
+            self._server_layout,
             ServerPlan(*pulls, *pushes, flat.listed, flat.rank[self._worker_ops], _FREE),
             self._server_costs,
             self._links,
@@ -117,7 +117,7 @@ class Judge:
             num_steps,
         )
 
-    def _sliced(self, transfers: Transfers) -> tuple[Indices, Indices]:
+    def _slice_transfers(self, transfers: Transfers) -> tuple[Indices, Indices]:
         """Order and first of ``transfers`` with slices in place of parameters."""
         if len(self._first_piece) == self._first_piece[-1] + 1:
             return transfers.order, transfers.first

@@ -12,7 +12,7 @@ from hocket.network import pipelined_s
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
-from hocket.sim.lowering.allreduce import assemble_reduced
+from hocket.sim.lowering.allreduce import assemble_allreduce
 from hocket.sim.lowering.server_plan import assemble_server
 
 _pipelined_s = kernel(pipelined_s)
@@ -39,7 +39,7 @@ def expand(order, starts, first_piece):
 
 
 @kernel
-def judge_server(layout, plan, costs, links, local_s, global_s, num_steps):
+def evaluate_servers(layout, plan, costs, links, local_s, global_s, num_steps):
     """Seconds of a step, and when each worker operation starts in the step that is measured, (n,).
 
     local_s (1, n), global_s (1, d): of worker and of server operations.
@@ -64,7 +64,7 @@ def judge_server(layout, plan, costs, links, local_s, global_s, num_steps):
 
 
 @kernel
-def judge_reduced(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
+def evaluate_allreduce(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
     """Seconds of a step, and when each worker operation starts in the last step, (n,).
 
     costs (patterns, 4): latency, handling, wire and reduce seconds, as ``CollectiveCost`` has them; sizes
@@ -83,7 +83,7 @@ def judge_reduced(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
             wire_s, reduce_s = costs[c, 2] * size, costs[c, 3] * size
             best = min(best, _pipelined_s(costs[c, 0], costs[c, 1], wire_s, reduce_s, cut))
         seconds[0, r] = best
-    program, preference = assemble_reduced(layout, plan, 1)
+    program, preference = assemble_allreduce(layout, plan, 1)
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)
     route, capacity_bps = alike_links(1.0, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.graph import Lane, Plan, Span, Timeline
-from hocket.sim.lowering.lowered import Floats, Lowered, Shown
+from hocket.sim.lowering.lowered import Floats, Lowered, TimelineNode
 
 
 def timeline_of(
@@ -24,12 +24,12 @@ def timeline_of(
     """
     u, num_locals = lowered.program.num_globals, lowered.num_locals
     num_turns, num_steps, _ = start_s.shape
-    local = [shown for shown in lowered.shown if shown.node >= u]
-    shared = [shown for shown in lowered.shown if shown.node < u]
+    local = [shown for shown in lowered.timeline_nodes if shown.node >= u]
+    shared = [shown for shown in lowered.timeline_nodes if shown.node < u]
     lanes: dict[Lane, int] = {}
     spans: list[Span] = []
 
-    def emit(shown: Shown, item: int, process: str, lane_name: str) -> None:
+    def emit(shown: TimelineNode, item: int, process: str, lane_name: str) -> None:
         lane = lanes.setdefault(Lane(process=process, name=lane_name), len(lanes))
         for turn, k in np.ndindex(num_turns, num_steps):
             start, end = float(start_s[turn, k, item]), float(end_s[turn, k, item])

@@ -126,7 +126,7 @@ def simulate(
     lowered = lower(graph, plan, network)
     run = StepRuns(lowered, seed, random_order)
     # Where a step starts with everything at rest, pulls wait for no operation: one order keeps them together.
-    lockstep = not random_order and (lowered.done < 0 or lowered.graph.num_samples == 1)
+    lockstep = not random_order and (lowered.done_node < 0 or lowered.graph.num_samples == 1)
     bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier, lockstep)
     steps: list[SimulatedStep] = []
     for step in run.steps(iterations):
@@ -141,7 +141,7 @@ def simulate(
     communication = lowered.communication_s
     occupied_s = lowered.occupied_apart_s if random_order else lowered.occupied_s
     bound_s = max(bound_s, occupied_s, compute + lowered.parse_s)
-    if lowered.done >= 0:
+    if lowered.done_node >= 0:
         # Where steps overlap, limits are those of long runs: a few of these steps can take less time, and
         # nothing is busy for longer than that.
         compute = min(compute, iteration_s)

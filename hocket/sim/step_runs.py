@@ -17,12 +17,12 @@ from hocket.signals import look
 from hocket.sim.busy import busy_s
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.step_program import ItemTimes, StepDurations
-from hocket.sim.lowering.allreduce import lower_reduced_step, reduced_step
+from hocket.sim.lowering.allreduce import allreduce_step, lower_allreduce_step
 from hocket.sim.lowering.lowered import Floats, Lowered
 from hocket.sim.lowering.machine_links import channel_links, check_machines
 from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import lower_server_step
-from hocket.sim.lowering.slices import sliced
+from hocket.sim.lowering.slices import slice_step
 
 # Overlapping steps settle into their rhythm before they are measured, and the last ones, which nothing
 # follows, are left out.
@@ -44,9 +44,9 @@ def lower(graph: StepGraph, plan: Plan, network: Network) -> Lowered:
     """
     check_plan(plan, graph)
     check_exchange(network, plan.architecture)
-    cut, cut_plan = sliced(graph, plan)
+    cut, cut_plan = slice_step(graph, plan)
     if plan.architecture == "allreduce":
-        return lower_reduced_step(reduced_step(cut, network), cut_plan, network.num_workers)
+        return lower_allreduce_step(allreduce_step(cut, network), cut_plan, network.num_workers)
     step = server_step(cut, network, overlapping=plan.barrier == "parameter")
     return lower_server_step(step, cut_plan, network.num_workers)
 
@@ -95,7 +95,7 @@ class StepRuns:
         self._seed, self._random_order = seed, random_order
         self._workers = lowered.network.num_workers
         self._items = lowered.num_items(self._workers)
-        run_up = 0 if lowered.done < 0 else WARM_UP_STEPS + COOL_DOWN_STEPS
+        run_up = 0 if lowered.done_node < 0 else WARM_UP_STEPS + COOL_DOWN_STEPS
         check_memory(
             _ITEM_BYTES * self._items * (1.0 + run_up),
             f"{self._items} operations and transfers of {self._workers} workers' step",
@@ -104,7 +104,7 @@ class StepRuns:
         self._speeds = np.ones(self._workers) if speeds is None else np.array(speeds, np.float64)
         self._links = channel_links(lowered, topology)
         self.start, self.end = np.empty(0), np.empty(0)
-        self._stopped, self._went_on = np.empty(0), np.empty(0)
+        self._stop_s, self._resume_s = np.empty(0), np.empty(0)
 
     @property
     def events_a_step(self) -> int:
@@ -114,7 +114,7 @@ class StepRuns:
     def steps(self, iterations: int) -> Iterator[SimulatedStep]:
         """The measured steps, one after the other."""
         whole_s = self._lowered.durations_s.sum(axis=1)
-        if self._lowered.done < 0:
+        if self._lowered.done_node < 0:
             for k in range(iterations):
                 samples = self._simulate(k, 1)[0]
                 ends = self._worker_ends()
@@ -129,7 +129,7 @@ class StepRuns:
             return
         for first, count in self._blocks(iterations):
             drawn = self._simulate(first, WARM_UP_STEPS + count + COOL_DOWN_STEPS)
-            done = self.done()[WARM_UP_STEPS - 1 : WARM_UP_STEPS + count]
+            done = self.done_times_s()[WARM_UP_STEPS - 1 : WARM_UP_STEPS + count]
             edges_s = done.max(axis=1)
             compute_s, communication_s = self._busy_s(edges_s)
             for k in range(count):
@@ -147,12 +147,12 @@ class StepRuns:
 
         Both (turns, steps, S): transfers that stop have a second turn; NaN where there is none.
         """
-        if self._lowered.done < 0:
+        if self._lowered.done_node < 0:
             self._simulate(k, 1)
             return *self._turns(), 0.0, float(self.end.max(initial=0.0))
         first, count = next((f, c) for f, c in self._blocks(iterations) if f <= k < f + c)
         self._simulate(first, WARM_UP_STEPS + count + COOL_DOWN_STEPS)
-        done = self.done().max(axis=1)
+        done = self.done_times_s().max(axis=1)
         here = WARM_UP_STEPS + k - first
         return *self._turns(), float(done[here - 1]), float(done[here])
 
@@ -161,14 +161,14 @@ class StepRuns:
         samples = self._generator(k).integers(len(self._lowered.durations_s), size=self._workers + 1)
         return samples[:-1], int(samples[-1])
 
-    def done(self) -> Floats:
+    def done_times_s(self) -> Floats:
         """Seconds at which each worker was done with each step of the last run, shape (steps, W).
 
         Only where steps overlap.
         """
         per_worker = self._lowered.num_locals
         steps = self.end.reshape(-1, self._items)
-        return steps[:, self._lowered.done + per_worker * np.arange(self._workers)]
+        return steps[:, self._lowered.done_node + per_worker * np.arange(self._workers)]
 
     def _blocks(self, iterations: int) -> Iterator[tuple[int, int]]:
         size = max(1, min(iterations, _LARGEST_RUN // self._items - WARM_UP_STEPS - COOL_DOWN_STEPS))
@@ -185,7 +185,7 @@ class StepRuns:
         global_samples = np.array([sample % global_rows for _, sample in draws])
         self.start, self.end = np.empty(count * self._items), np.empty(count * self._items)
         if lowered.network.window_bits:
-            self._stopped, self._went_on = np.empty_like(self.start), np.empty_like(self.start)
+            self._stop_s, self._resume_s = np.empty_like(self.start), np.empty_like(self.start)
         completed = event_loop.run_event_loop(
             lowered.program,
             self._keys(first, count),
@@ -193,7 +193,7 @@ class StepRuns:
                 lowered.durations_s, samples, lowered.global_durations_s, global_samples, self._speeds
             ),
             self._links,
-            ItemTimes(self.start, self.end, self._stopped, self._went_on),
+            ItemTimes(self.start, self.end, self._stop_s, self._resume_s),
         )
         assert completed == len(self.end), "a plan that passed its checks cannot deadlock"
         return samples
@@ -218,23 +218,23 @@ class StepRuns:
     def _turns(self) -> tuple[Floats, Floats]:
         """Start and end of each turn of the last run's items, (turns, steps, S)."""
         start, end = [self.start], [self.end]
-        if len(self._stopped):
-            stopped = self._stopped >= 0.0
-            start.append(np.where(stopped, self._went_on, np.nan))
-            end = [np.where(stopped, self._stopped, self.end), np.where(stopped, self.end, np.nan)]
+        if len(self._stop_s):
+            stopped = self._stop_s >= 0.0
+            start.append(np.where(stopped, self._resume_s, np.nan))
+            end = [np.where(stopped, self._stop_s, self.end), np.where(stopped, self.end, np.nan)]
         shape = (len(start), -1, self._items)
         return np.concatenate(start).reshape(shape), np.concatenate(end).reshape(shape)
 
     def _keys(self, first: int, count: int) -> Indices:
         lowered = self._lowered
-        if not self._random_order or not len(lowered.drawn):
+        if not self._random_order or not len(lowered.drawn_places):
             return lowered.preference[None, :]
         keys = np.repeat(lowered.preference[None, :], count * self._workers, axis=0)
         groups = int(lowered.drawn_group.max()) + 1
         row = 0
         for k in range(first, first + count):
             for worker in self._generator(k).spawn(self._workers):
-                keys[row, lowered.drawn] = worker.permutation(groups)[lowered.drawn_group]
+                keys[row, lowered.drawn_places] = worker.permutation(groups)[lowered.drawn_group]
                 row += 1
         return keys
 

@@ -44,10 +44,10 @@ class BuffersSynced(NamedTuple):
     in_forward: bool
 
 
-def buffers_synced(given: Mapping[str, Any], broadcast_buffers: bool | None) -> BuffersSynced:
+def buffers_synced(keywords: Mapping[str, Any], broadcast_buffers: bool | None) -> BuffersSynced:
     """The times when buffers become rank 0's, as DistributedDataParallel reads its keywords.
 
-    ``given``: keywords beside Hocket's own.
+    ``keywords``: those beside Hocket's own.
 
     Raises
     ------
@@ -56,17 +56,17 @@ def buffers_synced(given: Mapping[str, Any], broadcast_buffers: bool | None) -> 
     UnknownNameError
         For one that is neither library's.
     """
-    for name, value in given.items():
+    for name, value in keywords.items():
         if name in _REFUSED and value is not None and value != []:
-            raise HocketError(f"{name}={_shown(value)} is DistributedDataParallel's; {_REFUSED[name]}")
+            raise HocketError(f"{name}={_short_repr(value)} is DistributedDataParallel's; {_REFUSED[name]}")
         if name not in NAMES:
             raise UnknownNameError("keyword of hocket.distribute", name, (*OWN, *NAMES))
-    if (newer := given.get("forward_sync_buffers")) is not None:
+    if (newer := keywords.get("forward_sync_buffers")) is not None:
         return BuffersSynced(True, bool(newer))
     wanted = broadcast_buffers is None or bool(broadcast_buffers)
     return BuffersSynced(wanted, wanted)
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"<{type(value).__name__}>"

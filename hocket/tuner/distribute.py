@@ -21,9 +21,9 @@ from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner.ddp_keywords import buffers_synced
-from hocket.tuner.plan_argument import Wanted, resolved
+from hocket.tuner.plan_argument import PlanArgument, resolve_argument
 from hocket.tuner.policies import Exchange, make_plan
-from hocket.tuner.server_plans import ServingPlanner, resolved_server_plan
+from hocket.tuner.server_plans import ServingPlanner, resolve_server_plan
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -35,12 +35,12 @@ Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
 _BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
 _PARTITIONS = (0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
-_TRIED = 3
+_MOST_TRIED = 3
 _ALIKE = 1.02
 _ITERATIONS = 4
 _TIMEOUT_S = 1800.0
 
-_joined: set[tuple[ServedJob, int]] = set()
+_served_jobs: set[tuple[ServedJob, int]] = set()
 """The jobs that this process has brought a model to, and as which worker."""
 
 
@@ -48,7 +48,7 @@ def distribute(
     model: M,
     optimizer: Opt,
     *,
-    plan: Wanted | None = None,
+    plan: PlanArgument | None = None,
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
@@ -141,7 +141,7 @@ def distribute(
                 )
         _serve(model, optimizer, wanted, network, job, buffers.in_forward, timeout_s)
         return model, optimizer
-    given, policy = resolved_plan(wanted)
+    given, policy = resolve_plan(wanted)
     runtime.distribute(
         model,
         optimizer,
@@ -157,7 +157,7 @@ def distribute(
 def _serve(
     model: Module,
     optimizer: Optimizer | Sequence[Optimizer],
-    wanted: Wanted,
+    argument: PlanArgument,
     network: Network | None,
     job: ServedJob,
     broadcast_buffers: bool,
@@ -168,13 +168,13 @@ def _serve(
     from hocket.runtime.ps.server_training import serve
 
     worker = whole_number("RANK", 0)
-    if (job, worker) in _joined:
+    if (job, worker) in _served_jobs:
         # Its servers may have ended, and would be waited for in vain.
         raise HocketError(
             f"worker {worker} has brought a model to this job already, and a job trains one; put all of them"
             " in one module with one optimizer, or train each in a job of its own"
         )
-    given, policy = resolved_server_plan(wanted)
+    given, policy = resolve_server_plan(argument)
     limit_s = job.timeout_s if timeout_s is None else min(timeout_s, job.timeout_s)
     serve(
         model,
@@ -185,10 +185,10 @@ def _serve(
         broadcast_buffers=broadcast_buffers,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
-    _joined.add((job, worker))
+    _served_jobs.add((job, worker))
 
 
-def resolved_plan(wanted: Wanted) -> tuple[Plan | None, str]:
+def resolve_plan(argument: PlanArgument) -> tuple[Plan | None, str]:
     """The plan that is given, or that a file holds, and else the policy that is to make one.
 
     Raises
@@ -196,7 +196,7 @@ def resolved_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     FormatError, HocketError
         When it is neither, or a plan that is not for AllReduce.
     """
-    given, policy = resolved(wanted, "allreduce")
+    given, policy = resolve_argument(argument, "allreduce")
     if given is not None and given.architecture != "allreduce":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; training takes one for 'allreduce'"
@@ -259,4 +259,4 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
     fewest = min(alike, key=lambda plan: len(plan.reductions))
     most = max(alike, key=lambda plan: len(plan.reductions))
     by_name = {plan.policy: plan for plan in (ranked[0], fewest, most, *ranked)}
-    return list(by_name.values())[:_TRIED]
+    return list(by_name.values())[:_MOST_TRIED]

@@ -20,7 +20,7 @@ from hocket.planner.search import SearchEnd, climb
 from hocket.planner.search_starts import starts
 from hocket.sim import simulate
 from hocket.sim.bounds.lower_bound import lower_bound
-from hocket.sim.evaluator import Judge
+from hocket.sim.evaluator import PlanEvaluator
 from hocket.sim.lowering.slices import slice_graph
 
 _SLICES_BYTES = (SLICE_BYTES, 1_000_000, 250_000)
@@ -57,28 +57,28 @@ def improve(
     """
     began = time.perf_counter()
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
-    best: tuple[float, Judge, FlatPlan] | None = None
+    best: tuple[float, PlanEvaluator, FlatPlan] | None = None
     evaluations = 0
     for choice, chunks in _barriers_and_chunks(graph, network, plans[0].architecture, barrier):
-        judge = Judge(mean, network, plans[0].architecture, choice, chunks)
+        evaluator = PlanEvaluator(mean, network, plans[0].architecture, choice, chunks)
         # The search moves whole gradients; plans that slice them are compared with at the end.
         whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
         choices = [msgspec.structs.replace(made, barrier=choice) for made in whole]
         for flat in starts(mean, network, choices, chunks):
             if best is not None and time.perf_counter() - began > _FOR_STARTS * budget_s:
                 break
-            seconds = judge.seconds(flat, settled=True)
+            seconds = evaluator.seconds(flat, steady=True)
             evaluations += 1
             if best is None or seconds < best[0]:
-                best = seconds, judge, flat
+                best = seconds, evaluator, flat
     assert best is not None, "there is a setting, and a start for every plan"
-    _, judge, start = best
-    cut, _ = slice_graph(mean, judge.chunks)
-    bound = lower_bound(cut, network, judge.architecture, judge.barrier, lockstep=True)
+    _, evaluator, start = best
+    cut, _ = slice_graph(mean, evaluator.chunks)
+    bound = lower_bound(cut, network, evaluator.architecture, evaluator.barrier, lockstep=True)
     found = climb(
         graph,
         network,
-        judge,
+        evaluator,
         [start],
         SearchEnd(
             budget_s=max(0.0, budget_s - (time.perf_counter() - began)),

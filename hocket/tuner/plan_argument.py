@@ -9,7 +9,7 @@ from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, load_plan
 from hocket.planner import Architecture, policies_of
 
-Wanted: TypeAlias = str | os.PathLike[str] | Plan
+PlanArgument: TypeAlias = str | os.PathLike[str] | Plan
 
 _TRAINS: dict[Architecture, str] = {
     "allreduce": "training by AllReduce (torchrun, hocket train)",
@@ -18,7 +18,7 @@ _TRAINS: dict[Architecture, str] = {
 _SHARDED = ("fsdp", "fsdp2", "zero", "zero1", "zero2", "zero3", "deepspeed", "hsdp")
 
 
-def resolved(wanted: Wanted, architecture: Architecture) -> tuple[Plan | None, str]:
+def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tuple[Plan | None, str]:
     """The plan that is given, or that a file holds, and else which policy for ``architecture`` it names.
 
     Raises
@@ -27,38 +27,38 @@ def resolved(wanted: Wanted, architecture: Architecture) -> tuple[Plan | None, s
         When it is none of them.
     """
     names = ["auto", *policies_of(architecture), "search"]
-    if isinstance(wanted, Plan):
-        return wanted, ""
-    if isinstance(wanted, str):
-        if wanted in names:
-            return None, wanted
-        if not os.path.exists(wanted) and not wanted.endswith((".json", ".json.zst", ".json.gz")):
-            _refuse_name(wanted, architecture, names)
-    elif not isinstance(wanted, os.PathLike):
+    if isinstance(argument, Plan):
+        return argument, ""
+    if isinstance(argument, str):
+        if argument in names:
+            return None, argument
+        if not os.path.exists(argument) and not argument.endswith((".json", ".json.zst", ".json.gz")):
+            _refuse_name(argument, architecture, names)
+    elif not isinstance(argument, os.PathLike):
         raise HocketError(
-            f"plan {wanted!r} is no plan; give one, the path of its file, or one of: {', '.join(names)}"
+            f"plan {argument!r} is no plan; give one, the path of its file, or one of: {', '.join(names)}"
         )
-    return load_plan(os.fspath(wanted)), ""
+    return load_plan(os.fspath(argument)), ""
 
 
-def _refuse_name(wanted: str, architecture: Architecture, names: list[str]) -> NoReturn:
+def _refuse_name(name: str, architecture: Architecture, names: list[str]) -> NoReturn:
     """Say of a name that does not apply what it is."""
-    name, choice = wanted.lower(), f"choose one of: {', '.join(names)}"
+    name, choice = name.lower(), f"choose one of: {', '.join(names)}"
     other: Architecture = "ps" if architecture == "allreduce" else "allreduce"
     if name in policies_of(other):
         raise HocketError(
-            f"'{wanted}' is a policy for {_TRAINS[other]}, and this is {_TRAINS[architecture]}; {choice}"
+            f"'{name}' is a policy for {_TRAINS[other]}, and this is {_TRAINS[architecture]}; {choice}"
         )
     if name in names:
-        raise HocketError(f"policy '{wanted}' is written '{name}'")
+        raise HocketError(f"policy '{name}' is written '{name}'")
     if name == "exact":
         raise HocketError(
-            f"'{wanted}' proves plans of small steps and is no policy to train by; write one by hocket plan"
+            f"'{name}' proves plans of small steps and is no policy to train by; write one by hocket plan"
             f" --policy exact and give its file, or {choice}"
         )
     if name in _SHARDED:
         raise HocketError(
-            f"'{wanted}' shards a model over ranks, and every rank has the whole model in"
+            f"'{name}' shards a model over ranks, and every rank has the whole model in"
             f" {_TRAINS[architecture]}; {choice}"
         )
-    raise UnknownNameError("policy or plan file", wanted, names)
+    raise UnknownNameError("policy or plan file", name, names)

@@ -19,7 +19,7 @@ from hocket.sim import simulate
 from hocket.tuner.improve import improve
 
 Status = Literal["", "optimal", "feasible"]
-_SEARCHED = ("exact", "search")
+_SEARCHES = ("exact", "search")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class PlannedPolicy:
     bound_s: float = 0.0
     evaluations: int = 0
 
-    def judged(self, row: ResultRow) -> ResultRow:
+    def with_bounds(self, row: ResultRow) -> ResultRow:
         """``row`` of this plan's simulation with what is known beyond it."""
         bound_s = min(max(row.bound_s, self.bound_s), row.iteration_s)
         return msgspec.structs.replace(row, status=self.status, bound_s=bound_s)
@@ -87,7 +87,7 @@ def policy_names(architecture: Architecture | None = None) -> list[str]:
     if architecture is not None and architecture not in get_args(Architecture):
         raise UnknownNameError("architecture", architecture, list(get_args(Architecture)))
     names = list(POLICIES) if architecture is None else policies_of(architecture)
-    return [*names, *_SEARCHED]
+    return [*names, *_SEARCHES]
 
 
 def plan(
@@ -178,11 +178,11 @@ def make_plan(
     if not 0 < budget_s <= 1e9:
         raise HocketError(f"a budget of {budget_s} s is not between 0 and 1e9; give e.g. 10s")
     asked, barrier, fusion_bytes = exchange.architecture, exchange.barrier, exchange.fusion_bytes
-    if policy in _SEARCHED:
+    if policy in _SEARCHES:
         asked = asked or usual_architecture(network, barrier)
     architecture = architecture_of(policy, asked)
     check_request(graph, network, architecture, barrier, fusion_bytes)
-    if fusion_bytes and policy in _SEARCHED:
+    if fusion_bytes and policy in _SEARCHES:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
     if policy == "exact":
         if barrier == "parameter":
@@ -213,9 +213,9 @@ def make_plan(
     return PlannedPolicy(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
 
 
-def for_workers(made: Plan, network: Network) -> Plan:
-    """``made`` with the number of workers that it was planned for."""
-    return msgspec.structs.replace(made, workers=network.num_workers)
+def for_workers(plan: Plan, network: Network) -> Plan:
+    """``plan`` with the number of workers that it was planned for."""
+    return msgspec.structs.replace(plan, workers=network.num_workers)
 
 
 def usual_architecture(network: Network, barrier: Barrier | None = None) -> Architecture:
@@ -224,7 +224,7 @@ def usual_architecture(network: Network, barrier: Barrier | None = None) -> Arch
     return "ps" if of_servers else "allreduce"
 
 
-def architecture_of(policy: str, asked: Architecture | None) -> Architecture:
+def architecture_of(policy: str, architecture: Architecture | None) -> Architecture:
     """The architecture that ``policy`` plans for.
 
     Raises
@@ -232,10 +232,12 @@ def architecture_of(policy: str, asked: Architecture | None) -> Architecture:
     HocketError
         When another one was asked for.
     """
-    own = POLICIES[policy].architecture if policy in POLICIES else asked or "ps"
-    if asked is not None and asked != own:
-        names = ", ".join(policy_names(asked))
-        raise HocketError(f"policy '{policy}' is not for architecture '{asked}'; choose one of: {names}")
+    own = POLICIES[policy].architecture if policy in POLICIES else architecture or "ps"
+    if architecture is not None and architecture != own:
+        names = ", ".join(policy_names(architecture))
+        raise HocketError(
+            f"policy '{policy}' is not for architecture '{architecture}'; choose one of: {names}"
+        )
     return own
 
 

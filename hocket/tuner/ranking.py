@@ -199,7 +199,7 @@ def tune(
         result = simulate(
             graph, made.plan, network, iterations=iterations, seed=seed, random_order=drawn_anew
         )
-        return made.judged(result.row)
+        return made.with_bounds(result.row)
 
     rows: list[ResultRow] = []
     for name, made in planned.items():

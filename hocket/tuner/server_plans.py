@@ -11,7 +11,7 @@ from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.planner import Barrier
 from hocket.planner import plan as plan_by_policy
-from hocket.tuner.plan_argument import Wanted, resolved
+from hocket.tuner.plan_argument import PlanArgument, resolve_argument
 from hocket.tuner.policies import Exchange, make_plan
 
 _UNPROFILED = ("fifo", "random", "reverse", "default")
@@ -50,7 +50,7 @@ class ServingPlanner:
         return make_plan(graph, network, policy, exchange, seed=self.seed).plan
 
 
-def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:
+def resolve_server_plan(argument: PlanArgument) -> tuple[Plan | None, str]:
     """The plan that is given, or that a file holds, and else the policy that is to make one.
 
     Raises
@@ -58,7 +58,7 @@ def resolved_server_plan(wanted: Wanted) -> tuple[Plan | None, str]:
     FormatError, HocketError
         When it is neither, or a plan that is not for parameter servers.
     """
-    given, policy = resolved(wanted, "ps")
+    given, policy = resolve_argument(argument, "ps")
     if given is not None and given.architecture != "ps":
         raise HocketError(
             f"plan '{given.policy}' is for '{given.architecture}'; with servers training takes one for 'ps'"

@@ -78,7 +78,7 @@ async def managed(folder: Path, count: int, draw: random.Random, found: Counter[
     cluster = Cluster(num_servers=2, gpus_per_server=2, gpu_memory_bytes=10.0)
     scheduling = Scheduling(placement="ls", policy="srsf-1")
     manager = Manager(folder, cluster, nodes, scheduling, credentials=CREDENTIALS)
-    book, gatekeeper = manager._book, manager._gatekeeper
+    book, gatekeeper = manager._context, manager._gatekeeper
     try:
         await manager._commands.serve(Submit((msgspec.structs.replace(JOB, id="first", command=None),)))
         for _ in range(count):
@@ -117,9 +117,9 @@ async def _served(manager: Manager, request: FromClient, found: Counter[str]) ->
 
 
 def _rank_says(manager: Manager, message: Any, attempt: str, draw: random.Random) -> None:
-    run = manager._book.by_attempt[attempt]
+    run = manager._context.by_attempt[attempt]
     rank = draw.randrange(len(run.attempt.gpus))
     if isinstance(message, Join) or rank not in run.links:
         said = message if isinstance(message, Join) else Join(0)
-        manager._gatekeeper.joined(cast(Any, QuietLink(attempt, rank)), said)
-    manager._gatekeeper.heard(run.links[rank], message)
+        manager._gatekeeper.add_rank(cast(Any, QuietLink(attempt, rank)), said)
+    manager._gatekeeper.handle_message(run.links[rank], message)

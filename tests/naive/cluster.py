@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.jobs import Job, JobSet
-from hocket.sim.draws import drawn
+from hocket.sim.draws import draw_number
 
 NEVER = None
 
@@ -137,7 +137,7 @@ class Simulation:
         if self.placement == "ls":
             return anywhere[:n]
         if self.placement == "rand":
-            return sorted(free, key=lambda g: (drawn(self.seed, run.number, g), g))[:n]
+            return sorted(free, key=lambda g: (draw_number(self.seed, run.number, g), g))[:n]
         if self.placement.startswith("lwf-"):
             if n <= int(self.placement[4:]):
                 return anywhere[:n]

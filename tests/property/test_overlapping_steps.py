@@ -36,7 +36,7 @@ def simulated(
     """When each step is over, those not measured too, and which samples workers and servers repeat in it."""
     run = StepRuns(lower(graph, plan, network), seed=0, random_order=False, **machines)
     measured = [step.end_s for step in run.steps(MEASURED)]
-    over = run.done().max(axis=1).tolist()
+    over = run.done_times_s().max(axis=1).tolist()
     assert measured == over[WARM_UP_STEPS:][:MEASURED]
     draws = [run.draw(k) for k in range(len(over))]
     return over, [samples.tolist() for samples, _ in draws], [sample for _, sample in draws]

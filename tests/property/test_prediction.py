@@ -19,7 +19,7 @@ from hocket.network.topology import Topology
 from hocket.predictor import predict
 from hocket.predictor.kernel_run import RunSettings, run_steps
 from hocket.predictor.lowering import ExchangeRules, lower_worker_step
-from hocket.sim.draws import drawn
+from hocket.sim.draws import draw_number
 from tests import strategies
 from tests.naive import prediction as naive
 from tests.strategies import examples
@@ -135,7 +135,7 @@ def both(
         naive.Job(graph, plan, network, commits),
         network.num_workers,
         num_ends,
-        lambda worker, k: int(drawn(seed, worker, k)) % graph.num_samples,
+        lambda worker, k: int(draw_number(seed, worker, k)) % graph.num_samples,
         links=links,
         capacity=capacity,
         window_bits=window_bits,
@@ -370,8 +370,8 @@ def test_many_workers_converge_to_the_bandwidth_limit(
 ) -> None:
     """A server's link carries so many steps a second; enough workers that drift apart reach just that."""
     transfer_s = 8.0 * graph.parameter_bytes.sum() / 1000.0
-    drawn = np.random.default_rng(4).exponential(1.0, (graph.num_operations, 20))
-    durations_s = drawn * 4 * transfer_s / drawn.sum(axis=0).mean()
+    draw_number = np.random.default_rng(4).exponential(1.0, (graph.num_operations, 20))
+    durations_s = draw_number * 4 * transfer_s / draw_number.sum(axis=0).mean()
     (row,) = predict(
         dataclasses.replace(graph, durations_s=durations_s),
         Network(bandwidth_bps=1000.0),

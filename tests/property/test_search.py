@@ -16,8 +16,8 @@ from hocket.network import Network
 from hocket.planner.search import Mutations, SearchEnd, climb
 from hocket.planner.search_starts import starts
 from hocket.sim import simulate
-from hocket.sim.evaluator import STEPS, Judge
-from hocket.sim.lowering.slices import sliced
+from hocket.sim.evaluator import STEPS, PlanEvaluator
+from hocket.sim.lowering.slices import slice_step
 from hocket.sim.step_runs import StepRuns, lower
 from tests.strategies import examples, networks, plans, reduction_plans, steps
 
@@ -40,7 +40,7 @@ def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
 @examples(150)
 def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[no-untyped-def]
     graph, network, plan = case
-    judge = Judge(graph, network, plan.architecture, plan.barrier)
+    judge = PlanEvaluator(graph, network, plan.architecture, plan.barrier)
     flat = flatten(plan, graph)
     num_steps = STEPS[plan.barrier if plan.architecture == "ps" else "allreduce"][True]
     # The same steps from a start at rest: what has not settled in them is the same in both.
@@ -49,10 +49,10 @@ def test_the_judge_says_what_the_simulator_says(case) -> None:  # type: ignore[n
     if plan.barrier == "step" and plan.architecture == "ps":
         expected_s = run.end.max(initial=0.0)
     else:
-        done_s = run.done().max(axis=1)[: num_steps - 1 if plan.architecture == "ps" else num_steps]
+        done_s = run.done_times_s().max(axis=1)[: num_steps - 1 if plan.architecture == "ps" else num_steps]
         half = len(done_s) // 2
         expected_s = (done_s[-1] - done_s[-1 - half]) / half
-    assert judge.seconds(flat, settled=True) == pytest.approx(expected_s, abs=1e-9)
+    assert judge.seconds(flat, steady=True) == pytest.approx(expected_s, abs=1e-9)
 
 
 @given(cases())
@@ -84,11 +84,11 @@ def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
         flat = mutate(flat)
         check_plan(plan_of(flat, graph, "neighbour"), graph)
     assert sorted(flat.rank.tolist()) == list(range(graph.num_operations))
-    judge = Judge(graph, network, plan.architecture, plan.barrier, chunks)
+    judge = PlanEvaluator(graph, network, plan.architecture, plan.barrier, chunks)
     found = judge.plan(flat, "neighbour")
     check_plan(found, graph)
     if plan.architecture == "ps":
-        cut, cut_plan = sliced(graph, found)
+        cut, cut_plan = slice_step(graph, found)
         check_plan(cut_plan, cut)
 
 
@@ -96,13 +96,13 @@ def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
 @examples(60)
 def test_a_search_keeps_the_best_start_or_betters_it_and_a_seed_decides(data: st.DataObject) -> None:
     graph, network, plan = data.draw(cases())
-    judge = Judge(graph, network, plan.architecture, plan.barrier)
+    judge = PlanEvaluator(graph, network, plan.architecture, plan.barrier)
     first = starts(graph, network, [plan], judge.chunks)
     seed = data.draw(st.integers(0, 3))
     end = SearchEnd(max_evaluations=len(first) + 200)
     one, two = (climb(graph, network, judge, first, end, seed=seed) for _ in range(2))
     assert one.plan == two.plan
-    assert one.iteration_s <= min(judge.seconds(flat, settled=True) for flat in first)
+    assert one.iteration_s <= min(judge.seconds(flat, steady=True) for flat in first)
     check_plan(one.plan, graph)
     # A strict order does not say when messages are parsed between its operations.
     parses = network.parse_s > 0 or network.parse_s_per_byte > 0

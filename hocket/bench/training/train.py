@@ -21,7 +21,7 @@ from hocket.ending import kill
 from hocket.errors import HocketError
 from hocket.lab import TSO_BYTES, Lab
 from hocket.profiler import launched
-from hocket.tuner.distribute import resolved_plan
+from hocket.tuner.distribute import resolve_plan
 
 _NODES = 2
 _RATE_BPS = 250e6
@@ -73,7 +73,7 @@ def bench_train(
     started_s = time.monotonic()
     for model in request.models:
         check_name(model)
-    given, _ = resolved_plan(request.plan)
+    given, _ = resolve_plan(request.plan)
     if given is not None:
         raise HocketError(
             f"{request.plan} is a plan of one model; give auto or a policy, which plan for each"

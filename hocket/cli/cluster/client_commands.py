@@ -35,7 +35,7 @@ def submit(
     from hocket.cluster.live.manager_messages import Submit
     from hocket.cluster.live.runnable_jobs import read_live_jobs
 
-    for line in _asked(state, Submit(read_live_jobs(jobs))).notes:
+    for line in _ask(state, Submit(read_live_jobs(jobs))).notes:
         note(line)
 
 
@@ -43,7 +43,7 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Its id.")], s
     """End a job, wherever it is."""
     from hocket.cluster.live.manager_messages import Cancel
 
-    note(_asked(state, Cancel(job)).notes[0])
+    note(_ask(state, Cancel(job)).notes[0])
 
 
 def drain(
@@ -54,7 +54,7 @@ def drain(
     """Place no job on a node any more; those that are there stay to their end."""
     from hocket.cluster.live.manager_messages import Drain
 
-    note(_asked(state, Drain(node, not undo)).notes[0])
+    note(_ask(state, Drain(node, not undo)).notes[0])
 
 
 def status(
@@ -67,27 +67,27 @@ def status(
     from hocket.cluster.live.manager_messages import AskStatus, Status
     from hocket.report.live_table import live_table
 
-    def asked() -> Status:
-        found = _asked(state, AskStatus()).status
+    def current_status() -> Status:
+        found = _ask(state, AskStatus()).status
         assert found is not None
         return found
 
     if json:
-        print_json(asked())
+        print_json(current_status())
     elif not watch:
-        print_table(live_table(asked()))
+        print_table(live_table(current_status()))
         if page := contact_of(state).page:
             note(f"the cluster's page: {page}")
     else:
         from rich.live import Live
 
-        with Live(live_table(asked()), auto_refresh=False) as view:
+        with Live(live_table(current_status()), auto_refresh=False) as view:
             while True:
                 time.sleep(1.0)
-                view.update(live_table(asked()), refresh=True)
+                view.update(live_table(current_status()), refresh=True)
 
 
-def _asked(state: Path | None, request: FromClient) -> ManagerAnswer:
-    from hocket.cluster.live.manager_address import asked, contact_of
+def _ask(state: Path | None, request: FromClient) -> ManagerAnswer:
+    from hocket.cluster.live.manager_address import ask_manager, contact_of
 
-    return asked(contact_of(state), request)
+    return ask_manager(contact_of(state), request)

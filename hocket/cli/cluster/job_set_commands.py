@@ -57,13 +57,13 @@ def generate(
     seed: options.Seed = 0,
 ) -> None:
     """Draw a job set."""
-    from hocket.cluster.workloads import overlapped
+    from hocket.cluster.workloads import with_overlap
     from hocket.document import check_writable
 
     if output is not None:
         check_writable(output)
     drawn = drawn_jobs(workload, seed, jobs, sizes, period)
-    _put(overlapped(drawn) if overlap else drawn, output)
+    _put(with_overlap(drawn) if overlap else drawn, output)
 
 
 def import_(

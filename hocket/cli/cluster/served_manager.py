@@ -140,7 +140,7 @@ async def served(
 
     shown = asyncio.create_task(show())
     try:
-        await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, opened=opened)
+        await manager.run(*split_address(managing.listen), jobs, until_idle=until_idle, on_open=opened)
     finally:
         shown.cancel()
         if pages is not None:

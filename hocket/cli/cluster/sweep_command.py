@@ -59,7 +59,7 @@ class WorkloadOptions:
 
     def drawn(self, workload: str, seed: int, cluster: Cluster) -> list[JobSet]:
         """The job sets of ``workload``, one for each seed from ``seed`` on."""
-        from hocket.cluster.workloads import overlapped
+        from hocket.cluster.workloads import with_overlap
 
         seeds = 20 if self.seeds is None else self.seeds
         if seeds < 1:
@@ -70,7 +70,7 @@ class WorkloadOptions:
         if not self.overlap:
             return job_sets
         costs = {"startup_s": cluster.startup_s, "per_byte_s": cluster.per_byte_s}
-        return [overlapped(each, **costs) for each in job_sets]
+        return [with_overlap(each, **costs) for each in job_sets]
 
     def check_beside_files(self) -> None:
         """Refuse what JOBS files say themselves."""

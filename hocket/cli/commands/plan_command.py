@@ -80,7 +80,7 @@ def plan(
     graph = load_step(step)
     planned = planned_by(graph, network, policy, exchange.value, planning, seed)
     with progress("simulating") as report:
-        row = planned.judged(simulate(graph, planned.plan, network, seed=seed, progress=report).row)
+        row = planned.with_bounds(simulate(graph, planned.plan, network, seed=seed, progress=report).row)
     made = msgspec.structs.replace(planned.plan, predicted=row.predicted())
     settings = [exchange, SYNCHRONOUS, option_setting(context, "policy", policy)]
     settings += [*step_settings(context, network), *of_network]

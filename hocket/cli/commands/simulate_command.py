@@ -96,7 +96,7 @@ def simulate(
             timeline=timeline is not None,
             progress=report,
         )
-    row = planned.judged(result.row)
+    row = planned.with_bounds(result.row)
     made = {"origin": msgspec.to_builtins(origin(network))}
     if timeline is not None:
         assert result.timeline is not None

@@ -192,10 +192,10 @@ def _barrier(asked: Barrier | None, plan: Plan | None, policy: str | None) -> Ba
 
 def _resolved(plan: str, architecture: str) -> tuple[Plan | None, str]:
     """The plan of a file, or a policy's name."""
-    from hocket.tuner.distribute import resolved_plan
-    from hocket.tuner.server_plans import resolved_server_plan
+    from hocket.tuner.distribute import resolve_plan
+    from hocket.tuner.server_plans import resolve_server_plan
 
-    return resolved_plan(plan) if architecture == "allreduce" else resolved_server_plan(plan)
+    return resolve_plan(plan) if architecture == "allreduce" else resolve_server_plan(plan)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[list[str]], list[str]]:

@@ -15,9 +15,9 @@ says what has happened at an instant, in this order, and then asks for decisions
     submit(job)                 it queues
 
     decision                    action out
-    place_queue()               ``placed``: jobs that have GPUs now, in order; who does not fit is passed over
-    decide_transfers()          ``moved``: jobs whose transfer started or stopped, or has another rate
-    start_tasks()               ``started``: workers that compute their next segment: those in the middle of
+    place_queue()               ``placed_jobs`` have GPUs now, in order; who does not fit is passed over
+    decide_transfers()          ``moved_jobs``: their transfer started or stopped, or has another rate
+    start_tasks()               ``started_workers`` compute their next segment: those in the middle of
                                 a task that need not wait; then each idle GPU takes its first ready one
 
 Placing is in :mod:`hocket.cluster.engine.placing`, transfers are in :mod:`hocket.cluster.engine.transfers`,
@@ -45,11 +45,11 @@ from hocket.kernel import lean_kernel
 
 
 @lean_kernel
-def list_changed_gpu(gpus, touched, counts, g):
+def list_changed_gpu(gpus, touched_gpus, counts, g):
     """List a GPU that is idle now, or whose resident has become ready."""
     if gpus[g].touched == 0:
         gpus[g].touched = 1
-        touched[counts[0].touched] = g
+        touched_gpus[counts[0].touched] = g
         counts[0].touched += 1
 
 
@@ -87,7 +87,7 @@ def begin_iteration(compute, j, now):
         jobs[j].held = jobs[j].gpus
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = phase
-        list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(compute.gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
     _note_stall(jobs, j, now)
     jobs[j].stalls = 0
 
@@ -110,7 +110,7 @@ def end_iterations(compute, rules, j, done, now):
         jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
         begin_iteration(compute, j, now)
     else:
-        compute.over[counts[0].over] = j
+        compute.ended_jobs[counts[0].over] = j
         counts[0].over += 1
 
 
@@ -120,12 +120,12 @@ def _complete_iteration(compute, rules, j):
     jobs, workers, counts = compute.jobs, compute.workers, compute.counts
     jobs[j].remaining -= 1
     if jobs[j].remaining == 0:
-        compute.over[counts[0].over] = j
+        compute.ended_jobs[counts[0].over] = j
         counts[0].over += 1
         return
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
-        list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(compute.gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
 
 
 @lean_kernel
@@ -161,7 +161,7 @@ def _arrive(compute, rules, j, now):
             if segments[jobs[j].first_segment + k].needs <= jobs[j].arrived:
                 workers[w].phase = 2 * k
                 jobs[j].held -= 1
-                list_changed_gpu(compute.gpus, compute.touched, compute.counts, workers[w].gpu)
+                list_changed_gpu(compute.gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
         _note_stall(jobs, j, now)
     if jobs[j].arrived < jobs[j].complete:
         want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
@@ -207,7 +207,7 @@ def end_task(compute, rules, w, now, mate=None):
         phase = HELD - k if must_wait(jobs, segments, j, k) else 2 * k
     num, g = 0, workers[w].gpu
     while g != NONE:
-        list_changed_gpu(gpus, compute.touched, compute.counts, g)
+        list_changed_gpu(gpus, compute.touched_gpus, compute.counts, g)
         workers[w if num == 0 else gpus[g].running].phase = phase
         if not goes_on:
             gpus[g].running = NONE
@@ -270,14 +270,15 @@ def first_ready(jobs, workers, gpus, g):
 
 
 @lean_kernel
-def start_tasks(jobs, workers, gpus, touched, started, counts):
+def start_tasks(jobs, workers, gpus, touched_gpus, started_workers, counts):
     """Let workers in the middle of a task go on, and each touched GPU that is idle take its first ready one.
 
-    Fills ``started``. Who is in the middle of a task and has to wait for a batch leaves its GPU to others.
+    Fills ``started_workers``. Who is in the middle of a task and has to wait for a batch leaves its GPU to
+    others.
     """
     num_started = 0
     for i in range(counts[0].touched):
-        g = touched[i]
+        g = touched_gpus[i]
         gpus[g].touched = 0
         w = gpus[g].running
         if w != NONE and workers[w].phase >= 0:
@@ -288,7 +289,7 @@ def start_tasks(jobs, workers, gpus, touched, started, counts):
             gpus[g].running = w
         if w != NONE:
             workers[w].phase += 1
-            started[num_started] = w
+            started_workers[num_started] = w
             num_started += 1
     counts[0].touched = 0
     counts[0].started = num_started

@@ -42,15 +42,15 @@ def queue_candidate(jobs, rules, candidates, first, n, j, now):
 
 
 @lean_kernel
-def settle_claims(jobs, ports, links, lists, n, rules, now):
+def decide_claims(jobs, ports, links, lists, n, rules, now):
     """Let the first n candidates claim their servers or lose them, from first to last.
 
-    Lists in ``altered`` those that claim now and did not, or the other way round, and those that are ready
-    and have a claim; how many. Each claim is final when it is made, since one that changes concerns those
-    behind it alone: a job that gains one takes it from its holder, and behind a job that loses one
+    Lists in ``altered_jobs`` those that claim now and did not, or the other way round, and those that are
+    ready and have a claim; how many. Each claim is final when it is made, since one that changes concerns
+    those behind it alone: a job that gains one takes it from its holder, and behind a job that loses one
     others may gain theirs.
     """
-    candidates, altered = lists.candidates, lists.altered
+    candidates, altered_jobs = lists.candidates, lists.altered_jobs
     num_settled = num_altered = 0
     while num_settled < n:
         j = candidates[num_settled]
@@ -58,7 +58,7 @@ def settle_claims(jobs, ports, links, lists, n, rules, now):
         jobs[j].listed = 0
         claims = may_claim(jobs, ports, links, rules, j, now)
         if claims != jobs[j].claims or (claims == 1 and jobs[j].stage == READY):
-            altered[num_altered] = j
+            altered_jobs[num_altered] = j
             num_altered += 1
         if claims == jobs[j].claims:
             continue

@@ -45,7 +45,7 @@ def finish_jobs(state, now):
     """Let go of the jobs that are over: their memory is free, their links are no longer theirs."""
     jobs, workers, gpus, counts, sites = state.jobs, state.workers, state.gpus, state.counts, state.sites
     for i in range(counts[0].over):
-        j = state.over[i]
+        j = state.ended_jobs[i]
         memory = sites.class_memory[jobs[j].memory_class]
         jobs[j].stage, jobs[j].finished = FINISHED, now
         _disconnect(jobs, state.ports, state.links, j)
@@ -126,7 +126,7 @@ def place_on(state, rules, j, now):
 
 @lean_kernel
 def place_queue(state, rules, now):
-    """Place the queued jobs that fit, in order; fills ``placed``."""
+    """Place the queued jobs that fit, in order; fills ``placed_jobs``."""
     jobs, queue, counts = state.jobs, state.queue, state.counts
     kept = num_placed = 0
     for i in range(counts[0].queued):
@@ -134,7 +134,7 @@ def place_queue(state, rules, now):
         if state.sites.class_fits[jobs[j].memory_class] >= jobs[j].gpus:
             choose_gpus(state, rules, j)
             place_on(state, rules, j, now)
-            state.placed[num_placed] = j
+            state.placed_jobs[num_placed] = j
             num_placed += 1
         else:
             queue[kept] = j

@@ -67,7 +67,7 @@ JOB = np.dtype(
         ("moving_since", np.int64),
         ("per_byte", np.float64),  # ticks
         ("flow", np.int64),  # its place in ``flows`` while it transfers
-        ("moved", np.int64),  # whether it is listed in ``moved``
+        ("moved", np.int64),  # whether it is listed in ``moved_jobs``
         ("num_hops", np.int64),  # the links that its transfers touch: servers' and uplinks
         ("alone_per_byte", np.float64),  # with all its links for itself
         # Its segments, and its batches if its transfers overlap its computing.
@@ -129,7 +129,7 @@ GPU = np.dtype(
         ("resident", np.int64),  # the first worker placed here, WORKER.next the others
         ("running", np.int64),  # a worker that computes, or is between two segments of a task; or NONE
         ("free", np.int64),  # bytes
-        ("touched", np.int64),  # whether it is listed in ``touched``
+        ("touched", np.int64),  # whether it is listed in ``touched_gpus``
     ],
     align=True,
 )
@@ -139,7 +139,7 @@ LINK = np.dtype(
         ("count", np.int64),  # transfers under way
         ("flow", np.int64),  # the first port of those whose transfers are under way
         ("waiting", np.int64),  # the first job whose transfer it keeps out
-        ("changed", np.int64),  # whether it is listed in ``changed``
+        ("changed", np.int64),  # whether it is listed in ``changed_links``
         ("freed", np.int64),  # whether a transfer over it ended at this instant
         ("claimant", np.int64),  # the job that claims it, or NONE
     ],

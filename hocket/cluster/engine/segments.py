@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hocket.cluster.jobs import Job
 
 # The iteration that keys count: by then what an iteration takes alone changes no more, as a rule.
-SETTLED = 16
+STEADY_ITERATIONS = 16
 
 
 class Segment(NamedTuple):
@@ -37,13 +37,13 @@ def overlapped_segments(job: Job, tick_s: float) -> tuple[Segment, ...]:
     if not job.batches:
         return ()
     forward, backward = round(job.forward_s / tick_s), round(job.backward_s / tick_s)
-    return _cut(
+    return _cut_segments(
         forward, backward, tuple((round(b.ready_s / tick_s), round(b.due_s / tick_s)) for b in job.batches)
     )
 
 
 @lru_cache(maxsize=4096)
-def _cut(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tuple[Segment, ...]:
+def _cut_segments(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tuple[Segment, ...]:
     """``times``: of each batch when it is complete, and when the next iteration needs it."""
     computing = forward + backward
     # Rounding to ticks must not make a batch complete at once, or needed at the very end or later than it is
@@ -71,14 +71,14 @@ def _cut(forward: int, backward: int, times: tuple[tuple[int, int], ...]) -> tup
 
 
 @lru_cache(maxsize=4096)
-def settled_ticks(segments: tuple[Segment, ...], transfers: tuple[int, ...]) -> int:
+def steady_ticks(segments: tuple[Segment, ...], transfers: tuple[int, ...]) -> int:
     """Ticks that an iteration takes alone on GPUs and links, once those before it have left their mark.
 
     transfers : ticks that each batch takes alone.
     """
     arrivals = [0] * len(transfers)
     begun = now = free = 0
-    for _ in range(SETTLED):
+    for _ in range(STEADY_ITERATIONS):
         begun = now
         ready: list[int] = []
         for segment in segments:

@@ -26,7 +26,7 @@ from hocket.cluster.engine.records import (
     Rules,
     Sites,
 )
-from hocket.cluster.engine.segments import overlapped_segments, settled_ticks, task_segments
+from hocket.cluster.engine.segments import overlapped_segments, steady_ticks, task_segments
 from hocket.cluster.jobs import Job, JobSet
 from hocket.errors import HocketError
 
@@ -39,10 +39,10 @@ _NUM_TASKS = 2
 class EngineState(NamedTuple):
     """The engine's whole state; one row a job, a worker, a GPU, a link.
 
-    Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue``
-    in order, ``touched`` GPUs, ``ready`` jobs, ``changed`` links, jobs that are ``over``), and what was
-    decided at an instant: ``placed`` jobs, ``started`` workers, and ``moved`` jobs, whose transfers started
-    or stopped or have another rate.
+    Lists that the kernels fill come with a number in ``counts``: what they are asked to look at (``queue`` in
+    order, ``touched_gpus``, ``ready`` jobs, ``changed_links``, ``ended_jobs``), and what was decided at an
+    instant: ``placed_jobs``, ``started_workers``, and ``moved_jobs``, whose transfers started or stopped or
+    have another rate.
     """
 
     jobs: Records  # (J,) JOB
@@ -54,16 +54,16 @@ class EngineState(NamedTuple):
     counts: Records  # (1,) COUNTS
     sites: Sites
     queue: Ints  # (J,)
-    touched: Ints  # (G,)
+    touched_gpus: Ints  # (G,)
     ready: Ints  # (J,)
-    changed: Ints  # (links,)
-    over: Ints  # (J,)
+    changed_links: Ints  # (links,)
+    ended_jobs: Ints  # (J,)
     flows: Ints  # (J,) jobs that transfer, in no order
-    placed: Ints  # (J,)
-    started: Ints  # (G,)
-    moved: Ints  # (J,)
+    placed_jobs: Ints  # (J,)
+    started_workers: Ints  # (G,)
+    moved_jobs: Ints  # (J,)
     candidates: Ints  # (J,) room to work in, as are those below
-    altered: Ints  # (J,)
+    altered_jobs: Ints  # (J,)
     batch_bytes: Floats  # of each job's batches, in their order
     bytes_left: Floats  # (J,)
     rate: Floats  # (J,) bytes a tick
@@ -161,16 +161,16 @@ def make_state(
             option=room(num_gpus),
         ),
         queue=room(num_jobs),
-        touched=room(num_gpus),
+        touched_gpus=room(num_gpus),
         ready=room(num_jobs),
-        changed=room(num_links),
-        over=room(num_jobs),
+        changed_links=room(num_links),
+        ended_jobs=room(num_jobs),
         flows=room(num_jobs),
-        placed=room(num_jobs),
-        started=room(num_gpus),
-        moved=room(num_jobs),
+        placed_jobs=room(num_jobs),
+        started_workers=room(num_gpus),
+        moved_jobs=room(num_jobs),
         candidates=room(num_jobs),
-        altered=room(num_jobs),
+        altered_jobs=room(num_jobs),
         batch_bytes=np.array([batch.size_bytes for job in jobs.jobs for batch in job.batches], np.float64),
         bytes_left=np.zeros(num_jobs),
         rate=np.zeros(num_jobs),
@@ -228,7 +228,7 @@ def _exposed_ticks(job: Job, cluster: Cluster, tick_s: float) -> int:
         return _alone_ticks(job.size_bytes, cluster, tick_s)
     segments = overlapped_segments(job, tick_s)
     travel = tuple(_alone_ticks(batch.size_bytes, cluster, tick_s) for batch in job.batches)
-    return settled_ticks(segments, travel) - sum(segment.ticks for segment in segments)
+    return steady_ticks(segments, travel) - sum(segment.ticks for segment in segments)
 
 
 def _check_fits(jobs: JobSet, cluster: Cluster) -> None:

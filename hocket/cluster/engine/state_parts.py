@@ -20,9 +20,9 @@ class ComputeState(NamedTuple):
     gpus: Records  # (G,) GPU
     segments: Records  # SEGMENT
     batch_bytes: Floats  # of each job's batches, in their order
-    touched: Ints  # (G,) GPUs that may have something new to compute
+    touched_gpus: Ints  # (G,) GPUs that may have something new to compute
     ready: Ints  # (J,) jobs that are ready to transfer
-    over: Ints  # (J,) jobs with no iteration left
+    ended_jobs: Ints  # (J,) jobs with no iteration left
     counts: Records  # (1,) COUNTS
 
 
@@ -32,9 +32,9 @@ class NetworkState(NamedTuple):
     jobs: Records  # (J,) JOB
     ports: Records  # JOB.num_hops for each job
     links: Records  # (links,) LINK
-    changed: Ints  # (links,) links on which a transfer started or ended
+    changed_links: Ints  # (links,) links on which a transfer started or ended
     flows: Ints  # (J,) jobs that transfer, in no order
-    moved: Ints  # (J,) jobs whose transfer started or stopped, or has another rate
+    moved_jobs: Ints  # (J,) jobs whose transfer started or stopped, or has another rate
     counts: Records  # (1,) COUNTS
 
 
@@ -43,7 +43,7 @@ class TransferLists(NamedTuple):
 
     ready: Ints  # (J,) jobs that are ready to transfer
     candidates: Ints  # (J,) room to work in
-    altered: Ints  # (J,) room to work in
+    altered_jobs: Ints  # (J,) room to work in
     bytes_left: Floats  # (J,) room to work in
 
 
@@ -65,9 +65,9 @@ def compute_state(state: EngineState) -> ComputeState:
         state.gpus,
         state.segments,
         state.batch_bytes,
-        state.touched,
+        state.touched_gpus,
         state.ready,
-        state.over,
+        state.ended_jobs,
         state.counts,
     )
 
@@ -78,16 +78,16 @@ def network_state(state: EngineState) -> NetworkState:
         state.jobs,
         state.ports,
         state.links,
-        state.changed,
+        state.changed_links,
         state.flows,
-        state.moved,
+        state.moved_jobs,
         state.counts,
     )
 
 
 def transfer_lists(state: EngineState) -> TransferLists:
     """The part of the state that decisions about transfers read and fill."""
-    return TransferLists(state.ready, state.candidates, state.altered, state.bytes_left)
+    return TransferLists(state.ready, state.candidates, state.altered_jobs, state.bytes_left)
 
 
 def flow_shares(state: EngineState) -> FlowShares:

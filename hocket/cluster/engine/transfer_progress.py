@@ -75,7 +75,7 @@ def bytes_left(jobs, rules, j, now):
 
 
 @lean_kernel
-def settle(jobs, rules, j, now):
+def update_progress(jobs, rules, j, now):
     """Bring the record of job j's transfer up to date."""
     before = jobs[j].chunk_left + jobs[j].later
     chunk_left, later, startup_left = progress(jobs, rules, j, now)

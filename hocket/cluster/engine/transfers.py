@@ -8,10 +8,10 @@ on whose links something ended; one that waited and may not start does not becom
 
 from __future__ import annotations
 
-from hocket.cluster.engine.link_reservations import may_claim, queue_candidate, settle_claims
+from hocket.cluster.engine.link_reservations import decide_claims, may_claim, queue_candidate
 from hocket.cluster.engine.policies.policy_dispatch import before, refusing_link
 from hocket.cluster.engine.records import NONE, READY, TRANSFERRING
-from hocket.cluster.engine.transfer_progress import at_chunk_end, reset, settle
+from hocket.cluster.engine.transfer_progress import at_chunk_end, reset, update_progress
 from hocket.cluster.engine.wait_lists import list_waiting, wait_at
 from hocket.kernel import lean_kernel
 from hocket.network.max_min import fill
@@ -58,7 +58,7 @@ def _unlink_flow(ports, links, link, p):
 
 
 @lean_kernel
-def _count(jobs, ports, links, changed, counts, j, by):
+def _count(jobs, ports, links, changed_links, counts, j, by):
     """Let one transfer more use job j's links, or one less."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
         link = ports[p].link
@@ -73,16 +73,16 @@ def _count(jobs, ports, links, changed, counts, j, by):
                 links[link].claimant = NONE
         if links[link].changed == 0:
             links[link].changed = 1
-            changed[counts[0].changed] = link
+            changed_links[counts[0].changed] = link
             counts[0].changed += 1
 
 
 @lean_kernel
-def note_moved(jobs, moved, counts, j):
+def note_moved(jobs, moved_jobs, counts, j):
     """List job j among those whose transfer started or stopped or has another rate."""
     if jobs[j].moved == 0:
         jobs[j].moved = 1
-        moved[counts[0].moved] = j
+        moved_jobs[counts[0].moved] = j
         counts[0].moved += 1
 
 
@@ -94,8 +94,8 @@ def occupy(network, j, now):
     jobs[j].flow, jobs[j].ranked_at = counts[0].flows, NONE
     flows[counts[0].flows] = j
     counts[0].flows += 1
-    _count(jobs, network.ports, network.links, network.changed, counts, j, 1)
-    note_moved(jobs, network.moved, counts, j)
+    _count(jobs, network.ports, network.links, network.changed_links, counts, j, 1)
+    note_moved(jobs, network.moved_jobs, counts, j)
 
 
 @lean_kernel
@@ -107,16 +107,16 @@ def leave(network, j, now):
     counts[0].flows -= 1
     last = flows[counts[0].flows]
     flows[jobs[j].flow], jobs[last].flow = last, jobs[j].flow
-    _count(jobs, network.ports, network.links, network.changed, counts, j, -1)
+    _count(jobs, network.ports, network.links, network.changed_links, counts, j, -1)
 
 
 @lean_kernel
 def stop_transfer(network, rules, j, now):
     """Preempt job j's transfer, whose chunk is over."""
-    settle(network.jobs, rules, j, now)
+    update_progress(network.jobs, rules, j, now)
     leave(network, j, now)
     network.jobs[j].stage = READY
-    note_moved(network.jobs, network.moved, network.counts, j)
+    note_moved(network.jobs, network.moved_jobs, network.counts, j)
 
 
 @lean_kernel
@@ -130,7 +130,7 @@ def admit(network, lists, rules, now):
     """Start the transfers that the policy admits, of those that something has changed for, in order."""
     jobs, ports, links = network.jobs, network.ports, network.links
     candidates, left = lists.candidates, lists.bytes_left
-    n = list_waiting(jobs, links, network.changed, lists.ready, network.counts, candidates)
+    n = list_waiting(jobs, links, network.changed_links, lists.ready, network.counts, candidates)
     waiting = 0
     for i in range(n):
         j = candidates[i]
@@ -171,25 +171,25 @@ def _busy_link(jobs, ports, links, j):
 def preempt(network, lists, rules, now):
     """Settle who claims which links; stop transfers without a claim whose chunk is over; start others."""
     jobs, ports, links = network.jobs, network.ports, network.links
-    candidates, altered = lists.candidates, lists.altered
-    listed = list_waiting(jobs, links, network.changed, lists.ready, network.counts, altered)
+    candidates, altered_jobs = lists.candidates, lists.altered_jobs
+    listed = list_waiting(jobs, links, network.changed_links, lists.ready, network.counts, altered_jobs)
     n = 0
     for i in range(listed):
-        j = altered[i]
+        j = altered_jobs[i]
         jobs[j].listed = 0
         # A job before it that claims one of its servers would have to lose that claim first.
         if jobs[j].claims == 1 or may_claim(jobs, ports, links, rules, j, now) == 1:
             queue_candidate(jobs, rules, candidates, 0, n, j, now)
             n += 1
-    num_altered = settle_claims(jobs, ports, links, lists, n, rules, now)
+    num_altered = decide_claims(jobs, ports, links, lists, n, rules, now)
     for i in range(num_altered):
-        j = altered[i]
+        j = altered_jobs[i]
         if jobs[j].stage == TRANSFERRING:
-            note_moved(jobs, network.moved, network.counts, j)
+            note_moved(jobs, network.moved_jobs, network.counts, j)
             if jobs[j].claims == 0 and at_chunk_end(jobs, rules, j, now):
                 stop_transfer(network, rules, j, now)
     for i in range(num_altered):
-        j = altered[i]
+        j = altered_jobs[i]
         if jobs[j].stage == READY and jobs[j].claims == 1:
             link = _busy_link(jobs, ports, links, j)
             wait_at(jobs, links, j, link)
@@ -201,18 +201,18 @@ def preempt(network, lists, rules, now):
 def set_rates(network, shares, rules, now):
     """Let the transfers that share changed links have the rates that are now theirs."""
     jobs, ports, links, counts = network.jobs, network.ports, network.links, network.counts
-    changed, moved = network.changed, network.moved
+    changed_links, moved_jobs = network.changed_links, network.moved_jobs
     if rules.max_min and counts[0].changed > 0:
         running, rate = network.flows[: counts[0].flows], shares.rate
         fill(shares.route, shares.capacity, running, rate, shares.room, shares.load)
         for j in running:
             per_byte = 1.0 / rate[j]
             if abs(per_byte - jobs[j].per_byte) > _SAME_RATE * per_byte:
-                settle(jobs, rules, j, now)
+                update_progress(jobs, rules, j, now)
                 jobs[j].per_byte = per_byte
-                note_moved(jobs, moved, counts, j)
+                note_moved(jobs, moved_jobs, counts, j)
     for i in range(counts[0].changed):
-        link = changed[i]
+        link = changed_links[i]
         links[link].changed, links[link].freed = 0, 0
         flow = NONE if rules.max_min or rules.exclusive else links[link].flow
         while flow != NONE:
@@ -223,15 +223,15 @@ def set_rates(network, shares, rules, now):
                 most = max(most, links[ports[p].link].count)
             per_byte = most * rules.per_byte + (most - 1) * rules.eta
             if per_byte != jobs[j].per_byte:
-                settle(jobs, rules, j, now)
+                update_progress(jobs, rules, j, now)
                 jobs[j].per_byte = per_byte
-                note_moved(jobs, moved, counts, j)
+                note_moved(jobs, moved_jobs, counts, j)
     counts[0].changed = 0
 
 
 @lean_kernel
 def decide_transfers(network, lists, shares, rules, now):
-    """Start and stop transfers, and set the rates that follow; adds to ``moved``."""
+    """Start and stop transfers, and set the rates that follow; adds to ``moved_jobs``."""
     if rules.preemptive:
         preempt(network, lists, rules, now)
     else:

@@ -34,7 +34,7 @@ def wait_at(jobs, links, j, link):
 
 
 @lean_kernel
-def list_waiting(jobs, links, changed, ready, counts, candidates):
+def list_waiting(jobs, links, changed_links, ready, counts, candidates):
     """Fill ``candidates`` with jobs that are ready now, and those that waited for freed links; how many."""
     n = 0
     for i in range(counts[0].ready):
@@ -43,7 +43,7 @@ def list_waiting(jobs, links, changed, ready, counts, candidates):
         n += 1
     counts[0].ready = 0
     for i in range(counts[0].changed):
-        link = changed[i]
+        link = changed_links[i]
         if links[link].freed == 0:
             continue
         j = links[link].waiting

@@ -34,7 +34,7 @@ class Attempts:
 
     def __init__(
         self,
-        book: ManagerContext,
+        context: ManagerContext,
         credentials: Credentials,
         *,
         gate: str,
@@ -42,34 +42,34 @@ class Attempts:
         chunk_bytes: float,
         lost_after_s: float,
     ) -> None:
-        self._book, self._credentials, self._gate = book, credentials, gate
+        self._context, self._credentials, self._gate = context, credentials, gate
         self._restarts, self._chunk_bytes, self._lost_after_s = restarts, chunk_bytes, lost_after_s
-        self._watches = [NodeWatch(node, lost_after_s) for node in book.nodes]
+        self._watches = [NodeWatch(node, lost_after_s) for node in context.nodes]
         self.address = ""
 
     async def start(self, run: RunningAttempt) -> None:
         """Start the ranks of an attempt; the watch sees what becomes of them."""
-        nodes, job = self._book.nodes, run.record.job
-        servers = run.attempt.servers(self._book.cluster)
-        checkpoint = self._book.checkpoint(run.record)
+        nodes, job = self._context.nodes, run.record.job
+        servers = run.attempt.servers(self._context.cluster)
+        checkpoint = self._context.checkpoint(run.record)
         try:
             checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
             places = list(dict.fromkeys(servers))
             ports = await asyncio.gather(*(nodes[server].free_port() for server in places))
             leaders = [f"{nodes[s].address}:{port}" for s, port in zip(places, ports, strict=True)]
             local = f"{UNIX}{self._gate}"
-            preemptive = self._book.driver.preemptive
+            preemptive = self._context.driver.preemptive
             told = environments(
                 run.attempt,
-                self._book.cluster,
+                self._context.cluster,
                 leaders=leaders,
-                devices=shared_out(nodes, self._book.cluster.gpus_per_server),
+                devices=shared_out(nodes, self._context.cluster.gpus_per_server),
                 gate=GateAccess(
                     addresses=[local if nodes[s].here else self.address for s in servers],
                     token=run.attempt.token(self._credentials.secret),
                     fingerprint=self._credentials.fingerprint,
                 ),
-                kept=KeptWork(str(checkpoint.resolve()), run.record.iteration),
+                kept_work=KeptWork(str(checkpoint.resolve()), run.record.iteration),
                 chunk_bytes=int(self._chunk_bytes if preemptive else max(1.0, job.size_bytes)),
             )
             folder = "." if job.is_traffic or job.folder is None else job.folder
@@ -79,10 +79,10 @@ class Attempts:
                 command = command_of(job, nodes[server].python)
                 await nodes[server].start(run.attempt.key(rank), command, told[rank], folder)
         except (NodeError, HocketError, OSError) as error:
-            self._book.note(f"cannot be started: {error}", job.id)
+            self._context.note(f"cannot be started: {error}", job.id)
             run.ending = run.ending or ("failed", str(error))
             full = isinstance(error, FullError) or (isinstance(error, OSError) and is_full(error))
-            run.lost = full or isinstance(error, AbsentError)
+            run.lost_with_node = full or isinstance(error, AbsentError)
         run.started_s = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:
@@ -97,11 +97,11 @@ class Attempts:
                 for server, watch in enumerate(self._watches):
                     if watch.take(now_s - last_s):
                         await self._end_strays(watch)
-                    if watch.turned():
+                    if watch.has_turned():
                         self._turn(server, watch)
                 last_s = now_s
-                for run in list(self._book.runs.values()):
-                    if run.started_s is not None and self._book.runs.get(run.record.job.id) is run:
+                for run in list(self._context.runs.values()):
+                    if run.started_s is not None and self._context.runs.get(run.record.job.id) is run:
                         await self._look_at(run, run.started_s)
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
@@ -111,14 +111,14 @@ class Attempts:
     def _turn(self, server: int, watch: NodeWatch) -> None:
         """Place nobody on a node that does not answer, or again on one that does."""
         name = watch.node.name
-        self._book.set_silent(name, silent=watch.late)
-        self._book.note(watch.why or f"{name} does not answer" if watch.late else f"{name} answers again")
-        self._book.decide_soon()
+        self._context.set_silent(name, silent=watch.late)
+        self._context.note(watch.why or f"{name} does not answer" if watch.late else f"{name} answers again")
+        self._context.decide_soon()
 
     async def _end_strays(self, watch: NodeWatch) -> None:
         """End ranks of attempts that are over, which a node that was lost has brought back."""
         node, said = watch.node, watch.answer() or {}
-        over = [key for key in said if key.rpartition("-")[0] not in self._book.by_attempt]
+        over = [key for key in said if key.rpartition("-")[0] not in self._context.by_attempt]
         watch.strays = any(said[key] is None for key in over)
         await _aside((node.stop if said[key] is None else node.forget, key) for key in over)
 
@@ -128,7 +128,7 @@ class Attempts:
         lost: set[str] = set()
         left = False
         patience_s = _CANCEL_S if run.record.cancelled else self._lost_after_s
-        for rank, server in enumerate(run.attempt.servers(self._book.cluster)):
+        for rank, server in enumerate(run.attempt.servers(self._context.cluster)):
             watch, key = self._watches[server], run.attempt.key(rank)
             known = watch.answer(started_s)
             if known is None or known.get(key, 0) is None:
@@ -141,7 +141,7 @@ class Attempts:
             elif key not in known:
                 if run.ending is None:
                     # The manager was ended between writing the attempt down and starting it.
-                    run.ending, run.lost = ("failed", f"rank {rank} was not started"), True
+                    run.ending, run.lost_with_node = ("failed", f"rank {rank} was not started"), True
             else:
                 ended.append((watch.node, key))
                 if (status := known[key]) and run.ending is None:
@@ -150,14 +150,17 @@ class Attempts:
         if lost and (run.ending is None or run.ending[0] == "failed"):
             # An attempt that failed before may have done so because its peers were gone.
             names = ", ".join(sorted(lost))
-            run.ending, run.lost = ("failed", f"{names} has not answered for {self._lost_after_s:g} s"), True
+            run.ending, run.lost_with_node = (
+                ("failed", f"{names} has not answered for {self._lost_after_s:g} s"),
+                True,
+            )
         if left:
             if run.ending is not None:
                 await _aside((node.stop, key) for node, key in running)
             return
-        self._ended(run, await self._kept(run))
+        self._end_attempt(run, await self._kept_iterations(run))
         await _aside((node.forget, key) for node, key in ended)
-        self._book.changed.set()
+        self._context.change_event.set()
 
     async def _why(self, rank: int, node: Node, key: str, status: int) -> str:
         ended = f"status {status}" if status >= 0 else f"signal {-status}"
@@ -168,12 +171,12 @@ class Attempts:
                 said = f": {_printable(lines[-1][:300])}" if lines else ""
         return f"rank {rank} on {node.name} ended with {ended}{said}"
 
-    async def _kept(self, run: RunningAttempt) -> int:
+    async def _kept_iterations(self, run: RunningAttempt) -> int:
         """Iterations that a replayed job has run, those run while it could not reach the manager included."""
         if not run.record.job.is_traffic:
             return 0
-        path = str(kept_path(self._book.checkpoint(run.record).resolve()))
-        watch = self._watches[run.attempt.servers(self._book.cluster)[0]]
+        path = str(kept_path(self._context.checkpoint(run.record).resolve()))
+        watch = self._watches[run.attempt.servers(self._context.cluster)[0]]
         if watch.late and not watch.node.shares_files:
             return 0  # with its node
         with contextlib.suppress(NodeError, TimeoutError, ValueError):
@@ -181,47 +184,49 @@ class Attempts:
                 return int(text_of(path) if watch.node.shares_files else await watch.node.text(path))
         return 0
 
-    def _ended(self, run: RunningAttempt, kept: int) -> None:
+    def _end_attempt(self, run: RunningAttempt, kept_iterations: int) -> None:
         """All processes of an attempt have ended, or are lost: its job is over, or tried again."""
-        book, record = self._book, run.record
-        job, now_s = record.job.id, book.now_s()
-        record.iteration = min(record.job.iterations, max(record.iteration, book.driver.done(job), kept))
-        parts = book.driver.withdraw(job, now_s)
+        context, record = self._context, run.record
+        job, now_s = record.job.id, context.now_s()
+        record.iteration = min(
+            record.job.iterations, max(record.iteration, context.driver.iterations_done(job), kept_iterations)
+        )
+        parts = context.driver.withdraw(job, now_s)
         seconds = (parts.computing_s, parts.gpu_wait_s, parts.transferring_s, parts.network_wait_s)
         a, b, c, d = (old + new for old, new in zip(record.parts, seconds, strict=True))
         record.parts = (a, b, c, d)
-        del book.runs[job], book.by_attempt[run.attempt.name]
+        del context.runs[job], context.by_attempt[run.attempt.name]
         # A rank whose node is lost to us may still have its gate.
         for link in run.links.values():
             link.give_up()
-        record.lost += run.lost
+        record.lost_attempts += run.lost_with_node
         state, why = run.ending or ("finished", "")
-        if state == "failed" and record.attempt - record.lost <= self._restarts:
-            book.note(f"{why}; it is tried again", job)
+        if state == "failed" and record.attempt - record.lost_attempts <= self._restarts:
+            context.note(f"{why}; it is tried again", job)
             record.state, record.why = "queued", why
-            if record.job.command is not None and not any(book.checkpoint(record).glob("*")):
+            if record.job.command is not None and not any(context.checkpoint(record).glob("*")):
                 record.iteration = 0  # it has kept nothing
-            book.make_known([record])
-            book.database.put([record])
+            context.add_to_engine([record])
+            context.database.put([record])
             asyncio.get_running_loop().call_later(_RETRY_S, self._try_again, record)
         else:
             record.state, record.why, record.finish_s = state, why, now_s
             if state == "finished":
                 record.iteration = record.job.iterations
-            book.note(f"{state}{': ' if why else ''}{why}", job)
-            book.database.put([record])
-        book.decide_soon()
+            context.note(f"{state}{': ' if why else ''}{why}", job)
+            context.database.put([record])
+        context.decide_soon()
 
     def _try_again(self, record: Record) -> None:
-        if record.state == "queued" and record.job.id in self._book.driver.courses:
-            self._book.driver.arrive(record.job.id)
-            self._book.decide_soon()
+        if record.state == "queued" and record.job.id in self._context.driver.progress_of:
+            self._context.driver.arrive(record.job.id)
+            self._context.decide_soon()
 
     async def end_ranks(self) -> None:
         """End every rank that runs; their jobs are as if they had failed."""
         for _ in range(400):
             left = 0
-            for node in self._book.nodes:
+            for node in self._context.nodes:
                 with contextlib.suppress(NodeError):
                     for key, status in (await node.conditions()).items():
                         if status is None:

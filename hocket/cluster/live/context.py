@@ -23,19 +23,19 @@ class RunningAttempt:
         self.record = record
         self.attempt = Attempt(job=record.job, number=record.number, attempt=record.attempt, gpus=record.gpus)
         self.links: dict[int, RankLink] = {}
-        self.computes: dict[int, int] = {}
-        self.transfer: int | None = None
+        self.compute_requests: dict[int, int] = {}
+        self.transfer_request: int | None = None
         self.started_s: float | None = None  # of the loop's time, when all of its ranks had been
         self.ending: tuple[JobState, str] | None = ("cancelled", "") if record.cancelled else None
-        self.lost = False  # with a node
+        self.lost_with_node = False  # with a node
 
 
 class ManagerContext:
     """A cluster's jobs: ``records`` by id, ``runs``, attempts under way, by job, ``by_attempt`` by name.
 
-    ``drained``, ``silent``: nodes that get no job, since a command said so and since they do not answer.
-    ``decide`` is called soon after anything has come up; ``events`` counts what has. ``changed`` is set when
-    there is something to look at, ``failure``, say: an error that no client could be told of.
+    ``drained_nodes``, ``silent_nodes``: those that get no job, since a command said so and since they do not
+    answer. ``decide`` is called soon after anything has come up; ``events`` counts what has. ``change_event``
+    is set when there is something to look at, ``failure``, say: an error that no client could be told of.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class ManagerContext:
         self.records = {record.job.id: record for record in database.jobs()}
         self.runs: dict[str, RunningAttempt] = {}
         self.by_attempt: dict[str, RunningAttempt] = {}
-        self.drained = database.drained()
-        self.silent: set[str] = set()
+        self.drained_nodes = database.drained_nodes()
+        self.silent_nodes: set[str] = set()
         for node in self.nodes:
-            self._place_there(node.name)
+            self._drain_in_engine(node.name)
         self.events = 0
-        self.changed = asyncio.Event()
+        self.change_event = asyncio.Event()
         self.failure: BaseException | None = None
         self._ahead_s = time.time() - epoch_s - time.monotonic()
         self._decide, self._deciding = decide, False
@@ -76,23 +76,23 @@ class ManagerContext:
     def set_drained(self, name: str, *, drained: bool) -> None:
         """Place nothing on a node any more, or again, as a command wants; kept before it is done."""
         self.database.drain(name, on=drained)
-        (self.drained.add if drained else self.drained.discard)(name)
-        self._place_there(name)
+        (self.drained_nodes.add if drained else self.drained_nodes.discard)(name)
+        self._drain_in_engine(name)
 
     def set_silent(self, name: str, *, silent: bool) -> None:
         """Place nobody on a node that does not answer, or again on one that does."""
-        (self.silent.add if silent else self.silent.discard)(name)
-        self._place_there(name)
+        (self.silent_nodes.add if silent else self.silent_nodes.discard)(name)
+        self._drain_in_engine(name)
 
-    def _place_there(self, name: str) -> None:
+    def _drain_in_engine(self, name: str) -> None:
         server = [node.name for node in self.nodes].index(name)
-        self.driver.drain(server, on=name in self.drained or name in self.silent)
+        self.driver.drain(server, on=name in self.drained_nodes or name in self.silent_nodes)
 
     def checkpoint(self, record: Record) -> Path:
         """The folder that all attempts at a job share."""
         return self.folder / "jobs" / str(record.number)
 
-    def make_known(self, records: Sequence[Record]) -> None:
+    def add_to_engine(self, records: Sequence[Record]) -> None:
         """Let the engine know these jobs."""
         self.driver.add(
             [record.job for record in records],
@@ -101,11 +101,11 @@ class ManagerContext:
             [record.number - 1 for record in records],
         )
 
-    def arrives(self, record: Record) -> None:
+    def schedule_arrival(self, record: Record) -> None:
         """Let a job queue when it is to."""
 
         def arrive() -> None:
-            if record.state == "queued" and record.job.id in self.driver.courses:
+            if record.state == "queued" and record.job.id in self.driver.progress_of:
                 self.driver.arrive(record.job.id)
                 self.decide_soon()
 
@@ -115,7 +115,7 @@ class ManagerContext:
         else:
             asyncio.get_running_loop().call_later(left_s, arrive)
 
-    def begun(self, record: Record) -> RunningAttempt:
+    def begin_attempt(self, record: Record) -> RunningAttempt:
         """The attempt that a record is at, under way from now on."""
         run = RunningAttempt(record)
         self.runs[record.job.id] = run
@@ -126,7 +126,7 @@ class ManagerContext:
         """Keep how far jobs are."""
         changed = []
         for job in self.runs:
-            record, done = self.records[job], self.driver.done(job)
+            record, done = self.records[job], self.driver.iterations_done(job)
             if done > record.iteration:
                 record.iteration = done
                 changed.append(record)
@@ -150,15 +150,15 @@ class ManagerContext:
     def fail(self, error: BaseException) -> None:
         """The manager cannot go on."""
         self.failure = error
-        self.changed.set()
+        self.change_event.set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside everything else."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._end_task)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)

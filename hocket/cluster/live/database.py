@@ -50,7 +50,7 @@ class Record:
 
     ``attempt``: how often it was started; ``iteration``: how many are over; ``gpus``: of the last attempt;
     ``parts``: seconds that it computed, waited for GPUs, transferred and waited for the network in all.
-    ``cancelled``: it is to end, if it has not; ``lost``: how many attempts ended because a node was gone.
+    ``cancelled``: it is to end, if it has not; ``lost_attempts``: how many ended because a node was gone.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Record:
     parts: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     why: str = ""
     cancelled: bool = False
-    lost: int = 0
+    lost_attempts: int = 0
 
     @property
     def over(self) -> bool:
@@ -152,7 +152,7 @@ class Database:
                 self._connection.execute("rollback")
         self._scarce = free < _RESERVE_PAGES // 4
 
-    def settle(self, settings: Mapping[str, str], epoch_s: float) -> float:
+    def keep_settings(self, settings: Mapping[str, str], epoch_s: float) -> float:
         """Keep the settings of a new cluster; when the cluster began, on the machine's clock.
 
         Raises
@@ -227,7 +227,7 @@ class Database:
                 [(row[3], *row[5:], row[0]) for row in map(_row, records)],
             )
 
-    def drained(self) -> set[str]:
+    def drained_nodes(self) -> set[str]:
         """The nodes on which nobody is to be placed."""
         return {name for (name,) in self._connection.execute("select node from drained")}
 
@@ -268,7 +268,7 @@ def _row(record: Record) -> tuple[Any, ...]:
         msgspec.json.encode(record.parts).decode(),
         record.why,
         int(record.cancelled),
-        record.lost,
+        record.lost_attempts,
     )
 
 
@@ -288,5 +288,5 @@ def _record(row: tuple[Any, ...]) -> Record:
         parts=msgspec.json.decode(parts, type=tuple[float, float, float, float]),
         why=why,
         cancelled=bool(cancelled),
-        lost=lost,
+        lost_attempts=lost,
     )

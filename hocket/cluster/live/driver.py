@@ -18,7 +18,7 @@ from hocket.cluster.engine.engine import list_changed_gpu, submit
 from hocket.cluster.engine.placing import finish_jobs, place_on
 from hocket.cluster.engine.records import FINISHED, NONE, QUEUED, READY, SUBMITTED, TRANSFERRING, WAITING
 from hocket.cluster.engine.state_parts import network_state
-from hocket.cluster.engine.transfer_progress import reset, settle
+from hocket.cluster.engine.transfer_progress import reset, update_progress
 from hocket.cluster.engine.transfers import account, leave, stop_transfer
 from hocket.cluster.jobs import Job
 from hocket.cluster.live.engine_decisions import Actions, decide
@@ -31,83 +31,87 @@ class Driver(EngineRows):
 
     def arrive(self, job: str) -> None:
         """A job that was added is to be placed from the next decision on."""
-        self.arrived.append(self.courses[job])
+        self.arrived_jobs.append(self.progress_of[job])
 
     def adopt(self, job: str, gpus: Sequence[int], now_s: float) -> None:
         """A job that was added runs already, on these GPUs."""
-        s, course = self.state, self.courses[job]
-        submit(s.jobs, s.queue, s.counts, self.rules, course.row)
-        self._leave_queue(course.row)
+        s, progress = self.state, self.progress_of[job]
+        submit(s.jobs, s.queue, s.counts, self.rules, progress.row)
+        self._leave_queue(progress.row)
         s.sites.chosen[: len(gpus)] = sorted(gpus)
-        place_on(s, self.rules, course.row, _tick(now_s))
+        place_on(s, self.rules, progress.row, _tick(now_s))
 
-    def joined(self, job: str, rank: int, iteration: int) -> None:
+    def add_rank(self, job: str, rank: int, iteration: int) -> None:
         """A rank talks to us; ``iteration`` of it are over, more or less than we knew."""
-        course = self.courses[job]
-        course.here.add(rank)
-        course.tasks[rank] = max(course.tasks[rank], 2 * iteration)
+        progress = self.progress_of[job]
+        progress.connected_ranks.add(rank)
+        progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration)
         if rank == 0:
-            course.transferred = max(course.transferred, iteration)
+            progress.iterations_transferred = max(progress.iterations_transferred, iteration)
 
-    def left(self, job: str, rank: int) -> None:
+    def remove_rank(self, job: str, rank: int) -> None:
         """A rank talks to us no longer: what it asked is void, and it may be anywhere."""
-        course = self.courses[job]
-        course.here.discard(rank)
-        course.computes.pop(rank, None)
+        progress = self.progress_of[job]
+        progress.connected_ranks.discard(rank)
+        progress.task_requests.pop(rank, None)
         if rank == 0:
-            course.transfers = None
-        elif course.transfers is not None:
-            course.tasks[rank] = max(course.tasks[rank], 2 * course.transfers + 2)
+            progress.transfer_request = None
+        elif progress.transfer_request is not None:
+            progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * progress.transfer_request + 2)
 
     def ask_compute(self, job: str, rank: int, iteration: int, part: int) -> None:
         """A rank is ready for a task; what comes before it is over."""
-        course = self.courses[job]
-        course.computes[rank] = 2 * iteration + part
-        if not course.free_running:
-            course.tasks[rank] = max(course.tasks[rank], 2 * iteration + part)
+        progress = self.progress_of[job]
+        progress.task_requests[rank] = 2 * iteration + part
+        if not progress.free_running:
+            progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration + part)
             if rank == 0:
-                course.transferred = max(course.transferred, iteration)
+                progress.iterations_transferred = max(progress.iterations_transferred, iteration)
 
-    def computed(self, job: str, rank: int, iteration: int, part: int) -> None:
+    def note_task_end(self, job: str, rank: int, iteration: int, part: int) -> None:
         """A rank has ended a task, and all before it."""
-        course = self.courses[job]
-        course.tasks[rank] = max(course.tasks[rank], 2 * iteration + part + 1)
+        progress = self.progress_of[job]
+        progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration + part + 1)
 
     def ask_transfer(self, job: str, iteration: int, bytes_left: int, of_bytes: int, now_s: float) -> None:
         """Rank 0 has so much of an iteration's transfer left to send."""
-        course, s, rules = self.courses[job], self.state, self.rules
-        course.transfers = iteration
-        course.transferred = max(course.transferred, iteration)
-        for rank in range(course.job.gpus):
-            if rank == 0 or rank not in course.here:  # nobody transfers before all have computed
-                course.tasks[rank] = max(course.tasks[rank], 2 * iteration + 2)
-        row, now = s.jobs[course.row], _tick(now_s)
-        if row["stage"] != TRANSFERRING or course.chunks == 0 or iteration != course.done:
+        progress, s, rules = self.progress_of[job], self.state, self.rules
+        progress.transfer_request = iteration
+        progress.iterations_transferred = max(progress.iterations_transferred, iteration)
+        for rank in range(progress.job.gpus):
+            if rank == 0 or rank not in progress.connected_ranks:  # nobody transfers before all have computed
+                progress.tasks_ended[rank] = max(progress.tasks_ended[rank], 2 * iteration + 2)
+        row, now = s.jobs[progress.row], _tick(now_s)
+        if (
+            row["stage"] != TRANSFERRING
+            or progress.chunks_granted == 0
+            or iteration != progress.iterations_done
+        ):
             return
         # Bytes that have arrived are known now, and were estimated before.
-        settle(s.jobs, rules, course.row, now)
+        update_progress(s.jobs, rules, progress.row, now)
         left = row["size"] * min(1.0, bytes_left / max(1, of_bytes))
         row["sent"] += row["chunk_left"] + row["later"] - left
-        reset(s.jobs, course.row, left, rules.chunk)
+        reset(s.jobs, progress.row, left, rules.chunk)
         row["ranked_at"] = NONE
         if rules.preemptive:
             row["startup_left"] = rules.startup
             if not row["claims"]:
-                stop_transfer(network_state(s), rules, course.row, now)
+                stop_transfer(network_state(s), rules, progress.row, now)
 
-    def ended_transfer(self, job: str, iteration: int) -> None:
+    def note_transfer_end(self, job: str, iteration: int) -> None:
         """All that an iteration had to transfer has arrived."""
-        course = self.courses[job]
-        course.transferred = max(course.transferred, iteration + 1)
+        progress = self.progress_of[job]
+        progress.iterations_transferred = max(progress.iterations_transferred, iteration + 1)
 
     def withdraw(self, job: str, now_s: float) -> TimeParts:
         """End a job, wherever it is, as its processes are gone; returns what its time went into."""
-        course, s, now = self.courses.pop(job), self.state, _tick(now_s)
-        row, j = s.jobs[course.row], course.row
+        progress, s, now = self.progress_of.pop(job), self.state, _tick(now_s)
+        row, j = s.jobs[progress.row], progress.row
         self.by_row[j] = None
         stage = row["stage"]
-        if course in self.arrived:
-            self.arrived.remove(course)
+        if progress in self.arrived_jobs:
+            self.arrived_jobs.remove(progress)
         if stage == QUEUED:
             self._leave_queue(j)
         if stage in (SUBMITTED, QUEUED):
@@ -119,19 +123,19 @@ class Driver(EngineRows):
             account(s.jobs, j, now)
             self._give_up_claims(j)
         row["claims"] = 0
-        for w in self.workers(course):
+        for w in self.workers(progress):
             worker = s.workers[w]
             if s.gpus[worker["gpu"]]["running"] == w:
                 s.gpus[worker["gpu"]]["running"] = NONE
-                list_changed_gpu(s.gpus, s.touched, s.counts, worker["gpu"])
+                list_changed_gpu(s.gpus, s.touched_gpus, s.counts, worker["gpu"])
             worker["phase"] = WAITING
-        if course in self.over:
-            self.over.remove(course)
-        s.over[0] = j
+        if progress in self.ending_jobs:
+            self.ending_jobs.remove(progress)
+        s.ended_jobs[0] = j
         s.counts[0]["over"] = 1
         finish_jobs(s, now)
-        self.freed = True
-        return self.parts(course)
+        self.has_new_room = True
+        return self.parts(progress)
 
     def decide(self, now_s: float) -> Actions:
         """Take in what was said, and decide."""
@@ -155,7 +159,7 @@ class Driver(EngineRows):
             row["freed"] = 1
             if not row["changed"]:
                 row["changed"] = 1
-                s.changed[s.counts[0]["changed"]] = link
+                s.changed_links[s.counts[0]["changed"]] = link
                 s.counts[0]["changed"] += 1
 
 
@@ -182,11 +186,11 @@ def warm() -> None:
         for iteration in range(2):
             for part in range(2):
                 for rank in range(2):
-                    driver.computed("warm", rank, iteration, part)
+                    driver.note_task_end("warm", rank, iteration, part)
             driver.decide(2.0)
             for left in (2, 1):
                 driver.ask_transfer("warm", iteration, left, 2, 3.0)
                 driver.decide(3.0)
-            driver.ended_transfer("warm", iteration)
+            driver.note_transfer_end("warm", iteration)
             driver.decide(4.0)
         driver.withdraw("warm", 5.0)

@@ -26,93 +26,96 @@ from hocket.cluster.live.engine_rows import EngineRows, JobProgress
 class Actions:
     """Things to do next: jobs to start with their GPUs; ranks that may compute; jobs whose chunk may go."""
 
-    placed: dict[str, list[int]] = field(default_factory=dict)
+    placements: dict[str, list[int]] = field(default_factory=dict)
     compute: list[tuple[str, int]] = field(default_factory=list)
     transfer: list[str] = field(default_factory=list)
 
 
-def decide(roster: EngineRows, now: int) -> Actions:
+def decide(rows: EngineRows, now: int) -> Actions:
     """Decide until nothing more has ended; ``now`` in ticks."""
     actions = Actions()
-    while _instant(roster, now, actions):
+    while _decide_once(rows, now, actions):
         pass
-    _answer(roster, actions)
+    _answer(rows, actions)
     return actions
 
 
-def _instant(roster: EngineRows, now: int, actions: Actions) -> bool:
+def _decide_once(rows: EngineRows, now: int, actions: Actions) -> bool:
     """One pass in the clock's order; whether something ended, so that another one may find more to do."""
-    s, rules = roster.state, roster.rules
-    ended = sum(_feed(roster, course, now) for course in roster.by_row if course is not None)
-    for j in s.over[: s.counts[0]["over"]].tolist():
+    s, rules = rows.state, rows.rules
+    ended = sum(_end_tasks(rows, progress, now) for progress in rows.by_row if progress is not None)
+    for j in s.ended_jobs[: s.counts[0]["over"]].tolist():
         # Its GPUs are free when its processes have ended.
-        course = roster.by_row[j]
-        assert course is not None
-        roster.over.append(course)
+        progress = rows.by_row[j]
+        assert progress is not None
+        rows.ending_jobs.append(progress)
         s.jobs[j]["stage"] = COMPUTING
     s.counts[0]["over"] = 0
-    arrived, roster.arrived = roster.arrived, []
-    for course in arrived:
-        submit(s.jobs, s.queue, s.counts, rules, course.row)
+    arrived, rows.arrived_jobs = rows.arrived_jobs, []
+    for progress in arrived:
+        submit(s.jobs, s.queue, s.counts, rules, progress.row)
     s.counts[0]["placed"] = 0
-    if s.counts[0]["queued"] and (arrived or roster.freed):
+    if s.counts[0]["queued"] and (arrived or rows.has_new_room):
         place_queue(s, rules, now)
-    roster.freed = False
-    for j in s.placed[: s.counts[0]["placed"]].tolist():
-        course = roster.by_row[j]
-        assert course is not None
-        actions.placed[course.job.id] = s.workers["gpu"][roster.workers(course)].tolist()
+    rows.has_new_room = False
+    for j in s.placed_jobs[: s.counts[0]["placed"]].tolist():
+        progress = rows.by_row[j]
+        assert progress is not None
+        actions.placements[progress.job.id] = s.workers["gpu"][rows.workers(progress)].tolist()
     if s.counts[0]["ready"] or s.counts[0]["changed"]:
         decide_transfers(network_state(s), transfer_lists(s), flow_shares(s), rules, now)
-    s.jobs["moved"][s.moved[: s.counts[0]["moved"]]] = 0
+    s.jobs["moved"][s.moved_jobs[: s.counts[0]["moved"]]] = 0
     s.counts[0]["moved"] = 0
-    start_tasks(s.jobs, s.workers, s.gpus, s.touched, s.started, s.counts)
+    start_tasks(s.jobs, s.workers, s.gpus, s.touched_gpus, s.started_workers, s.counts)
     return bool(ended) or bool(s.counts[0]["placed"])
 
 
-def _feed(roster: EngineRows, course: JobProgress, now: int) -> bool:
+def _end_tasks(rows: EngineRows, progress: JobProgress, now: int) -> bool:
     """Let what ranks have ended end in the engine, as far as it has begun there."""
-    s, rules, j = roster.state, roster.rules, course.row
+    s, rules, j = rows.state, rows.rules, progress.row
     row = s.jobs[j]
-    if course in roster.over:
+    if progress in rows.ending_jobs:
         return False
     fed = False
     if row["stage"] == COMPUTING:
-        _leap(roster, course)
-        fed = _park(roster, course)
-        for rank, w in enumerate(roster.workers(course)):
+        _skip_iterations(rows, progress)
+        fed = _park(rows, progress)
+        for rank, w in enumerate(rows.workers(progress)):
             running = s.workers[w]["phase"] in (IN_FORWARD, IN_BACKWARD)
-            if running and course.ended[rank] < course.tasks[rank]:
-                course.ended[rank] += 1
+            if running and progress.tasks_in_engine[rank] < progress.tasks_ended[rank]:
+                progress.tasks_in_engine[rank] += 1
                 fed = True
                 end_task(compute_state(s), rules, w, now)
-        done = course.job.iterations - int(row["remaining"])
-        if done > course.done:
-            course.parked.clear()
-            course.done, course.transferred = done, max(course.transferred, done)
-    elif row["stage"] in (READY, TRANSFERRING) and course.transferred > course.done:
+        done = progress.job.iterations - int(row["remaining"])
+        if done > progress.iterations_done:
+            progress.parked_ranks.clear()
+            progress.iterations_done, progress.iterations_transferred = (
+                done,
+                max(progress.iterations_transferred, done),
+            )
+    elif row["stage"] in (READY, TRANSFERRING) and progress.iterations_transferred > progress.iterations_done:
         if row["stage"] == READY:  # it went ahead
             account(s.jobs, j, now)
             occupy(network_state(s), j, now)
         end_transfer(compute_state(s), network_state(s), rules, j, now)
-        course.done += 1
-        course.chunks = 0
-        course.parked.clear()
+        progress.iterations_done += 1
+        progress.chunks_granted = 0
+        progress.parked_ranks.clear()
         fed = True
     return fed
 
 
-def _leap(roster: EngineRows, course: JobProgress) -> None:
+def _skip_iterations(rows: EngineRows, progress: JobProgress) -> None:
     """Pass at once the iterations that the job is ahead by, all but the one under way.
 
     After an hour without a manager they are millions; one by one they would keep everybody waiting.
     """
-    ahead = min(*course.tasks, 2 * course.job.iterations) // 2 - course.done - 1
+    ahead = min(*progress.tasks_ended, 2 * progress.job.iterations) // 2 - progress.iterations_done - 1
     if ahead <= 0:
         return
-    row = roster.state.jobs[course.row]
+    row = rows.state.jobs[progress.row]
     if row["num_servers"] > 0:
-        ahead = min(ahead, course.transferred - course.done - 1)
+        ahead = min(ahead, progress.iterations_transferred - progress.iterations_done - 1)
         if ahead <= 0:
             return
     row["remaining"] -= ahead
@@ -120,53 +123,66 @@ def _leap(roster: EngineRows, course: JobProgress) -> None:
     row["gpu_wait"] -= ahead * (row["forward"] + row["backward"])
     if row["num_servers"] > 0:
         row["sent"] += ahead * row["size"]
-    course.done += ahead
-    course.transferred = max(course.transferred, course.done)
-    course.ended = [ended + 2 * ahead for ended in course.ended]
+    progress.iterations_done += ahead
+    progress.iterations_transferred = max(progress.iterations_transferred, progress.iterations_done)
+    progress.tasks_in_engine = [ended + 2 * ahead for ended in progress.tasks_in_engine]
 
 
-def _park(roster: EngineRows, course: JobProgress) -> bool:
+def _park(rows: EngineRows, progress: JobProgress) -> bool:
     """Let ranks that do not talk to us leave their GPUs to others; whether that changed anything."""
-    s, changed = roster.state, False
-    for rank, w in enumerate(roster.workers(course)):
-        silent = rank not in course.here and course.tasks[rank] == course.ended[rank]
-        if silent == (rank in course.parked):
+    s, changed = rows.state, False
+    for rank, w in enumerate(rows.workers(progress)):
+        silent = (
+            rank not in progress.connected_ranks
+            and progress.tasks_ended[rank] == progress.tasks_in_engine[rank]
+        )
+        if silent == (rank in progress.parked_ranks):
             continue
         g = int(s.workers[w]["gpu"])
         if not silent:
-            course.parked.discard(rank)
-            s.workers[w]["phase"] = FORWARD if course.ended[rank] % 2 == 0 else BACKWARD
+            progress.parked_ranks.discard(rank)
+            s.workers[w]["phase"] = FORWARD if progress.tasks_in_engine[rank] % 2 == 0 else BACKWARD
         elif s.workers[w]["phase"] != WAITING:
-            course.parked.add(rank)
+            progress.parked_ranks.add(rank)
             s.workers[w]["phase"] = WAITING
             if s.gpus[g]["running"] == w:
                 s.gpus[g]["running"] = NONE
         else:
             continue
-        list_changed_gpu(s.gpus, s.touched, s.counts, g)
+        list_changed_gpu(s.gpus, s.touched_gpus, s.counts, g)
         changed = True
     return changed
 
 
-def _answer(roster: EngineRows, actions: Actions) -> None:
+def _answer(rows: EngineRows, actions: Actions) -> None:
     """Grant the requests of ranks whose task or transfer has begun in the engine, or is over there."""
-    s = roster.state
-    for course in roster.by_row:
-        if course is None or not (course.computes or course.transfers is not None):
+    s = rows.state
+    for progress in rows.by_row:
+        if progress is None or not (progress.task_requests or progress.transfer_request is not None):
             continue
-        name, over = course.job.id, course in roster.over
-        first = int(s.jobs[course.row]["first_worker"])
-        for rank, task in list(course.computes.items()):
+        name, over = progress.job.id, progress in rows.ending_jobs
+        first = int(s.jobs[progress.row]["first_worker"])
+        for rank, task in list(progress.task_requests.items()):
             begun = s.workers[first + rank]["phase"] in (IN_FORWARD, IN_BACKWARD)
-            free = course.free_running and not roster.shares(course, rank)
-            if over or free or task < course.ended[rank] or (begun and task == course.ended[rank]):
-                del course.computes[rank]
+            free = progress.free_running and not rows.shares(progress, rank)
+            if (
+                over
+                or free
+                or task < progress.tasks_in_engine[rank]
+                or (begun and task == progress.tasks_in_engine[rank])
+            ):
+                del progress.task_requests[rank]
                 actions.compute.append((name, rank))
-        row, asked = s.jobs[course.row], course.transfers
+        row, asked = s.jobs[progress.row], progress.transfer_request
         if asked is None:
             continue
         local = row["num_servers"] == 0
-        if over or local or asked < course.done or (row["stage"] == TRANSFERRING and asked == course.done):
-            course.transfers = None
-            course.chunks += 1
+        if (
+            over
+            or local
+            or asked < progress.iterations_done
+            or (row["stage"] == TRANSFERRING and asked == progress.iterations_done)
+        ):
+            progress.transfer_request = None
+            progress.chunks_granted += 1
             actions.transfer.append(name)

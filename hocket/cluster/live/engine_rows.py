@@ -39,27 +39,27 @@ _STAGES = {
 class JobProgress:
     """The progress of a job.
 
-    ``tasks``: of each rank how many tasks it says it has ended, two an iteration; ``ended``: how many of them
-    the engine knows of. ``begun``, ``done``: iterations that were over when it was added, and are now.
-    ``transferred``: iterations whose transfers have ended. ``chunks``: how many of the one under way were let
-    go. ``here``: ranks that talk to the gate, ``parked``: those that do not and have
-    left their GPU; ``computes``, ``transfers``: the task that each waits for,
-    and the iteration whose chunk rank 0 waits with.
+    ``tasks_ended``: of each rank how many tasks it says it has ended, two an iteration;
+    ``tasks_in_engine``: how many of them the engine knows of. ``iterations_before``, ``iterations_done``:
+    those that were over when it was added, and are now. ``iterations_transferred``: those whose transfers
+    have ended. ``chunks_granted``: how many of the transfer under way were let go. ``connected_ranks``: those
+    that talk to the gate, ``parked_ranks``: those that do not and have left their GPU; ``task_requests``,
+    ``transfer_request``: the task that each waits for, and the iteration whose chunk rank 0 waits with.
     """
 
     job: Job
     row: int
     free_running: bool
-    begun: int = 0
-    done: int = 0
-    tasks: list[int] = field(default_factory=list)
-    ended: list[int] = field(default_factory=list)
-    transferred: int = 0
-    chunks: int = 0
-    here: set[int] = field(default_factory=set)
-    parked: set[int] = field(default_factory=set)
-    computes: dict[int, int] = field(default_factory=dict)
-    transfers: int | None = None
+    iterations_before: int = 0
+    iterations_done: int = 0
+    tasks_ended: list[int] = field(default_factory=list)
+    tasks_in_engine: list[int] = field(default_factory=list)
+    iterations_transferred: int = 0
+    chunks_granted: int = 0
+    connected_ranks: set[int] = field(default_factory=set)
+    parked_ranks: set[int] = field(default_factory=set)
+    task_requests: dict[int, int] = field(default_factory=dict)
+    transfer_request: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class TimeParts:
 class EngineRows:
     """The jobs of a cluster, each a row of the engine's state, which is made anew when some are added.
 
-    ``courses``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived``: who is
-    to queue at the next decision; ``over``: those with no iteration left, but processes that have yet to end;
-    ``freed``: whether a job may fit now that did not before.
+    ``progress_of``: by id; ``by_row``: in the state's order, None for those that have left. ``arrived_jobs``:
+    who is to queue at the next decision; ``ending_jobs``: those with no iteration left, but processes that
+    have yet to end; ``has_new_room``: whether a job may fit now that did not before.
     """
 
     def __init__(self, cluster: Cluster, scheduling: Scheduling) -> None:
@@ -86,12 +86,12 @@ class EngineRows:
         self._seed, self._chunk_bytes = scheduling.seed, scheduling.chunk_bytes
         self._state: EngineState | None = None
         self._rules: Rules | None = None
-        self.courses: dict[str, JobProgress] = {}
+        self.progress_of: dict[str, JobProgress] = {}
         self.by_row: list[JobProgress | None] = []
-        self.arrived: list[JobProgress] = []
-        self.over: list[JobProgress] = []
-        self.freed = False
-        self._drained: set[int] = set()
+        self.arrived_jobs: list[JobProgress] = []
+        self.ending_jobs: list[JobProgress] = []
+        self.has_new_room = False
+        self._drained_servers: set[int] = set()
         self._ranks: dict[str, int] = {}
 
     @property
@@ -101,16 +101,16 @@ class EngineRows:
 
     def check(self, job: Job) -> None:
         """Refuse what can never be placed or counted; raises HocketError."""
-        self._made([job])
+        self._make_state([job])
 
     def add(
         self,
         jobs: Sequence[Job],
-        done: Sequence[int],
+        iterations_done: Sequence[int],
         free_running: Sequence[bool],
         places: Sequence[int],
     ) -> None:
-        """Let these jobs be known; ``done`` of each one's iterations are over. They have yet to arrive.
+        """Let these jobs be known, of each of which ``iterations_done`` are over. They have yet to arrive.
 
         places: of each among all jobs that ever came, from 0: RAND draws by it, as for the simulator's jobs,
         and the same after a restart.
@@ -120,21 +120,21 @@ class EngineRows:
         HocketError
             When one can never be placed, or all together cannot be counted; nothing has changed then.
         """
-        kept = [course for course in self.by_row if course is not None]
+        kept = [progress for progress in self.by_row if progress is not None]
         new = [
             JobProgress(
                 job,
                 0,
                 free,
-                begun=d,
-                done=d,
-                transferred=d,
-                tasks=[2 * d] * job.gpus,
-                ended=[2 * d] * job.gpus,
+                iterations_before=d,
+                iterations_done=d,
+                iterations_transferred=d,
+                tasks_ended=[2 * d] * job.gpus,
+                tasks_in_engine=[2 * d] * job.gpus,
             )
-            for job, d, free in zip(jobs, done, free_running, strict=True)
+            for job, d, free in zip(jobs, iterations_done, free_running, strict=True)
         ]
-        state, rules = self._made([course.job for course in (*kept, *new)])
+        state, rules = self._make_state([progress.job for progress in (*kept, *new)])
         # Ties go by arrival, then id; a job that is tried again keeps its place.
         for place in np.argsort(state.jobs["rank"][len(kept) :]).tolist():
             self._ranks.setdefault(new[place].job.id, len(self._ranks))
@@ -142,19 +142,19 @@ class EngineRows:
             self._state = state
             self._take_drained()
         else:
-            carry(self._state, np.array([course.row for course in kept], np.int64), state)
+            carry(self._state, np.array([progress.row for progress in kept], np.int64), state)
             self._state = state
         self._rules = rules
-        for row, course in enumerate((*kept, *new)):
-            course.row = row
+        for row, progress in enumerate((*kept, *new)):
+            progress.row = row
             if row >= len(kept):
                 state.jobs[row]["draw"] = places[row - len(kept)]
-                state.jobs[row]["remaining"] = course.job.iterations - course.done
-                state.jobs[row]["rank"] = self._ranks[course.job.id]
-                self.courses[course.job.id] = course
+                state.jobs[row]["remaining"] = progress.job.iterations - progress.iterations_done
+                state.jobs[row]["rank"] = self._ranks[progress.job.id]
+                self.progress_of[progress.job.id] = progress
         self.by_row = [*kept, *new]
 
-    def _made(self, jobs: Sequence[Job]) -> tuple[EngineState, Rules]:
+    def _make_state(self, jobs: Sequence[Job]) -> tuple[EngineState, Rules]:
         state, rules, _ = make_state(
             JobSet(jobs=tuple(jobs), source="jobs"),
             self.cluster,
@@ -169,7 +169,7 @@ class EngineRows:
 
     def drain(self, server: int, *, on: bool) -> None:
         """Place nothing on a server any more, or again; jobs that are there stay."""
-        (self._drained.add if on else self._drained.discard)(server)
+        (self._drained_servers.add if on else self._drained_servers.discard)(server)
         if self._state is not None:
             self._take_drained()
 
@@ -177,11 +177,11 @@ class EngineRows:
         """Take all memory of drained servers' GPUs, and give it back to others."""
         s, per_server = self.state, self.cluster.gpus_per_server
         for g in range(self.cluster.num_gpus):
-            drained, taken = g // per_server in self._drained, s.gpus[g]["free"] < -(_FULL // 2)
+            drained, taken = g // per_server in self._drained_servers, s.gpus[g]["free"] < -(_FULL // 2)
             if drained != taken:
                 s.gpus[g]["free"] += -_FULL if drained else _FULL
         count_room(s)
-        self.freed = True
+        self.has_new_room = True
 
     # State of jobs.
 
@@ -202,35 +202,39 @@ class EngineRows:
         assert self._rules is not None, "no job is known"
         return self._rules
 
-    def done(self, job: str) -> int:
+    def iterations_done(self, job: str) -> int:
         """Iterations of a job that are over."""
-        return self.courses[job].done
+        return self.progress_of[job].iterations_done
 
     def stage(self, job: str) -> str:
         """The stage of a job, in a word."""
-        course = self.courses[job]
-        return "ending" if course in self.over else _STAGES[int(self.state.jobs[course.row]["stage"])]
+        progress = self.progress_of[job]
+        return (
+            "ending" if progress in self.ending_jobs else _STAGES[int(self.state.jobs[progress.row]["stage"])]
+        )
 
     def transferring(self) -> dict[str, int]:
         """Of each job that transfers, the tick at which that began."""
-        rows = {name: self.state.jobs[course.row] for name, course in self.courses.items()}
+        rows = {name: self.state.jobs[progress.row] for name, progress in self.progress_of.items()}
         return {name: int(row["since"]) for name, row in rows.items() if row["stage"] == TRANSFERRING}
 
-    def workers(self, course: JobProgress) -> list[int]:
+    def workers(self, progress: JobProgress) -> list[int]:
         """The engine's workers that a job's ranks are, in order."""
-        first = int(self.state.jobs[course.row]["first_worker"])
-        return list(range(first, first + course.job.gpus))
+        first = int(self.state.jobs[progress.row]["first_worker"])
+        return list(range(first, first + progress.job.gpus))
 
-    def shares(self, course: JobProgress, rank: int) -> bool:
+    def shares(self, progress: JobProgress, rank: int) -> bool:
         """True if another job is on the rank's GPU."""
         s = self.state
-        w = self.workers(course)[rank]
+        w = self.workers(progress)[rank]
         return int(s.gpus[s.workers[w]["gpu"]]["resident"]) != w or int(s.workers[w]["next"]) != NONE
 
-    def parts(self, course: JobProgress) -> TimeParts:
+    def parts(self, progress: JobProgress) -> TimeParts:
         """Seconds of the job's time until now, by what they went into."""
-        row = self.state.jobs[course.row]
-        computing = (course.done - course.begun) * (row["forward"] + row["backward"])
+        row = self.state.jobs[progress.row]
+        computing = (progress.iterations_done - progress.iterations_before) * (
+            row["forward"] + row["backward"]
+        )
         # Where a rank computed shorter than its job says, waiting would be negative.
         short = min(0, int(row["gpu_wait"]))
         seconds = [int(computing) + short, int(row["gpu_wait"]) - short]

@@ -71,22 +71,22 @@ class Manager:
             "placement": scheduling.placement,
             "policy": scheduling.policy,
         }
-        self._database, epoch_s = _opened(folder, settings, nodes, cluster)
-        self._book = ManagerContext(
+        self._database, epoch_s = _open_database(folder, settings, nodes, cluster)
+        self._context = ManagerContext(
             folder, cluster, nodes, driver, self._database, epoch_s=epoch_s, decide=self._decide
         )
         self._transfers = TransferLog()
-        self._gatekeeper = Gatekeeper(self._book, credentials.secret)
+        self._gatekeeper = Gatekeeper(self._context, credentials.secret)
         self._attempts = Attempts(
-            self._book,
+            self._context,
             credentials,
             gate=str(self._socket),
             restarts=restarts,
             chunk_bytes=scheduling.chunk_bytes,
             lost_after_s=lost_after_s,
         )
-        self._commands = Commands(self._book, self._transfers, scheduling)
-        self._strangers = RateLimitedLog(self._book.note)
+        self._commands = Commands(self._context, self._transfers, scheduling)
+        self._strangers = RateLimitedLog(self._context.note)
         self._server = ManagerServer(
             credentials.served, self._gatekeeper, self._commands.serve, self._strangers, most_ranks
         )
@@ -96,12 +96,12 @@ class Manager:
     @property
     def records(self) -> list[Record]:
         """All jobs, in the order in which they were submitted."""
-        return list(self._book.records.values())
+        return list(self._context.records.values())
 
     @property
     def events(self) -> int:
         """The number of times that ranks, commands and clocks have told it something."""
-        return self._book.events
+        return self._context.events
 
     def status(self) -> Status:
         """The cluster as it is."""
@@ -118,49 +118,49 @@ class Manager:
         jobs: Sequence[LiveJob] = (),
         *,
         until_idle: bool = False,
-        opened: Callable[[], None] = lambda: None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve at ``host`` and ``port`` for ever, or until all jobs are over; ``jobs`` arrive when they say.
 
-        ``opened`` is called when :attr:`address` is known.
+        ``on_open`` is called when :attr:`address` is known.
         Ranks that still run when this ends go on, unless :meth:`end_ranks` was called.
         """
-        book = self._book
+        context = self._context
         try:
             self.address = self._attempts.address = await self._listen(host, port)
-            book.note(f"manager at {self.address}")
-            check_reachable(self.address, book.nodes)
-            opened()
+            context.note(f"manager at {self.address}")
+            check_reachable(self.address, context.nodes)
+            on_open()
             self._take_over()
             self._commands.submit(jobs)
             tasks = [asyncio.create_task(loop) for loop in (self._attempts.watch(), self._beat())]
             try:
-                while not (until_idle and all(record.over for record in book.records.values())):
-                    book.changed.clear()
+                while not (until_idle and all(record.over for record in context.records.values())):
+                    context.change_event.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_WRITE_EVERY_S):
-                            await book.changed.wait()
+                            await context.change_event.wait()
                     self.on_change()
                     for task in tasks:
                         if task.done():
                             task.result()
-                    if book.failure is not None:
-                        raise book.failure
+                    if context.failure is not None:
+                        raise context.failure
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                await book.end_work()
+                await context.end_work()
         except sqlite3.Error as error:
             raise HocketError(
-                f"{book.folder}: the cluster's database cannot be written: {error}; jobs go on, and so will "
-                "a manager that is started there"
+                f"{context.folder}: the cluster's database cannot be written: {error}; jobs go on, and so"
+                " will a manager that is started there"
             ) from None
         finally:
             await self._server.close()
             self._strangers.tell(ends=True)
             with contextlib.suppress(sqlite3.Error):
-                book.keep_iterations()
+                context.keep_iterations()
             self._database.close()
             self._socket.unlink(missing_ok=True)
 
@@ -180,59 +180,59 @@ class Manager:
 
     def _take_over(self) -> None:
         """Go on with what another manager left: queued jobs queue, running ones are where they are."""
-        book = self._book
-        left = [record for record in book.records.values() if not record.over]
+        context = self._context
+        left = [record for record in context.records.values() if not record.over]
         if not left:
             return
-        book.make_known(left)
-        now_s = book.now_s()
+        context.add_to_engine(left)
+        now_s = context.now_s()
         for record in left:
             if record.state == "running":
-                run = book.begun(record)
+                run = context.begin_attempt(record)
                 run.started_s = 0.0
-                book.driver.adopt(record.job.id, record.gpus, now_s)
+                context.driver.adopt(record.job.id, record.gpus, now_s)
             else:
-                book.arrives(record)
-        book.note(f"{len(left)} jobs were taken over")
-        book.decide_soon()
+                context.schedule_arrival(record)
+        context.note(f"{len(left)} jobs were taken over")
+        context.decide_soon()
 
     def _decide(self) -> None:
-        book, now_s = self._book, self._book.now_s()
-        actions = book.driver.decide(now_s)
-        runs = [self._placed(job, gpus, now_s) for job, gpus in actions.placed.items()]
+        context, now_s = self._context, self._context.now_s()
+        actions = context.driver.decide(now_s)
+        runs = [self._place(job, gpus, now_s) for job, gpus in actions.placements.items()]
         if runs:  # on disk, all at once, before anything of it happens
             self._database.put([run.record for run in runs])
         for run in runs:
-            book.spawn(self._attempts.start(run))
+            context.spawn(self._attempts.start(run))
         self._gatekeeper.let_go(actions)
-        since = book.driver.transferring()
-        servers = {job: sorted(set(book.runs[job].attempt.servers(book.cluster))) for job in since}
+        since = context.driver.transferring()
+        servers = {job: sorted(set(context.runs[job].attempt.servers(context.cluster))) for job in since}
         self._transfers.take(since, servers, now_s)
 
-    def _placed(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
-        record = self._book.records[job]
+    def _place(self, job: str, gpus: Sequence[int], now_s: float) -> RunningAttempt:
+        record = self._context.records[job]
         record.state, record.gpus, record.why = "running", tuple(gpus), ""
         record.start_s = now_s if record.start_s is None else record.start_s
         record.attempt += 1
-        self._book.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
-        return self._book.begun(record)
+        self._context.note(f"placed on {self._where(record)}, attempt {record.attempt}", job)
+        return self._context.begin_attempt(record)
 
     def _where(self, record: Record) -> str:
-        servers = dict.fromkeys(g // self._book.cluster.gpus_per_server for g in record.gpus)
-        return ", ".join(self._book.nodes[server].name for server in servers)
+        servers = dict.fromkeys(g // self._context.cluster.gpus_per_server for g in record.gpus)
+        return ", ".join(self._context.nodes[server].name for server in servers)
 
     async def _beat(self) -> None:
         """Tell ranks that wait that we are alive, and keep how far jobs are."""
         while True:
             await asyncio.sleep(HELD_EVERY_S)
             self._gatekeeper.hold()
-            self._book.keep_iterations()
+            self._context.keep_iterations()
             self._strangers.tell()
             self._database.keep_reserve()
             self._database.write_notes()
 
 
-def _opened(
+def _open_database(
     folder: Path, settings: Mapping[str, str], nodes: Sequence[Node], cluster: Cluster
 ) -> tuple[Database, float]:
     """The database of the cluster in ``folder``, and when that began; HocketError where it is another."""
@@ -240,7 +240,7 @@ def _opened(
     database = Database(folder)
     with contextlib.ExitStack() as unless_refused:
         unless_refused.callback(database.close)
-        epoch_s = database.settle(settings, time.time())
+        epoch_s = database.keep_settings(settings, time.time())
         running = (record for record in database.jobs() if record.state == "running")
         database.keep_devices(
             {node.name: given for node, given in devices if node.devices is not None},

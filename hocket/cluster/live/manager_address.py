@@ -67,7 +67,7 @@ def checked_token(token: str, source: str) -> Credentials:
     return credentials_of(token, source, "copy what is in the file 'token' of the manager's --state FOLDER")
 
 
-def asked(contact: Contact, request: FromClient) -> ManagerAnswer:
+def ask_manager(contact: Contact, request: FromClient) -> ManagerAnswer:
     """The manager's answer.
 
     Raises

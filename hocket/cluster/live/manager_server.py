@@ -51,7 +51,7 @@ class RefusedError(Exception):
     """A guest is sent away for this reason; an empty one where it was said already."""
 
 
-_Admitted = tuple[Guest, Stream]
+_GuestStream = tuple[Guest, Stream]
 
 
 class RankLink:
@@ -92,15 +92,15 @@ class RankHandler(Protocol):
         """True if the rank takes part."""
         ...
 
-    def joined(self, link: RankLink, message: Join) -> None:
+    def add_rank(self, link: RankLink, message: Join) -> None:
         """A rank has come."""
         ...
 
-    def heard(self, link: RankLink, message: FromRank) -> None:
+    def handle_message(self, link: RankLink, message: FromRank) -> None:
         """A rank says something."""
         ...
 
-    def left(self, link: RankLink) -> None:
+    def remove_rank(self, link: RankLink) -> None:
         """A rank has gone."""
         ...
 
@@ -131,7 +131,7 @@ class ManagerServer:
         self._strangers, self._neighbours = (Capacity(strangers, unknown, note) for _ in range(2))
         self._clients = Capacity(min(_MOST_CLIENTS, others), "commands that are being answered", note)
         # Ranks for which there is no place go ahead and say so.
-        self._joined = Capacity(most_ranks, _FILES, note)
+        self._rank_places = Capacity(most_ranks, _FILES, note)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, path: str) -> str:
@@ -167,13 +167,13 @@ class ManagerServer:
                 connected.close()
                 continue
             host = str(address[0]) if address else "this machine"  # no port: each connection has another one
-            task = asyncio.create_task(self._connected(strangers, connected, host))
+            task = asyncio.create_task(self._serve_guest(strangers, connected, host))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
 
-    async def _connected(self, strangers: Capacity, connected: socket.socket, host: str) -> None:
+    async def _serve_guest(self, strangers: Capacity, connection: socket.socket, host: str) -> None:
         try:
-            guest, stream = await self._admitted(strangers, connected)
+            guest, stream = await self._admit_guest(strangers, connection)
         except RefusedError as error:
             if str(error):
                 self._note(f"{host} was refused: {error}")
@@ -195,18 +195,18 @@ class ManagerServer:
             self._places_of(guest).leave()
             stream.abort()
 
-    async def _admitted(self, strangers: Capacity, connected: socket.socket) -> _Admitted:
+    async def _admit_guest(self, strangers: Capacity, connection: socket.socket) -> _GuestStream:
         """Meet the client that has connected; nothing of it is left where that raises."""
         stream: Stream | None = None
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                stream = await Stream.of(connected)
-                if connected.family != socket.AF_UNIX:
+                stream = await Stream.of(connection)
+                if connection.family != socket.AF_UNIX:
                     await stream.secure(self._context)
-                return await self._met(stream), stream
+                return await self._greet(stream), stream
         except BaseException as error:
             if stream is None:
-                connected.close()
+                connection.close()
             else:
                 stream.abort()
             if isinstance(error, TimeoutError):
@@ -215,7 +215,7 @@ class ManagerServer:
                 raise RefusedError(str(error)) from None
             raise
 
-    async def _met(self, stream: Stream) -> Guest:
+    async def _greet(self, stream: Stream) -> Guest:
         """The handshake of :func:`hocket.launch.control.accept`; the guest has a place then."""
         hello: Hello = await _message(stream, Hello, LONGEST_HELLO)
         guest = Guest(hello.role, hello.index, hello.address)
@@ -231,7 +231,7 @@ class ManagerServer:
         return guest
 
     def _places_of(self, guest: Guest) -> Capacity:
-        return self._joined if guest.role == "rank" else self._clients
+        return self._rank_places if guest.role == "rank" else self._clients
 
     async def _serve_rank(self, guest: Guest, stream: Stream, host: str) -> None:
         link = RankLink(
@@ -240,12 +240,12 @@ class ManagerServer:
         join: Join = await _message(stream, Join, MOST_BYTES, HANDSHAKE_S)
         if not self._ranks.is_current(link.attempt, link.rank):
             return
-        self._ranks.joined(link, join)
+        self._ranks.add_rank(link, join)
         try:
             while True:
-                self._ranks.heard(link, await _message(stream, FromRank, MOST_BYTES))
+                self._ranks.handle_message(link, await _message(stream, FromRank, MOST_BYTES))
         finally:
-            self._ranks.left(link)
+            self._ranks.remove_rank(link)
 
     async def _serve_client(self, stream: Stream) -> None:
         while True:

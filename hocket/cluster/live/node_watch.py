@@ -17,8 +17,8 @@ class NodeWatch:
 
     ``quiet_s``: for how long it has owed us an answer, 0 while it gives them. Only time in which we ran
     counts, not time in which we were stopped or suspended with the machine. ``why``: it does not answer.
-    ``strays``: whether it has ranks that are to end. ``late``, set by :meth:`turned`: no job is to be placed
-    there, as it does not answer, or has only just come back with strays.
+    ``strays``: whether it has ranks that are to end. ``late``, set by :meth:`has_turned`: no job is to be
+    placed there, as it does not answer, or has only just come back with strays.
     """
 
     def __init__(self, node: Node, most_late_s: float) -> None:
@@ -53,7 +53,7 @@ class NodeWatch:
         self.quiet_s += min(round_s, _MOST_ROUND_S)
         return False
 
-    def turned(self) -> bool:
+    def has_turned(self) -> bool:
         """True if it has become late, or answers again, since the last call."""
         was = self.late
         self.late = self.quiet_s >= self._late_s or (was and self.strays)

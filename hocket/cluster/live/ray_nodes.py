@@ -43,7 +43,7 @@ class ActorMachine(msgspec.Struct, frozen=True):
     """An actor's account of its machine: interpreter, a file of ours as it sees it, boot, name, GPUs."""
 
     python: str
-    seen: str
+    file_digest: str
     boot: str
     name: str
     devices: tuple[str, ...] | None
@@ -97,16 +97,16 @@ class RankActor:
 class RayNode:
     """A node of a Ray cluster, on the machine of that host name or address.
 
-    ``kept``: the folder of that machine in which its ranks are kept track of; ``token``: the file by which we
-    find out whether it has this machine's files.
+    ``ranks_folder``: the folder of that machine in which its ranks are kept track of; ``token``: the file by
+    which we find out whether it has this machine's files.
     """
 
-    def __init__(self, ray: Any, name: str, machine: str, kept: Path, token: Path) -> None:
+    def __init__(self, ray: Any, name: str, machine: str, ranks_folder: Path, token: Path) -> None:
         self.name, self.address, self.python = name, "", sys.executable
         self.shares_files, self.here = True, False
         self.machine = name
         self.devices: tuple[str, ...] | None = None
-        self._ray, self._host, self._kept, self._token = ray, machine, kept, token
+        self._ray, self._host, self._ranks_folder, self._token = ray, machine, ranks_folder, token
         self._actor: Any = None
         self._reaching = asyncio.Lock()
 
@@ -121,11 +121,11 @@ class RayNode:
             raise AbsentError(f"{self.name} does not answer: '{self._host}' is not in the Ray cluster")
         pinned = NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
         made = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=_TRIES)(RankActor)
-        actor = made.options(scheduling_strategy=pinned).remote(str(self._kept))
+        actor = made.options(scheduling_strategy=pinned).remote(str(self._ranks_folder))
         theirs: ActorMachine = self._ray.get(actor.machine.remote(str(self._token)), timeout=_ANSWER_S)
         ours = machine_seeing(str(self._token))
         self.address, self.python = str(found["NodeManagerAddress"]), theirs.python
-        self.shares_files = theirs.seen == ours.seen
+        self.shares_files = theirs.file_digest == ours.file_digest
         self.here = self.shares_files and theirs.boot == ours.boot
         self.machine, self.devices = theirs.name, theirs.devices
         self._actor = actor
@@ -133,39 +133,39 @@ class RayNode:
     async def free_port(self) -> int:
         """A port that nobody listens at."""
         if self._actor is None:  # its address is not known before
-            await self._asked("conditions")
-        return int(await self._asked("free_port", self.address))
+            await self._call_actor("conditions")
+        return int(await self._call_actor("free_port", self.address))
 
     async def start(
         self, key: str, command: Sequence[str], environment: Mapping[str, str], folder: str
     ) -> None:
         """Start a rank; nothing happens where it was started before."""
-        why = await self._asked("start", key, list(command), dict(environment), folder)
+        why = await self._call_actor("start", key, list(command), dict(environment), folder)
         if why:
             raise NodeError(f"{self.name}: {why}")
 
     async def conditions(self) -> dict[str, int | None]:
         """Of every rank that was started here its status, None while it runs."""
-        found: dict[str, int | None] = await self._asked("conditions")
+        found: dict[str, int | None] = await self._call_actor("conditions")
         return found
 
     async def stop(self, key: str) -> None:
         """Ask a rank to end, and make it some seconds later."""
-        await self._asked("stop", key)
+        await self._call_actor("stop", key)
 
     async def output(self, key: str) -> str:
         """The end of what a rank printed."""
-        return str(await self._asked("output", key))
+        return str(await self._call_actor("output", key))
 
     async def forget(self, key: str) -> None:
         """A rank that has ended is not asked about any more."""
-        await self._asked("forget", key)
+        await self._call_actor("forget", key)
 
     async def text(self, path: str) -> str:
         """The content of a small file there, "" where there is none."""
-        return str(await self._asked("text", path))
+        return str(await self._call_actor("text", path))
 
-    async def _asked(self, method: str, *arguments: Any) -> Any:
+    async def _call_actor(self, method: str, *arguments: Any) -> Any:
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -208,10 +208,10 @@ def names_of(node: Any) -> tuple[str, str]:
     return str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
 
 
-def machines_of(found: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
+def machines_of(ray_machines: Sequence[Any], folder: Path, count: int | None) -> dict[str, str]:
     """The machine of each node by the node's name, as it was when the cluster in ``folder`` was begun.
 
-    A new cluster has ``count`` nodes, or one of each machine of ``found``; where there is one machine it is
+    A new cluster has ``count`` nodes, or one of each of ``ray_machines``; where there is one machine it is
     all of them. A machine goes by its host's name, or by its address where several have that name.
 
     Raises
@@ -227,8 +227,8 @@ def machines_of(found: Sequence[Any], folder: Path, count: int | None) -> dict[s
                 f"{count} servers, and the cluster in {folder} has {len(known)}; give --servers {len(known)}"
             )
         return known
-    hosts = Counter(names_of(node)[0] for node in found)
-    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, found)]
+    hosts = Counter(names_of(node)[0] for node in ray_machines)
+    machines = [host if hosts[host] == 1 else address for host, address in map(names_of, ray_machines)]
     wanted = len(machines) if count is None else count
     if len(machines) == 1:
         machines *= wanted

@@ -169,7 +169,7 @@ def environments(
     leaders: Sequence[str],
     gate: GateAccess,
     devices: Sequence[Sequence[str]],
-    kept: KeptWork,
+    kept_work: KeptWork,
     chunk_bytes: int,
 ) -> list[dict[str, str]]:
     """The variables that each rank gets beside its node's environment: torchrun's, the gate, its traffic.
@@ -209,8 +209,8 @@ def environments(
             ATTEMPT_VARIABLE: attempt.name,
             TOKEN_VARIABLE: gate.token,
             FINGERPRINT_VARIABLE: gate.fingerprint,
-            CHECKPOINT_VARIABLE: kept.folder,
-            BEGIN_VARIABLE: str(kept.iterations),
+            CHECKPOINT_VARIABLE: kept_work.folder,
+            BEGIN_VARIABLE: str(kept_work.iterations),
         }
         if attempt.job.is_traffic:
             is_leader = local == 0 and len(different) > 1

@@ -40,9 +40,9 @@ def carry(old: EngineState, kept: Ints, new: EngineState) -> None:
     for name in ("waiting", "claimant"):
         new.links[name] = job_of[old.links[name]]
     new.counts[:] = old.counts
-    for name in ("touched", "changed"):  # GPUs and links, which stay
+    for name in ("touched_gpus", "changed_links"):  # GPUs and links, which stay
         getattr(new, name)[:] = getattr(old, name)
-    for name, count in (("queue", "queued"), ("flows", "flows"), ("ready", "ready"), ("moved", "moved")):
+    for name, count in (("queue", "queued"), ("flows", "flows"), ("ready", "ready"), ("moved_jobs", "moved")):
         listed = job_of[getattr(old, name)[: old.counts[0][count]]]
         listed = listed[listed != NONE]
         getattr(new, name)[: len(listed)] = listed

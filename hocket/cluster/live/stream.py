@@ -24,16 +24,16 @@ class Stream:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
     @classmethod
-    async def of(cls, connected: socket.socket) -> Stream:
+    async def of(cls, connection: socket.socket) -> Stream:
         """The stream of a connection that was accepted; :class:`TransportError` for another user's."""
-        if connected.family == socket.AF_UNIX:
-            check_user(connected)
+        if connection.family == socket.AF_UNIX:
+            check_user(connection)
         else:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connected)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def secure(self, context: ssl.SSLContext) -> None:
@@ -44,7 +44,7 @@ class Stream:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
-                await self._feed()
+                await self._read_part()
             except ssl.SSLError as error:
                 self._flush()  # it is told what was wrong
                 raise TransportError(no_tls(error)) from None
@@ -62,7 +62,7 @@ class Stream:
                 try:
                     part = self._tls.read(count - len(found))
                 except ssl.SSLWantReadError:
-                    await self._feed()
+                    await self._read_part()
                     continue
                 except ssl.SSLZeroReturnError:
                     raise EOFError from None
@@ -71,7 +71,7 @@ class Stream:
             found += part
         return bytes(found)
 
-    async def _feed(self) -> None:
+    async def _read_part(self) -> None:
         data = await self._reader.read(_PART_BYTES)
         if not data:
             raise EOFError

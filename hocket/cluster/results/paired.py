@@ -87,10 +87,10 @@ def sweep_row(placement: str, policy: str, runs: Sequence[SweepRun]) -> SweepRow
 
 def paired_rows(rows: Sequence[SweepRow]) -> tuple[PairedRow, ...]:
     """Each of ``rows`` against each one before it."""
-    return tuple(_paired(row, than) for than, row in combinations(rows, 2))
+    return tuple(_pair_row(row, than) for than, row in combinations(rows, 2))
 
 
-def _paired(row: SweepRow, than: SweepRow) -> PairedRow:
+def _pair_row(row: SweepRow, than: SweepRow) -> PairedRow:
     ours, theirs = _of(row.runs, "average_jct_s"), _of(than.runs, "average_jct_s")
     our_p95, their_p95 = _of(row.runs, "p95_jct_s"), _of(than.runs, "p95_jct_s")
     return PairedRow(

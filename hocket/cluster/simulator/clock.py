@@ -106,8 +106,8 @@ def run(state, rules, clock, log, most_instants):
     compute, network = _compute_state(state), _network_state(state)
     lists, shares = _transfer_lists(state), _flow_shares(state)
     jobs, workers, gpus, segments = state.jobs, state.workers, state.gpus, state.segments
-    ports, links, touched, counts = state.ports, state.links, state.touched, state.counts
-    moved, placed, queue = state.moved, state.placed, state.queue
+    ports, links, touched_gpus, counts = state.ports, state.links, state.touched_gpus, state.counts
+    moved_jobs, placed_jobs, queue = state.moved_jobs, state.placed_jobs, state.queue
     tree, arrivals, hands, groups = clock.tree, clock.arrivals, clock.hands, clock.groups
     stretches, jumps, passing = clock.stretches, clock.jumps, clock.passing
     num_jobs, num_gpus = len(jobs), len(gpus)
@@ -119,7 +119,7 @@ def run(state, rules, clock, log, most_instants):
             now = min(now, jobs[arrivals[arrived]].arrival)
         if now == NEVER:
             return True
-        if log.wanted and hands[0].levels == len(log.levels):
+        if log.enabled and hands[0].levels == len(log.levels):
             return False
         hands[0].turn = hands[0].turn + 1 if now == hands[0].now else 1
         hands[0].now = now
@@ -135,7 +135,7 @@ def run(state, rules, clock, log, most_instants):
             lane = first_lane(tree)
             hands[0].events += 1
             if lane < num_gpus:
-                if log.wanted:
+                if log.enabled:
                     write_group(log, hands, compute, groups.mate, lane, now)
                 until = compute_on(compute, rules, groups.mate, lane, now)
                 if until == NEVER:
@@ -157,7 +157,7 @@ def run(state, rules, clock, log, most_instants):
             if stretches[j].passing == 1:
                 end_stretch(compute, rules, clock, j, now)
             elif jobs[j].claims == 1 or now == transfer_end(jobs, rules, j):
-                if log.wanted:
+                if log.enabled:
                     write_transfer(log, hands, jobs, ports, j, now)
                 end_transfer(compute, network, rules, j, now)
             else:
@@ -178,17 +178,17 @@ def run(state, rules, clock, log, most_instants):
         hands[0].arrived = arrived
         hands[0].placements += counts[0].placed
         for i in range(counts[0].placed):
-            if jobs[placed[i]].launch > 0:
-                set_time(tree, num_gpus + placed[i], now + jobs[placed[i]].launch)
+            if jobs[placed_jobs[i]].launch > 0:
+                set_time(tree, num_gpus + placed_jobs[i], now + jobs[placed_jobs[i]].launch)
         next_arrival = jobs[arrivals[arrived]].arrival if arrived < num_jobs else NEVER
         # The call costs more than to find out that there is nothing to do, which is nearly always so.
         came = launched or counts[0].placed > 0
         interrupted = came
         for i in range(counts[0].touched):
-            w = gpus[touched[i]].running
+            w = gpus[touched_gpus[i]].running
             interrupted |= w != NONE and stretches[workers[w].job].passing == 1
         if interrupted:
-            resume_interrupted(compute, network, placed, rules, clock, now)
+            resume_interrupted(compute, network, placed_jobs, rules, clock, now)
             if came:
                 part_interrupted(compute, clock, now)
 
@@ -196,24 +196,24 @@ def run(state, rules, clock, log, most_instants):
         if counts[0].ready > 0 or counts[0].changed > 0:
             decide_transfers(network, lists, shares, rules, now)
         for i in range(counts[0].moved):
-            j = moved[i]
+            j = moved_jobs[i]
             jobs[j].moved = 0
             end = NEVER
             if jobs[j].stage == TRANSFERRING:
                 end = transfer_end(jobs, rules, j) if jobs[j].claims == 1 else chunk_end(jobs, rules, j, now)
             set_time(tree, num_gpus + j, end)
-            if log.wanted:
-                if jobs[j].stage == TRANSFERRING and log.opened[j] == NONE:
-                    log.opened[j] = now
-                elif jobs[j].stage != TRANSFERRING and log.opened[j] != NONE:
+            if log.enabled:
+                if jobs[j].stage == TRANSFERRING and log.transfer_starts[j] == NONE:
+                    log.transfer_starts[j] = now
+                elif jobs[j].stage != TRANSFERRING and log.transfer_starts[j] != NONE:
                     write_transfer(log, hands, jobs, ports, j, now)
         counts[0].moved = 0
 
         # GPUs start to compute, or go on.
         num_groups = 0
         if counts[0].touched > 0:
-            start_tasks(jobs, workers, gpus, touched, state.started, counts)
-            num_groups = form_groups(compute, state.started, groups, instant)
+            start_tasks(jobs, workers, gpus, touched_gpus, state.started_workers, counts)
+            num_groups = form_groups(compute, state.started_workers, groups, instant)
         limits = JumpLimits(hands[0].placements, next_arrival)
         for i in range(num_groups):
             g = groups.firsts[i]
@@ -237,6 +237,6 @@ def run(state, rules, clock, log, most_instants):
             k = workers[w].phase // 2
             set_time(tree, g, now + segments[jobs[j].first_segment + k].ticks)
 
-        if log.wanted:
+        if log.enabled:
             write_level(log, hands, links, rules.num_servers, now)
     return False

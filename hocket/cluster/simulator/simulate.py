@@ -125,8 +125,8 @@ def simulate(
         placement=placement,
         policy=policy,
         events=int(clock.hands[0]["events"]),
-        levels=levels * (tick_s, 1.0) if log.wanted else None,
-        timeline=timeline_of(jobs, cluster, spans, tick_s) if log.wanted else None,
+        levels=levels * (tick_s, 1.0) if log.enabled else None,
+        timeline=timeline_of(jobs, cluster, spans, tick_s) if log.enabled else None,
         chunk_bytes=float(chunk_bytes),
         began=began,
     )
@@ -134,9 +134,9 @@ def simulate(
 
 def _make_log(record: TimelineWindow | None, tick_s: float, num_jobs: int) -> SimulationLog:
     return SimulationLog(
-        wanted=record is not None,
+        enabled=record is not None,
         from_tick=round(min(record.from_s / tick_s, _NO_TICK)) if record is not None else 0,
-        opened=np.full(num_jobs, NONE, np.int64),
+        transfer_starts=np.full(num_jobs, NONE, np.int64),
         spans=np.zeros((record.most_spans if record is not None else 0, 5), np.int64),
         levels=np.zeros((_LEVELS_A_CALL if record is not None else 0, 2), np.int64),
     )

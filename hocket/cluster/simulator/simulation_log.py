@@ -12,11 +12,11 @@ SHOWN_FORWARD, SHOWN_BACKWARD, SHOWN_REDUCE = range(3)
 
 
 class SimulationLog(NamedTuple):
-    """The log of a simulation; empty if ``wanted`` is False."""
+    """The log of a simulation; empty if ``enabled`` is False."""
 
-    wanted: bool
+    enabled: bool
     from_tick: int
-    opened: Ints  # (J,) when the transfer under way started that is not yet written down, or NONE
+    transfer_starts: Ints  # (J,) when the transfer under way started that is not yet written down, or NONE
     spans: Ints  # (most, 5): what is shown, GPU or server, job, start, end
     levels: Ints  # (most, 2): instant, transfers on the busiest server from then on
 
@@ -33,7 +33,7 @@ def _write(log, hands, shown, where, j, start, end):
 @lean_kernel
 def unwritten(log, hands, jobs, j, now):
     """True if nothing of the iterations that job j has left is to be written down."""
-    if not log.wanted:
+    if not log.enabled:
         return True
     # Transfers are, to the end: how many there are at a time is.
     end = now + jobs[j].remaining * (jobs[j].forward + jobs[j].backward)
@@ -58,8 +58,8 @@ def write_group(log, hands, compute, mate, lane, now):
 def write_transfer(log, hands, jobs, ports, j, end):
     """Write down job j's transfer since it started, or went on."""
     for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_servers):
-        _write(log, hands, SHOWN_REDUCE, ports[p].link, j, log.opened[j], end)
-    log.opened[j] = NONE
+        _write(log, hands, SHOWN_REDUCE, ports[p].link, j, log.transfer_starts[j], end)
+    log.transfer_starts[j] = NONE
 
 
 @lean_kernel

@@ -1,8 +1,8 @@
 """Workloads: that of the contention paper (Wang et al. 2020), and published traces, one importer a file."""
 
 from hocket.cluster.workloads.named_traces import IMPORTERS, import_trace
-from hocket.cluster.workloads.overlapped_batches import overlapped
+from hocket.cluster.workloads.overlapped_batches import with_overlap
 from hocket.cluster.workloads.paper_workload import paper_workload
 from hocket.cluster.workloads.trace_rows import ImportedJobs
 
-__all__ = ["IMPORTERS", "ImportedJobs", "import_trace", "overlapped", "paper_workload"]
+__all__ = ["IMPORTERS", "ImportedJobs", "import_trace", "paper_workload", "with_overlap"]

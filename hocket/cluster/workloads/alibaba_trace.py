@@ -24,7 +24,7 @@ from hocket.cluster.workloads.trace_rows import (
     DURATION_NOTE,
     ImportedJobs,
     TraceRequest,
-    drawn_models,
+    draw_models,
     job_of_duration,
     job_set,
     read_rows,
@@ -60,17 +60,19 @@ def import_alibaba(request: TraceRequest) -> ImportedJobs:
     """
     found: dict[str, _Tasks] = {}
     names: set[str] = set()
-    for row in read_rows(request.path, _COLUMNS, header=None, needed=_NEEDED):
+    for row in read_rows(request.path, _COLUMNS, header=None, needed_columns=_NEEDED):
         name = row.cells["job_name"]
         names.add(name)
-        start_s, end_s, percent = (row.known(column) for column in ("start_time", "end_time", "plan_gpu"))
+        start_s, end_s, percent = (
+            row.number_or_zero(column) for column in ("start_time", "end_time", "plan_gpu")
+        )
         if row.cells["status"] not in _OVER or not percent or not start_s or not end_s or end_s <= start_s:
             continue
         tasks = found.setdefault(name, _Tasks())
         tasks.gpus += row.whole("inst_num", 1) * math.ceil(percent / 100)
         tasks.start_s, tasks.end_s = min(tasks.start_s, start_s), max(tasks.end_s, end_s)
         tasks.share = max(tasks.share, min(1.0, percent / 100))
-    models = drawn_models(len(found), request.seed)
+    models = draw_models(len(found), request.seed)
     jobs = [
         msgspec.structs.replace(
             job_of_duration(name, tasks.gpus, tasks.start_s, tasks.end_s - tasks.start_s, model),

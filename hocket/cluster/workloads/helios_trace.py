@@ -17,7 +17,7 @@ from hocket.cluster.workloads.trace_rows import (
     DURATION_NOTE,
     ImportedJobs,
     TraceRequest,
-    drawn_models,
+    draw_models,
     job_of_duration,
     job_set,
     read_rows,
@@ -37,8 +37,8 @@ def import_helios(request: TraceRequest) -> ImportedJobs:
     """
     rows = list(read_rows(request.path, _COLUMNS))
     jobs = []
-    for row, model in zip(rows, drawn_models(len(rows), request.seed), strict=True):
-        gpus, duration_s = row.whole("gpu_num"), row.known("duration")
+    for row, model in zip(rows, draw_models(len(rows), request.seed), strict=True):
+        gpus, duration_s = row.whole("gpu_num"), row.number_or_zero("duration")
         if gpus and duration_s > 0:
             jobs.append(
                 job_of_duration(row.cells["job_id"], gpus, row.moment("submit_time"), duration_s, model)

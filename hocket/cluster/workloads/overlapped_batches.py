@@ -58,7 +58,7 @@ BUCKETS: dict[str, tuple[LayerShare, ...]] = {
 }
 
 
-def overlapped(jobs: JobSet, *, startup_s: float = STARTUP_S, per_byte_s: float = PER_BYTE_S) -> JobSet:
+def with_overlap(jobs: JobSet, *, startup_s: float = STARTUP_S, per_byte_s: float = PER_BYTE_S) -> JobSet:
     """``jobs``, of Table III's models, with batches; a transfer takes startup_s + per_byte_s a byte.
 
     Raises
@@ -75,11 +75,13 @@ def overlapped(jobs: JobSet, *, startup_s: float = STARTUP_S, per_byte_s: float 
 def _batches_of(job: Job, startup_s: float, per_byte_s: float) -> tuple[Batch, ...]:
     if job.model not in BUCKETS:
         raise UnknownNameError("model with known layers", job.model, list(BUCKETS))
-    return _placed(job.model, job.forward_s, job.backward_s, job.size_bytes, startup_s, per_byte_s)
+    return _travelling_batches(
+        job.model, job.forward_s, job.backward_s, job.size_bytes, startup_s, per_byte_s
+    )
 
 
 @lru_cache(maxsize=4096)
-def _placed(
+def _travelling_batches(
     model: str, forward_s: float, backward_s: float, size_bytes: float, startup_s: float, per_byte_s: float
 ) -> tuple[Batch, ...]:
     """The model's buckets as batches, in the order in which they travel."""

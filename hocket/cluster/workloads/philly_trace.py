@@ -20,7 +20,7 @@ from hocket.cluster.workloads.trace_rows import (
     DURATION_NOTE,
     ImportedJobs,
     TraceRequest,
-    drawn_models,
+    draw_models,
     job_of_duration,
     job_set,
     moment,
@@ -57,7 +57,7 @@ def import_philly(request: TraceRequest) -> ImportedJobs:
     source = str(request.path)
     records = convert_document(read_document(request.path), list[_PhillyJob], source)
     jobs = []
-    for i, (record, model) in enumerate(zip(records, drawn_models(len(records), request.seed), strict=True)):
+    for i, (record, model) in enumerate(zip(records, draw_models(len(records), request.seed), strict=True)):
         submitted_s = _moment(record.submitted_time, source, f"[{i}].submitted_time")
         spans = []
         for k, attempt in enumerate(record.attempts):

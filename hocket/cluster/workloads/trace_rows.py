@@ -66,7 +66,7 @@ class TraceRow(NamedTuple):
             self.refuse(column, f"'{text}' is not a number of 0 or more, up to {_MOST:g}")
         return value
 
-    def known(self, column: str) -> float:
+    def number_or_zero(self, column: str) -> float:
         """A number, 0 where the trace does not say it: an empty cell, or None."""
         return 0.0 if self.cells[column].strip() in ("", "None") else self.number(column)
 
@@ -99,9 +99,9 @@ def read_rows(
     *,
     delimiter: str = ",",
     header: bool | None = True,
-    needed: Sequence[str] | None = None,
+    needed_columns: Sequence[str] | None = None,
 ) -> Iterator[TraceRow]:
-    """The rows of delimited text that has at least ``columns``; at least ``needed`` where a line names them.
+    """The rows of delimited text that has at least ``columns``; ``needed_columns`` where a line names them.
 
     header : True: the first line names the columns, False: there is none and ``columns`` are all of them,
         None: there is one if its first cell is the first column's name.
@@ -128,7 +128,7 @@ def read_rows(
             if not named:
                 named = True
                 if header or cells[0].strip() == columns[0]:
-                    names = _named(cells, needed or columns, source)
+                    names = _column_names(cells, needed_columns or columns, source)
                     continue
             if len(cells) != len(names):
                 rule = f"has {len(cells)} cells where {len(names)} columns are expected: {', '.join(names)}"
@@ -139,7 +139,7 @@ def read_rows(
         raise FormatError(source, f"line {reader.line_num}", f"is not delimited text: {error}") from None
 
 
-def _named(cells: Sequence[str], columns: Sequence[str], source: str) -> list[str]:
+def _column_names(cells: Sequence[str], columns: Sequence[str], source: str) -> list[str]:
     names = [cell.strip() for cell in cells]
     missing = [column for column in columns if column not in names]
     if missing:
@@ -151,7 +151,7 @@ def _named(cells: Sequence[str], columns: Sequence[str], source: str) -> list[st
     return names
 
 
-def drawn_models(count: int, seed: int) -> list[ModelProfile]:
+def draw_models(count: int, seed: int) -> list[ModelProfile]:
     """A model of Table III for each of ``count`` jobs of a trace that does not say what they trained."""
     return [TABLE_III[k] for k in np.random.default_rng(seed).integers(len(TABLE_III), size=count)]
 
@@ -189,9 +189,9 @@ def job_set(jobs: Iterable[Job], request: TraceRequest) -> JobSet:
     return JobSet(jobs=tuple(shifted), source=source)
 
 
-def skipped_note(skipped: int, why: str) -> list[str]:
+def skipped_note(num_skipped: int, why: str) -> list[str]:
     """A note that jobs were left out; none of no job."""
-    return [f"{skipped} job{'' if skipped == 1 else 's'} left out: {why}"] if skipped else []
+    return [f"{num_skipped} job{'' if num_skipped == 1 else 's'} left out: {why}"] if num_skipped else []
 
 
 DRAWN_NOTE = (

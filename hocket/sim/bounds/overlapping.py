@@ -56,9 +56,9 @@ def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep
     update = is_update(graph)
     work = graph.oracle_s
     if architecture == "allreduce":
-        exchange = _reduced(graph, network, update)
+        exchange = _allreduce_return(graph, network, update)
     else:
-        exchange = _served(graph, network, update, lockstep)
+        exchange = _server_return(graph, network, update, lockstep)
     on_worker = np.ones(len(work), bool) if architecture == "allreduce" else ~update
     on_processor_s = float(work[on_worker].sum())
     if exchange.back is not None:
@@ -86,7 +86,7 @@ def _busiest(graph: StepGraph, exchange: GradientReturn) -> float:
     return best
 
 
-def _reduced(graph: StepGraph, network: Network, update: Mask) -> GradientReturn:
+def _allreduce_return(graph: StepGraph, network: Network, update: Mask) -> GradientReturn:
     """The fastest that any batching into reductions can be: bytes at the best rate, the least startup."""
     costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
     start_s = min(cost.latency_s + cost.handling_s for cost in costs)
@@ -108,7 +108,7 @@ def _reduced(graph: StepGraph, network: Network, update: Mask) -> GradientReturn
     )
 
 
-def _served(graph: StepGraph, network: Network, update: Mask, lockstep: bool) -> GradientReturn:
+def _server_return(graph: StepGraph, network: Network, update: Mask, lockstep: bool) -> GradientReturn:
     """Up to the parameter's server with every worker's bytes, one update at least, and down again."""
     p = graph.num_parameters
     alone_s: Floats = graph.parameter_bytes.astype(np.float64) * (8.0 / network.bandwidth_bps)

@@ -35,10 +35,10 @@ class Reach:
         mask: npt.NDArray[np.bool_] = (self.before[:, word] >> bit & np.uint64(1)).astype(bool)
         return mask
 
-    def work_before(self, sets: Csr, work_s: Floats, counted: npt.NDArray[np.bool_]) -> Floats:
-        """For each row of ``sets``, the work of its operations and all before them, of those ``counted``."""
+    def work_before(self, sets: Csr, work_s: Floats, counted_operations: npt.NDArray[np.bool_]) -> Floats:
+        """For each row of ``sets``, the work of its ``counted_operations`` and of those before them."""
         result: Floats = _work_of_unions(
-            self.before, sets.indptr, sets.indices, np.where(counted, work_s, 0.0)
+            self.before, sets.indptr, sets.indices, np.where(counted_operations, work_s, 0.0)
         )
         return result
 

@@ -24,14 +24,14 @@ from hocket.sim.lowering.lowered import (
     Edges,
     Lowered,
     Mask,
-    Shown,
+    TimelineNode,
     computing_order,
     ends_of,
     rows_of,
 )
 
 
-class ReducedLayout(NamedTuple):
+class AllReduceLayout(NamedTuple):
     """The part of an AllReduce step that no plan changes, as kernels take it; nodes numbered from 0."""
 
     gradient: int  # first nodes
@@ -43,7 +43,7 @@ class ReducedLayout(NamedTuple):
     update: Mask  # (n,) of the operations
 
 
-class ReducedPlan(NamedTuple):
+class AllReducePlan(NamedTuple):
     """A plan for an AllReduce, as kernels take it: R reductions of m parameters."""
 
     order: Indices  # (m,) parameters
@@ -55,14 +55,14 @@ class ReducedPlan(NamedTuple):
     sequence: Indices  # operations that run strictly one after the other, empty for none
 
     @classmethod
-    def of(cls, flat: FlatPlan, rank: Indices, sequence: Indices) -> ReducedPlan:
+    def of(cls, flat: FlatPlan, rank: Indices, sequence: Indices) -> AllReducePlan:
         """``flat`` with its operations in that order."""
         it = flat.gradients
         return cls(it.order, it.first, it.forward, it.chunks, flat.listed, rank, sequence)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducedStep:
+class AllReduceStep:
     """The part of a step that no plan changes, its nodes numbered from 0; a plan's global nodes go in front.
 
     All local: the operations, then for each parameter ``gradient`` (complete), ``reduced`` and ``ready`` (for
@@ -81,14 +81,14 @@ class ReducedStep:
     begin: int
 
     @property
-    def layout(self) -> ReducedLayout:
+    def layout(self) -> AllReduceLayout:
         """The step as kernels take it."""
-        return ReducedLayout(
+        return AllReduceLayout(
             self.gradient, self.reduced, self.done, self.begin, self.sources, self.targets, self.update
         )
 
 
-def reduced_step(graph: StepGraph, network: Network) -> ReducedStep:
+def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
     """Lay out ``graph`` with its updates on the workers."""
     update = is_update(graph)
     p, n = graph.num_parameters, graph.num_operations
@@ -113,7 +113,7 @@ def reduced_step(graph: StepGraph, network: Network) -> ReducedStep:
     edges.add(done, begin + NEXT_STEP)
     edges.add(begin, first)
     sources, targets = edges.arrays()
-    return ReducedStep(
+    return AllReduceStep(
         graph=graph,
         network=network,
         update=update,
@@ -155,7 +155,7 @@ def reduction_edges(layout, plan):
 
 
 @kernel
-def assemble_reduced(layout, plan, num_workers):
+def assemble_allreduce(layout, plan, num_workers):
     """The program of a plan and each local node's preference (L,)."""
     rank, sequence = plan.rank, plan.sequence
     num_reductions = len(plan.first) - 1
@@ -178,7 +178,7 @@ def assemble_reduced(layout, plan, num_workers):
     return program, preference
 
 
-def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lowered:
+def lower_allreduce_step(step: AllReduceStep, plan: Plan, num_workers: int) -> Lowered:
     """Lower ``plan``, which fits the step, for ``num_workers`` simulated ones.
 
     Raises
@@ -193,8 +193,8 @@ def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lower
     ranks, sequence = computing_order(plan, graph, worker_ops)
     rank = np.arange(graph.num_operations)
     rank[worker_ops] = ranks
-    program, preference = assemble_reduced(
-        step.layout, ReducedPlan.of(flat, rank, worker_ops[sequence]), num_workers
+    program, preference = assemble_allreduce(
+        step.layout, AllReducePlan.of(flat, rank, worker_ops[sequence]), num_workers
     )
     durations_s = np.array(
         [
@@ -216,20 +216,20 @@ def lower_reduced_step(step: ReducedStep, plan: Plan, num_workers: int) -> Lower
         occupied_s=float(durations_s.sum()),
         occupied_apart_s=float(durations_s.sum()),
         parse_s=0.0,
-        done=program.num_globals + step.done,
-        drawn=worker_ops,
+        done_node=program.num_globals + step.done,
+        drawn_places=worker_ops,
         drawn_group=np.arange(len(worker_ops)),
-        shown=_shown(graph, plan, program.num_globals),
+        timeline_nodes=_timeline_nodes(graph, plan, program.num_globals),
     )
 
 
-def _shown(graph: StepGraph, plan: Plan, first_op: int) -> tuple[Shown, ...]:
+def _timeline_nodes(graph: StepGraph, plan: Plan, first_op: int) -> tuple[TimelineNode, ...]:
     shown = [
-        Shown(first_op + i, name, PHASE_NAMES[graph.phases[i]], "compute")
+        TimelineNode(first_op + i, name, PHASE_NAMES[graph.phases[i]], "compute")
         for i, name in enumerate(graph.operation_names)
     ]
     shown += [
-        Shown(r, batch_name(reduction.parameters), "reduce", "network")
+        TimelineNode(r, batch_name(reduction.parameters), "reduce", "network")
         for r, reduction in enumerate(plan.reductions)
     ]
     return tuple(shown)

@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
-class Shown(NamedTuple):
+class TimelineNode(NamedTuple):
     """A node's appearance in a timeline; ``lane`` is a name within its worker, server or the network."""
 
     node: int
@@ -37,10 +37,10 @@ class Lowered:
     the worker's operations and ``global_durations_s`` (samples, d) of global nodes with a lane;
     ``communication_s``: N, for how long transfers occupy what they occupy longest; ``occupied_s``: what of
     it, and of parsing at servers, no step can be shorter than, ``occupied_apart_s``: if each worker pulls in
-    an order of its own; ``parse_s``: for how long a worker's processor parses; ``done``: the local node that
-    ends with a worker's step, where steps overlap; -1 where each starts with everything at rest;
-    ``drawn`` and ``drawn_group``: local places whose preference a random policy draws, and what they are
-    drawn by (the parts of a batch together); ``num_events``: what of a step of W workers takes a lane:
+    an order of its own; ``parse_s``: for how long a worker's processor parses; ``done_node``: the local node
+    that ends with a worker's step, where steps overlap; -1 where each starts with everything at rest;
+    ``drawn_places`` and ``drawn_group``: local places whose preference a random policy draws, and what they
+    are drawn by (the parts of a batch together); ``num_events``: what of a step of W workers takes a lane:
     operations, transfers, parsing.
     """
 
@@ -54,10 +54,10 @@ class Lowered:
     occupied_s: float
     occupied_apart_s: float
     parse_s: float
-    done: int
-    drawn: Indices
+    done_node: int
+    drawn_places: Indices
     drawn_group: Indices
-    shown: tuple[Shown, ...]
+    timeline_nodes: tuple[TimelineNode, ...]
 
     @property
     def num_locals(self) -> int:

@@ -22,7 +22,7 @@ from hocket.graph.timeline import Kind
 from hocket.kernel import kernel
 from hocket.network import Network
 from hocket.sim.loop.step_program import NEXT_STEP, NO_LANE, StepProgram
-from hocket.sim.lowering.lowered import Floats, Lowered, Shown, computing_order, rows_of
+from hocket.sim.lowering.lowered import Floats, Lowered, TimelineNode, computing_order, rows_of
 from hocket.sim.lowering.parameter_server import ServerStep, cut_batches
 
 
@@ -213,10 +213,10 @@ def lower_server_step(step: ServerStep, plan: Plan, num_workers: int) -> Lowered
         occupied_s=max(occupied_s, parsed_s),
         occupied_apart_s=max(apart_s, parsed_s),
         parse_s=float(_parse_s(step, pulls).sum()),
-        done=step.done if step.overlapping else -1,
-        drawn=step.parts - program.num_globals + np.arange(len(pulls[1])),
+        done_node=step.done if step.overlapping else -1,
+        drawn_places=step.parts - program.num_globals + np.arange(len(pulls[1])),
         drawn_group=pulls[2],
-        shown=_shown(step, plan, pulls, pushes),
+        timeline_nodes=_timeline_nodes(step, plan, pulls, pushes),
     )
 
 
@@ -248,13 +248,13 @@ def _in_turn(graph: StepGraph) -> bool:
     return bool((num_needed[graph.produces.lengths() > 0] == graph.num_parameters).all())
 
 
-def _shown(
+def _timeline_nodes(
     step: ServerStep, plan: Plan, pulls: tuple[Indices, ...], pushes: tuple[Indices, ...]
-) -> tuple[Shown, ...]:
+) -> tuple[TimelineNode, ...]:
     graph = step.graph
     first_op = step.pulled - len(step.worker_ops)
     shown = [
-        Shown(first_op + k, graph.operation_names[op], PHASE_NAMES[graph.phases[op]], "compute")
+        TimelineNode(first_op + k, graph.operation_names[op], PHASE_NAMES[graph.phases[op]], "compute")
         for k, op in enumerate(step.worker_ops.tolist())
     ]
     network = step.network
@@ -270,9 +270,9 @@ def _shown(
         for part in np.argsort(parts[1], kind="stable").tolist():
             of_one = lane == "compute" or network.num_servers == 1
             shown_lane = lane if of_one else f"{lane}, server {parts[1][part]}"
-            shown.append(Shown(first + part, names[parts[2][part]], kind, shown_lane))
+            shown.append(TimelineNode(first + part, names[parts[2][part]], kind, shown_lane))
         first += len(parts[1])
     for k in np.argsort(step.server_of_op, kind="stable").tolist():
         op = step.server_ops[k]
-        shown.append(Shown(k, graph.operation_names[op], "update", f"server {step.server_of_op[k]}"))
+        shown.append(TimelineNode(k, graph.operation_names[op], "update", f"server {step.server_of_op[k]}"))
     return tuple(shown)

@@ -29,7 +29,7 @@ from hocket.graph.update_operations import is_update
 Pieces = dict[str, tuple[str, ...]]
 
 
-def sliced(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
+def slice_step(graph: StepGraph, plan: Plan) -> tuple[StepGraph, Plan]:
     """The step and plan in which every slice of ``plan`` is a parameter; the same where nothing is cut."""
     if plan.architecture == "ps":  # what the other one would send has no part in it
         plan = msgspec.structs.replace(plan, reductions=())

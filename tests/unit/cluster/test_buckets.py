@@ -8,7 +8,7 @@ import pytest
 from hocket import models
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Job, JobSet
-from hocket.cluster.workloads import overlapped, paper_workload
+from hocket.cluster.workloads import paper_workload, with_overlap
 from hocket.cluster.workloads.overlapped_batches import BUCKETS, LayerShare
 from hocket.errors import HocketError
 
@@ -68,7 +68,7 @@ def test_buckets_are_those_of_the_zoo(model: str) -> None:
 
 
 def test_batches_add_up_and_are_due_where_layers_begin() -> None:
-    jobs = overlapped(paper_workload(num_jobs=12, sizes="wide"))
+    jobs = with_overlap(paper_workload(num_jobs=12, sizes="wide"))
     for job in jobs.jobs:
         assert sum(batch.size_bytes for batch in job.batches) == pytest.approx(job.size_bytes)
         assert len(job.batches) == len(BUCKETS[job.model])
@@ -78,7 +78,7 @@ def test_batches_add_up_and_are_due_where_layers_begin() -> None:
 
 def test_a_small_model_travels_beside_computing_alone() -> None:
     """On a network that is fast enough for it nothing but the first layers' bucket keeps anybody waiting."""
-    fast = overlapped(paper_workload(num_jobs=40), startup_s=0.0, per_byte_s=PER_BYTE_S / 100)
+    fast = with_overlap(paper_workload(num_jobs=40), startup_s=0.0, per_byte_s=PER_BYTE_S / 100)
     for job in fast.jobs:
         late = [batch for batch in job.batches if batch.due_s == 0.0]
         assert late, "the first layers are needed at once"
@@ -97,7 +97,7 @@ def test_a_model_without_known_layers_is_refused() -> None:
         memory_bytes=0.0,
     )
     with pytest.raises(HocketError, match=r"'alexnet'.*choose one of: vgg16"):
-        overlapped(JobSet(jobs=(job,)), startup_s=STARTUP_S)
+        with_overlap(JobSet(jobs=(job,)), startup_s=STARTUP_S)
 
 
 def test_shares_are_shares() -> None:

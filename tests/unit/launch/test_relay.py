@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import torch
 
-from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, ManagerAnswer, Submit
 from hocket.errors import HocketError
 from hocket.launch import Rule
@@ -169,7 +169,7 @@ def test_a_relay_says_nothing_for_a_worker(own: str) -> None:
 def test_commands_leave_whoever_has_another_certificate() -> None:
     with impostor() as theirs:
         with pytest.raises(HocketError, match=r"another certificate than the token's .* in between") as said:
-            asked(Contact(address=theirs.address, token=TOKEN), Submit((live_job("a"),)))
+            ask_manager(Contact(address=theirs.address, token=TOKEN), Submit((live_job("a"),)))
         assert "\n" not in str(said.value)
         wait_until(lambda: bool(theirs.heard))
         assert theirs.heard == [b""]

@@ -11,7 +11,7 @@ from hocket.graph.timeline import Lane, Span, Timeline
 from hocket.report.cluster_page import render_cluster
 from hocket.report.comparison_page import render_comparison
 from hocket.report.live_page import render_live
-from hocket.report.packed import packed_plotly
+from hocket.report.packed import pack_plotly
 from hocket.report.prediction_page import render_prediction
 from hocket.report.result_files import ClusterEntry, Entry, TrainingEntry
 from hocket.report.step_page import render
@@ -96,7 +96,7 @@ def a_prediction():
 )
 def test_a_page_weighs_less_than_a_megabyte(page):
     text = page()
-    assert packed_plotly() in text
+    assert pack_plotly() in text
     assert len(text.encode()) < MOST_BYTES
 
 

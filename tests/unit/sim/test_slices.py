@@ -10,7 +10,7 @@ from hocket.network import Network
 from hocket.planner import plan
 from hocket.planner.p3 import p3
 from hocket.sim import simulate
-from hocket.sim.lowering.slices import slice_graph, sliced
+from hocket.sim.lowering.slices import slice_graph, slice_step
 from hocket.tuner import Exchange, make_plan
 from tests.strategies import operation, parameter, step
 
@@ -45,7 +45,7 @@ def test_slices_have_names_of_their_own() -> None:
         ],
     )
     made = p3(graph, Network())
-    cut, cut_plan = sliced(graph, made)
+    cut, cut_plan = slice_step(graph, made)
     check_plan(cut_plan, cut)
     assert simulate(graph, made, Network()).row.iteration_s > 0
 

@@ -11,13 +11,13 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.graph import load_plan
-from hocket.tuner.distribute import resolved_plan
-from hocket.tuner.server_plans import resolved_server_plan
+from hocket.tuner.distribute import resolve_plan
+from hocket.tuner.server_plans import resolve_server_plan
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KINDS = [
-    (resolved_plan, GOLDEN / "branches.caramel.plan.json", "caramel"),
-    (resolved_server_plan, GOLDEN / "branches.p3.plan.json", "tac"),
+    (resolve_plan, GOLDEN / "branches.caramel.plan.json", "caramel"),
+    (resolve_server_plan, GOLDEN / "branches.p3.plan.json", "tac"),
 ]
 
 
@@ -46,16 +46,16 @@ def test_what_is_no_plan_gets_one_line(resolve: Callable[[Any], Any], path: Path
     ("resolve", "name", "line"),
     [
         (
-            resolved_plan,
+            resolve_plan,
             "tac",
             r"^'tac' is a policy for training with parameter servers .*AllReduce .*caramel",
         ),
-        (resolved_plan, "TIC", r"^'TIC' is a policy for training with parameter servers"),
-        (resolved_server_plan, "ddp", r"^'ddp' is a policy for training by AllReduce .*servers .*tac"),
-        (resolved_plan, "Caramel", r"^policy 'Caramel' is written 'caramel'$"),
-        (resolved_plan, "exact", r"^'exact' proves plans .* hocket plan --policy exact"),
-        (resolved_server_plan, "fsdp", r"^'fsdp' shards a model .* the whole model .*tac"),
-        (resolved_plan, "caramle", r"is unknown; did you mean 'caramel'"),
+        (resolve_plan, "TIC", r"^'TIC' is a policy for training with parameter servers"),
+        (resolve_server_plan, "ddp", r"^'ddp' is a policy for training by AllReduce .*servers .*tac"),
+        (resolve_plan, "Caramel", r"^policy 'Caramel' is written 'caramel'$"),
+        (resolve_plan, "exact", r"^'exact' proves plans .* hocket plan --policy exact"),
+        (resolve_server_plan, "fsdp", r"^'fsdp' shards a model .* the whole model .*tac"),
+        (resolve_plan, "caramle", r"is unknown; did you mean 'caramel'"),
     ],
 )
 def test_a_name_that_does_not_apply_is_told_apart(

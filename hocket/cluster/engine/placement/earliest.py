@@ -21,7 +21,7 @@ from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.cluster.engine.placement.ls import least_loaded
 from hocket.cluster.engine.placement.lwf import by_server
 from hocket.cluster.engine.records import NONE
-from hocket.cluster.engine.segments import SETTLED
+from hocket.cluster.engine.segments import STEADY_ITERATIONS
 from hocket.kernel import kernel
 
 
@@ -68,7 +68,7 @@ def exposed_ticks(jobs, segments, batch_ticks, j, slowdown):
     travel = batch_ticks[jobs[j].first_batch : jobs[j].first_batch + jobs[j].num_batches]
     ready, arrivals = np.empty(len(travel)), np.zeros(len(travel))
     begun = now = free = 0.0
-    for _ in range(SETTLED):
+    for _ in range(STEADY_ITERATIONS):
         begun = now
         complete = 0
         for k in range(first, end):

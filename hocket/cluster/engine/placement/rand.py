@@ -6,7 +6,7 @@ import numpy as np
 
 from hocket.cluster.engine.placement.gpu_load import ascending
 from hocket.kernel import kernel
-from hocket.sim.draws import drawn
+from hocket.sim.draws import draw_number
 
 
 @kernel
@@ -18,7 +18,7 @@ def draw_gpus(gpus, memory, num, seed, draw, chosen):
     """
     number = np.empty(len(gpus), np.int64)
     for g in range(len(gpus)):
-        number[g] = drawn(seed, draw, g)
+        number[g] = draw_number(seed, draw, g)
     n = 0
     for g in ascending(number):
         if n < num and gpus[g].free >= memory:

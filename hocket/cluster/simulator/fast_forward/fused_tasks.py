@@ -43,7 +43,7 @@ def _part_tasks(compute, clock, j, now):
         workers[w].phase = phase
         if phase == BACKWARD:
             gpus[workers[w].gpu].running = NONE
-            list_changed_gpu(gpus, compute.touched, compute.counts, workers[w].gpu)
+            list_changed_gpu(gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
     set_time(clock.tree, clock.groups.leader[j, 0], at if at > now else NEVER)
 
 
@@ -51,6 +51,6 @@ def _part_tasks(compute, clock, j, now):
 def part_interrupted(compute, clock, now):
     """Let joined tasks go on one by one where a job is placed or launched at this instant."""
     for i in range(compute.counts[0].touched):
-        w = compute.gpus[compute.touched[i]].running
+        w = compute.gpus[compute.touched_gpus[i]].running
         if w != NONE and clock.forward_until[compute.workers[w].job] >= now:
             _part_tasks(compute, clock, compute.workers[w].job, now)

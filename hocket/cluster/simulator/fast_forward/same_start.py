@@ -45,12 +45,12 @@ def compute_on(compute, rules, mate, lane, now):
 
 
 @lean_kernel
-def form_groups(compute, started, groups, instant):
+def form_groups(compute, started_workers, groups, instant):
     """Put those that have started at this instant into groups; fills ``groups.firsts``, how many."""
     workers, mate, leader, stamp = compute.workers, groups.mate, groups.leader, groups.stamp
     num_groups = 0
     for i in range(compute.counts[0].started):
-        w = started[i]
+        w = started_workers[i]
         g, j = workers[w].gpu, workers[w].job
         segment = compute.jobs[j].first_segment + workers[w].phase // 2
         part = compute.segments[segment].backward

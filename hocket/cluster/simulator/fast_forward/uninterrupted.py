@@ -102,7 +102,7 @@ def close_stretch(stretches, passing, hands, j):
 
 
 @lean_kernel
-def challenged(compute, rules, stretches, g, j, now):
+def is_challenged(compute, rules, stretches, g, j, now):
     """True if a job that is ready for GPU g may get it before job j is through with its stretch there."""
     jobs, workers = compute.jobs, compute.workers
     if jobs[j].num_servers > 0 or not rules.steady:
@@ -121,7 +121,7 @@ def end_stretch(compute, rules, clock, j, now):
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = WAITING
         gpus[workers[w].gpu].running = NONE
-        list_changed_gpu(gpus, compute.touched, compute.counts, workers[w].gpu)
+        list_changed_gpu(gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
     end_iterations(compute, rules, j, 0, now)
 
 
@@ -155,7 +155,7 @@ def resume(compute, network, rules, clock, j, now):
         mate[g] = NONE if w + 1 == jobs[j].first_worker + jobs[j].gpus else workers[w + 1].gpu
         if end == NEVER:
             gpus[g].running = NONE
-            list_changed_gpu(gpus, compute.touched, compute.counts, g)
+            list_changed_gpu(gpus, compute.touched_gpus, compute.counts, g)
     if end < NEVER:
         set_time(clock.tree, leader, end)
     if phase == WAITING:
@@ -171,19 +171,19 @@ def resume(compute, network, rules, clock, j, now):
 
 
 @lean_kernel
-def resume_interrupted(compute, network, placed, rules, clock, now):
+def resume_interrupted(compute, network, placed_jobs, rules, clock, now):
     """Let stretches go on event by event into which a job comes at this instant."""
     jobs, workers, counts = compute.jobs, compute.workers, compute.counts
     ports, links, stretches = network.ports, network.links, clock.stretches
     for i in range(counts[0].touched):
-        g = compute.touched[i]
+        g = compute.touched_gpus[i]
         w = compute.gpus[g].running
         if w == NONE or stretches[workers[w].job].passing == 0:
             continue
-        if challenged(compute, rules, stretches, g, workers[w].job, now):
+        if is_challenged(compute, rules, stretches, g, workers[w].job, now):
             resume(compute, network, rules, clock, workers[w].job, now)
     for i in range(counts[0].placed):
-        j = placed[i]
+        j = placed_jobs[i]
         for p in range(jobs[j].first_port, jobs[j].first_port + jobs[j].num_hops):
             user = links[ports[p].link].user
             while user != NONE:

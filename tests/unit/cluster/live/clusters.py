@@ -15,7 +15,7 @@ from hocket.cluster.cluster import Cluster
 from hocket.cluster.live.database import Record
 from hocket.cluster.live.driver import warm
 from hocket.cluster.live.manager import Manager
-from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Status
 from hocket.cluster.live.nodes import LocalNode, Node, local_nodes
 from hocket.cluster.live.runnable_jobs import LiveJob, attempt_token
@@ -63,7 +63,7 @@ class Running:
             self._task = asyncio.current_task()
             try:
                 await self.manager.run(
-                    "127.0.0.1", 0, self._jobs, until_idle=self._until_idle, opened=self._opened.set
+                    "127.0.0.1", 0, self._jobs, until_idle=self._until_idle, on_open=self._opened.set
                 )
             except asyncio.CancelledError:
                 pass
@@ -76,7 +76,7 @@ class Running:
         self._loop.close()
 
     def ask(self, request: FromClient) -> ManagerAnswer:
-        return asked(Contact(address=self.manager.address, token=TOKEN), request)
+        return ask_manager(Contact(address=self.manager.address, token=TOKEN), request)
 
     def status(self) -> Status:
         found = self.ask(AskStatus()).status

@@ -105,7 +105,7 @@ def test_ranks_beyond_what_files_allow_are_told_so(tmp_path: Path, monkeypatch: 
     with running(tmp_path, [noting("a", tmp_path, 100.0, gpus=3)], until_idle=False) as cluster:
         cluster.until(lambda s: s.jobs[0].state == "running")
         server, address = cluster.manager._server, cluster.manager.address
-        monkeypatch.setattr(server, "_joined", Capacity(2, _FILES, server._note))
+        monkeypatch.setattr(server, "_rank_places", Capacity(2, _FILES, server._note))
         joined = [rank(address, k) for k in range(2)]
         for _ in range(3):
             with pytest.raises(TransportError, match="there are 2 ranks connected, as many as the files"):

@@ -63,14 +63,14 @@ def test_a_cluster_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     database.close()
     database = Database(tmp_path)
     (record,) = database.jobs()
-    assert (record.job.id, record.cancelled, record.lost) == ("j1", False, 0)
+    assert (record.job.id, record.cancelled, record.lost_attempts) == ("j1", False, 0)
     record.cancelled = True
     database.put([record])
     database.drain("node1", on=True)
     database.close()
     database = Database(tmp_path)
     assert database.jobs()[0].cancelled
-    assert database.drained() == {"node1"}
+    assert database.drained_nodes() == {"node1"}
     database.close()
 
 

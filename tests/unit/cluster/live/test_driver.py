@@ -110,7 +110,7 @@ class World:
             )
             self.waiting[name] = left[2]
         else:
-            self.driver.ended_transfer(name, iteration[name])
+            self.driver.note_transfer_end(name, iteration[name])
             self.over(name, iteration, now_s)
 
     def over(self, name: str, iteration: dict[str, int], now_s: float) -> None:
@@ -127,10 +127,10 @@ class World:
                 self.driver.arrive(name)
             case ("launched", name):
                 for rank in range(self.jobs[name].gpus):
-                    self.driver.joined(name, rank, 0)
+                    self.driver.add_rank(name, rank, 0)
                     self.driver.ask_compute(name, rank, 0, 0)
             case ("computed", name, rank, part):
-                self.driver.computed(name, rank, iteration[name], part)
+                self.driver.note_task_end(name, rank, iteration[name], part)
                 if part == 0:
                     self.driver.ask_compute(name, rank, iteration[name], 1)
                     return
@@ -147,13 +147,13 @@ class World:
 
     def decide(self, iteration: dict[str, int], now_s: float) -> None:
         actions = self.driver.decide(now_s)
-        for name, gpus in actions.placed.items():
+        for name, gpus in actions.placements.items():
             self.gpus[name] = gpus
             if self.jobs[name].startup_s > 0:
                 self.at(now_s + self.jobs[name].startup_s, ("launched", name))
             else:
                 self.happen(("launched", name), iteration, now_s)
-        if actions.placed:
+        if actions.placements:
             more = self.driver.decide(now_s)
             actions.compute += more.compute
             actions.transfer += more.transfer
@@ -218,18 +218,18 @@ def driven(jobs: list[Job], policy: str = "srsf-1", free_running: bool = False, 
 def test_jobs_that_come_later_change_nothing_of_those_that_are_there() -> None:
     driver = driven([job("a", 4), job("b", 6, memory_bytes=3.0)])
     driver.decide(0.0)
-    before = {name: driver.stage(name) for name in driver.courses}
+    before = {name: driver.stage(name) for name in driver.progress_of}
     state = driver.state
-    gpus = [state.workers["gpu"][state.jobs[driver.courses[n].row]["first_worker"]] for n in ("a", "b")]
+    gpus = [state.workers["gpu"][state.jobs[driver.progress_of[n].row]["first_worker"]] for n in ("a", "b")]
     driver.withdraw("a", 1.0)
     driver.add([job("c", 2, 2.0), job("d", 2, 2.0, memory_bytes=1.0)], [0, 0], [False, False], [2, 3])
     driver.arrive("c")
-    assert driver.decide(2.0).placed.keys() == {"c"}
+    assert driver.decide(2.0).placements.keys() == {"c"}
     driver.arrive("d")
-    assert driver.decide(2.5).placed.keys() == {"d"}
+    assert driver.decide(2.5).placements.keys() == {"d"}
     state = driver.state
     assert driver.stage("b") == before["b"] == "computing"
-    assert state.workers["gpu"][state.jobs[driver.courses["b"].row]["first_worker"]] == gpus[1]
+    assert state.workers["gpu"][state.jobs[driver.progress_of["b"].row]["first_worker"]] == gpus[1]
     for name in ("b", "c", "d"):
         driver.withdraw(name, 3.0)
     state = driver.state
@@ -242,9 +242,9 @@ def test_a_rank_that_went_ahead_is_caught_up_with() -> None:
     driver = driven([job("a", 4, iterations=10)])
     driver.decide(0.0)
     for rank in range(4):
-        driver.joined("a", rank, 7)
+        driver.add_rank("a", rank, 7)
     driver.decide(1.0)
-    assert driver.done("a") == 7
+    assert driver.iterations_done("a") == 7
     for rank in range(4):
         driver.ask_compute("a", rank, 7, 0)
     assert sorted(driver.decide(1.1).compute) == [("a", rank) for rank in range(4)]
@@ -254,7 +254,7 @@ def test_a_job_that_begins_anew_is_not_held() -> None:
     driver = driven([job("a", 2, iterations=10, size_bytes=0.0)], a=8)
     driver.decide(0.0)
     for rank in range(2):
-        driver.joined("a", rank, 0)
+        driver.add_rank("a", rank, 0)
         driver.ask_compute("a", rank, 0, 0)
     assert len(driver.decide(0.1).compute) == 2
 
@@ -265,46 +265,46 @@ def test_a_drained_server_gets_nobody() -> None:
     driver.add([job("a", 1), job("b", 6, memory_bytes=1.0)], [0, 0], [False, False], [2, 3])
     driver.arrive("a")
     driver.arrive("b")
-    placed = driver.decide(0.0).placed
+    placed = driver.decide(0.0).placements
     assert placed.keys() == {"a"}
     assert min(placed["a"]) >= 2
     driver.drain(0, on=False)
-    assert driver.decide(1.0).placed.keys() == {"b"}
+    assert driver.decide(1.0).placements.keys() == {"b"}
 
 
 def test_programs_compute_while_they_transfer() -> None:
     driver = driven([job("a", 4)], free_running=True)
     driver.decide(0.0)
     for rank in range(4):
-        driver.joined("a", rank, 0)
-        driver.computed("a", rank, 0, 1)
+        driver.add_rank("a", rank, 0)
+        driver.note_task_end("a", rank, 0, 1)
         driver.ask_compute("a", rank, 1, 0)
     driver.ask_transfer("a", 0, 8, 8, 0.1)
     actions = driver.decide(0.1)
     assert actions.transfer == ["a"]
     assert len(actions.compute) == 4
-    driver.ended_transfer("a", 0)
+    driver.note_transfer_end("a", 0)
     driver.decide(0.2)
-    assert driver.done("a") == 1
+    assert driver.iterations_done("a") == 1
 
 
 def test_programs_that_share_a_gpu_take_turns() -> None:
     driver = driven([job("a", 1), job("b", 6)], free_running=True)
-    assert len(driver.decide(0.0).placed) == 2
-    where = driver.state.workers["gpu"][driver.state.jobs[driver.courses["a"].row]["first_worker"]]
-    driver.joined("a", 0, 0)
+    assert len(driver.decide(0.0).placements) == 2
+    where = driver.state.workers["gpu"][driver.state.jobs[driver.progress_of["a"].row]["first_worker"]]
+    driver.add_rank("a", 0, 0)
     driver.ask_compute("a", 0, 0, 0)
     for rank in range(6):
-        driver.joined("b", rank, 0)
+        driver.add_rank("b", rank, 0)
         driver.ask_compute("b", rank, 0, 0)
     allowed = driver.decide(0.1).compute
     mates = [("b", rank) for rank in range(6) if rank == where]
     assert ("a", 0) in allowed
     assert mates[0] not in allowed
     assert len(allowed) == 6
-    driver.computed("a", 0, 1, 1)
+    driver.note_task_end("a", 0, 1, 1)
     assert driver.decide(0.2).compute == []  # what is left of "a" goes first
-    driver.computed("a", 0, 2, 1)
+    driver.note_task_end("a", 0, 2, 1)
     assert driver.decide(0.3).compute == mates
 
 
@@ -318,9 +318,9 @@ def test_an_absence_of_any_length_is_caught_up_with_in_a_few_steps(
     driver = driven([job("a", gpus, iterations=10**6)])
     driver.decide(0.0)
     for rank in range(gpus):
-        driver.joined("a", rank, 900_000)
+        driver.add_rank("a", rank, 900_000)
     driver.decide(1.0)
-    assert driver.done("a") == 900_000
+    assert driver.iterations_done("a") == 900_000
     assert len(ended) == 2 * gpus
 
 
@@ -332,13 +332,13 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
         driver = driven([job("a", gpus, iterations=50), job("b", 2, iterations=50)])
         driver.decide(0.0)
         for rank in range(gpus):
-            driver.joined("a", rank, 0)
-            driver.computed("a", rank, 0, 0)
+            driver.add_rank("a", rank, 0)
+            driver.note_task_end("a", rank, 0, 0)
         driver.decide(1.0)
         for rank in range(gpus):
-            driver.joined("a", rank, 30)
+            driver.add_rank("a", rank, 30)
         driver.decide(10.0)
-        done, stage, sent = driver.done("a"), driver.stage("a"), driver.state.jobs["sent"].tolist()
+        done, stage, sent = driver.iterations_done("a"), driver.stage("a"), driver.state.jobs["sent"].tolist()
         for rank in range(gpus):
             driver.ask_compute("a", rank, 30, 1)
         allowed = driver.decide(11.0).compute
@@ -346,7 +346,7 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
 
     at_once = caught_up()
     assert at_once[0] == 30
-    monkeypatch.setattr(decisions, "_leap", lambda *_: None)
+    monkeypatch.setattr(decisions, "_skip_iterations", lambda *_: None)
     assert at_once == caught_up()
 
 
@@ -357,7 +357,7 @@ def test_rand_draws_as_in_the_simulator_whoever_has_come_and_gone() -> None:
     for place, each in enumerate(jobs):
         driver.add([each], [0], [False], [place])
         driver.arrive(each.id)
-        gpus = driver.decide(100.0 * place).placed[each.id]
+        gpus = driver.decide(100.0 * place).placements[each.id]
         assert [divmod(g, CLUSTER.gpus_per_server) for g in gpus] == list(predicted.gpus[place])
         driver.withdraw(each.id, 100.0 * place + 50.0)
     assert len(set(predicted.gpus)) > 1

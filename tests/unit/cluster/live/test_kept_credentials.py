@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hocket.cluster.live import kept_credentials as kept
 from hocket.cluster.live.kept_credentials import kept_credentials
-from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
@@ -52,7 +52,7 @@ def test_a_manager_that_is_restarted_is_known_to_ranks_and_commands_of_the_one_b
     for _ in range(2):
         with running(state, until_idle=False, credentials=kept_credentials(state)) as cluster:
             address = cluster.manager.address
-            assert asked(Contact(address=address, token=before.text), AskStatus()).status is not None
+            assert ask_manager(Contact(address=address, token=before.text), AskStatus()).status is not None
             with pytest.raises(TransportError, match=GIVEN_UP):  # which strangers are not told
                 connect(address, rank, Guest("rank", 0, "7-1"), 5.0)
 

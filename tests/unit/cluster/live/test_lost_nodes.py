@@ -202,7 +202,7 @@ def test_ranks_that_fail_because_a_node_is_gone_use_up_no_restart(tmp_path: Path
         os.kill(rank_of(tmp_path / f"node{lost}" / "1-1-1"), signal.SIGKILL)
         record = cluster.join()["a"]
         nodes[lost].gone = False
-    assert (record.state, record.attempt, record.lost) == ("finished", 2, 1)
+    assert (record.state, record.attempt, record.lost_attempts) == ("finished", 2, 1)
 
 
 def test_a_node_whose_lab_is_not_up_does_not_answer(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_an_attempt_that_a_node_was_not_there_for_uses_up_no_restart(
     (node,) = far(tmp_path, 1)
     node.gone = True
     with running(tmp_path, [noting("a", tmp_path)], nodes=[node], gpus=1, restarts=0) as cluster:
-        runs = cluster.manager._book.runs
+        runs = cluster.manager._context.runs
         cluster.until(lambda _: "a" in runs and runs["a"].ending is not None)
         node.gone = False
         record = cluster.join()["a"]
-    assert (record.state, record.attempt, record.lost) == ("finished", 2, 1)
+    assert (record.state, record.attempt, record.lost_attempts) == ("finished", 2, 1)
     assert (tmp_path / "a.ran").read_text() == "0\n"

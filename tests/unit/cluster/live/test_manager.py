@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cluster.live.database import Database
-from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, Cancel, Drain, Submit
 from hocket.errors import HocketError
 from hocket.launch import control
@@ -143,7 +143,7 @@ def test_many_submissions_at_once_are_all_kept(tmp_path: Path) -> None:
     def submit(k: int) -> None:
         try:
             contact = Contact(address=cluster.manager.address, token=TOKEN)
-            notes = asked(contact, Submit((live_job(f"j{k}", arrival_s=1e6),))).notes
+            notes = ask_manager(contact, Submit((live_job(f"j{k}", arrival_s=1e6),))).notes
             assert notes == (f"j{k}: queued",)
         except Exception as error:
             refused.append(error)
@@ -228,7 +228,7 @@ def test_strangers_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         address = cluster.manager.address
         cluster.until(lambda s: s.jobs[0].iteration >= 1)
         with pytest.raises(HocketError, match="another certificate than the token's"):
-            asked(Contact(address=address, token=new_credentials().text), AskStatus())
+            ask_manager(Contact(address=address, token=new_credentials().text), AskStatus())
         stranger = Credentials("not the cluster's", FINGERPRINT)
         with pytest.raises(TransportError, match="closed"):
             connect(address, stranger, Guest("client", 0, ""), 5.0)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cluster.live.manager_address import asked, contact_of
+from hocket.cluster.live.manager_address import ask_manager, contact_of
 from hocket.cluster.live.manager_messages import AskStatus, Status, Submit
 from hocket.cluster.live.runnable_jobs import LiveJob
 from hocket.errors import HocketError
@@ -74,7 +74,7 @@ def manager(state: Path) -> Iterator[subprocess.Popen[str]]:
 def acknowledged(state: Path, job: LiveJob) -> bool:
     """Whether a manager took the job, as far as its command knows."""
     try:
-        notes = asked(contact_of(state), Submit((job,))).notes
+        notes = ask_manager(contact_of(state), Submit((job,))).notes
     except HocketError:
         return False
     assert len(notes) == 1
@@ -85,7 +85,7 @@ def until_over(state: Path) -> Status:
     """The cluster, once no job waits or runs."""
     deadline_s = time.monotonic() + _LIMIT_S
     while True:
-        status = asked(contact_of(state), AskStatus()).status
+        status = ask_manager(contact_of(state), AskStatus()).status
         assert status is not None
         if all(job.state not in ("queued", "running") for job in status.jobs):
             return status
@@ -129,7 +129,7 @@ def test_managers_that_are_killed_around_submissions_lose_no_job_and_finish_none
             due.join()
     with manager(state):
         tokens.add(contact_of(state).token)
-        assert known <= {job.id for job in asked(contact_of(state), AskStatus()).status.jobs}
+        assert known <= {job.id for job in ask_manager(contact_of(state), AskStatus()).status.jobs}
         assert all(acknowledged(state, job) for job in unsure)
         status = until_over(state)
     assert {job.id: job.state for job in status.jobs} == {job.id: "finished" for job in jobs}

@@ -14,7 +14,7 @@ import pytest
 
 from hocket.cli.cluster.live_options import NodeOptions
 from hocket.cli.cluster.served_manager import open_nodes
-from hocket.cluster.live.manager_address import Contact, asked
+from hocket.cluster.live.manager_address import Contact, ask_manager
 from hocket.cluster.live.manager_messages import AskStatus, FromClient, ManagerAnswer, Submit
 from hocket.cluster.live.runnable_jobs import attempt_token
 from hocket.errors import HocketError
@@ -114,7 +114,7 @@ def test_a_request_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hocket.cluster.live.manager_address.MOST_BYTES", 1000)
     contact = Contact(address="127.0.0.1:1", token=TOKEN)
     with pytest.raises(HocketError, match="a manager takes 1000: submit fewer jobs at once"):
-        asked(contact, Submit(tuple(live_job(f"j{k}") for k in range(10))))
+        ask_manager(contact, Submit(tuple(live_job(f"j{k}") for k in range(10))))
 
 
 def test_ranks_do_not_inherit_what_commands_have_to_know(
