@@ -18,6 +18,7 @@ from hocket.graph import Plan
 from hocket.launch import Rule, ServedJob
 from hocket.runtime.ps.server.server import ParameterServer
 from hocket.runtime.ps.server_training import serve
+from hocket.runtime.ps.worker.client import Client
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.tokens import TOKEN
@@ -62,6 +63,12 @@ def _forget_models(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
+
+
+def client_of(model: nn.Module) -> Client:
+    """The connections of a model in training, which users have no name for."""
+    client: Client = vars(model)["hocket"]._training.client
+    return client
 
 
 class Served:

@@ -73,7 +73,7 @@ def test_every_page_is_there_and_asks_no_other_host(site):
     ("words", "page"),
     [("NCCL", "faq/"), ("gloo", "guides/"), ("two machines", "guides/machines/"), ("FSDP", "faq/")],
 )
-def test_search_finds(browser, address, words, page):
+def test_the_sites_search_finds_the_page_of_a_word(browser, address, words, page):
     browser.get(f"{address}/index.html")
     browser.find_element("css selector", ".md-search__button").click()
     # The search draws itself in a shadow tree, whose host has the focus once it is open.

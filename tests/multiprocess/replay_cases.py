@@ -20,7 +20,7 @@ from hocket.runtime.replay.worker import Replay, ReplayRounds, replay_with_reduc
 from hocket.runtime.transfers.channel import ChannelGroups
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from tests.tokens import TOKEN
-from tests.unit.runtime.test_replay import graph_of
+from tests.unit.runtime.test_replayed_processor import graph_of
 
 STEP_S = 0.012
 TIMEOUT_S = 30.0

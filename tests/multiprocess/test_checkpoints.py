@@ -41,7 +41,7 @@ from tests.multiprocess.serving_setups import (
     trained,
 )
 from tests.multiprocess.setups import Plain, batch
-from tests.serving import TIMEOUT_S, Served, served
+from tests.serving import TIMEOUT_S, Served, client_of, served
 from tests.tokens import TOKEN
 
 
@@ -75,7 +75,7 @@ def some_steps(
         if leave:
             if acknowledged:
                 model.hocket.flush()
-            model.hocket._training.client.close()
+            client_of(model).close()
             return {}
         state = copy.deepcopy(model.state_dict())
         model.hocket.detach()
@@ -156,7 +156,7 @@ def test_asynchronous_steps_count_once_however_often_servers_end(
             sum(p.sum() for p in model.parameters()).backward()
             optimizer.step()
         if last < steps:
-            model.hocket._training.client.close()
+            client_of(model).close()
         else:
             model.hocket.detach()
 
@@ -266,7 +266,7 @@ def test_what_is_due_when_everybody_has_finished_is_kept_however_long_it_takes(t
 
         values.update = slowly  # type: ignore[method-assign]
         step(model, own, *batch(worker, 1))
-        model.hocket._training.client.finish()
+        client_of(model).finish()
 
     with served(Rule(mode="async"), checkpoint=str(tmp_path)) as job:
         job.on_workers(work)

@@ -279,7 +279,7 @@ def test_a_row_takes_long_beside_the_waking_of_a_thread(message_s: float, expect
     assert row_bytes(32_000_000, message_s) == pytest.approx(expected, rel=1e-6)
 
 
-def test_torchrun(tmp_path: Path) -> None:
+def test_the_ranks_of_torchrun_measure_and_write_one_file(tmp_path: Path) -> None:
     arguments = [BIN / "hocket", "network", "measure", *SMALL, "--json", "-o", tmp_path / "network.json"]
     torchrun = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", "--no-python"]
     ran = subprocess.run([*torchrun, *arguments], capture_output=True, text=True, timeout=100, check=False)

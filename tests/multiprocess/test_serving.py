@@ -26,7 +26,7 @@ from tests.multiprocess.serving_setups import (
     trained,
 )
 from tests.multiprocess.setups import Plain, batch
-from tests.serving import served, wait_until
+from tests.serving import client_of, served, wait_until
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -66,7 +66,7 @@ def test_no_order_changes_what_is_computed_and_every_order_is_kept(policy: str) 
         model = models[worker]
         optimizer = OPTIMIZERS["momentum"](model)
         job.train(worker, model, optimizer, policy)
-        client = model.hocket._training.client
+        client = client_of(model)
         for number in range(STEPS):
             step(model, optimizer, *batch(worker, number))
             if number == STEPS // 2:  # worker 0 has told its plan; the word may still be on its way
@@ -238,7 +238,7 @@ def test_a_step_may_end_while_the_last_one_of_what_it_does_not_read_is_under_way
         model = made(Half)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
-        (connection,) = model.hocket._training.client.connections
+        (connection,) = client_of(model).connections
         send = connection._transport.send
         unused = {frame.tag for frame in connection.pushes if frame.name.startswith("unused")}
 

@@ -17,7 +17,7 @@ from hocket.runtime.training.plan_source import PlanSource
 from hocket.tuner.server_plans import ServingPlanner
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
-from tests.serving import served, wait_until
+from tests.serving import client_of, served, wait_until
 
 
 def test_a_worker_leaves_when_its_last_step_counts() -> None:
@@ -35,7 +35,7 @@ def test_a_worker_leaves_when_its_last_step_counts() -> None:
 
         server.core.values.update = slowly  # type: ignore[method-assign]
         step(model, optimizer, *batch(worker, 1))
-        model.hocket._training.client.finish()
+        client_of(model).finish()
         return list(server.core.ledger.versions)
 
     with served(Rule(mode="async")) as job:
@@ -63,8 +63,8 @@ def test_a_step_that_is_lost_while_its_worker_leaves_is_told() -> None:
         step(model, optimizer, *batch(worker, 1))
         leaving.set()
         with pytest.raises(HocketError, match=r"server 0 ended it: an update failed: MemoryError\(\)"):
-            model.hocket._training.client.finish()
-        model.hocket._training.client.finish()  # once is enough
+            client_of(model).finish()
+        client_of(model).finish()  # once is enough
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)
@@ -82,7 +82,7 @@ def test_a_step_that_is_lost_with_nobody_to_catch_it_is_said(capfd: pytest.Captu
         model.hocket.flush()
         (server,) = job.servers
         server.core.fail("the power is gone")
-        wait_until(lambda: model.hocket._training.client._finished)
+        wait_until(lambda: client_of(model)._finished)
         model.hocket._undo[-1]()
 
     with served(Rule(mode="async")) as job:
@@ -97,7 +97,7 @@ def test_a_model_that_is_collected_in_a_thread_of_its_own_training_has_finished(
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
-        client, end = model.hocket._training.client, model.hocket._undo[-1]
+        client, end = client_of(model), model.hocket._undo[-1]
         step(model, optimizer, *batch(worker, 0))
         model.hocket.flush()
         client.on_transfer = lambda direction, *_: end() if direction == "pull" else None  # at most once
@@ -142,7 +142,7 @@ def test_updates_that_are_not_made_in_time_when_all_is_over_are_an_error() -> No
         step(model, optimizer, *batch(worker, 0))
         assert begun.wait(60)
         server.job = server.core.job = msgspec.structs.replace(server.job, timeout_s=0.5)
-        model.hocket._training.client.close()
+        client_of(model).close()
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)
@@ -156,7 +156,7 @@ def test_what_a_server_says_last_is_told_though_its_other_connections_break_firs
         model = made(Layers)
         job.train(worker, model, OPTIMIZERS["sgd"](model))
         model.hocket.flush()
-        client = model.hocket._training.client
+        client = client_of(model)
         handle_message = client.handle_message
 
         def late(*given: Any) -> None:

@@ -21,7 +21,7 @@ from tests.multiprocess.serving_setups import (
     step,
 )
 from tests.multiprocess.setups import batch
-from tests.serving import served, wait_until
+from tests.serving import client_of, served, wait_until
 
 
 def test_agents_only_pull() -> None:
@@ -70,7 +70,7 @@ def test_workers_that_are_lost_and_come_again_count_every_push_once() -> None:
         if leave == "in a step":  # what it pushed without a step is not to count
             model(torch.ones(1, 3))
             sum(p.sum() for p in model.parameters()).backward()
-        model.hocket._training.client.close()  # as a process that is killed: its connections end
+        client_of(model).close()  # as a process that is killed: its connections end
 
     def work(worker: int) -> None:
         if worker == 1:
@@ -102,7 +102,7 @@ def test_a_synchronous_job_ends_for_all_when_a_worker_is_lost() -> None:
         if worker == 1:
             job.train(worker, model, optimizer)
             step(model, optimizer, *batch(worker, 0))
-            model.hocket._training.client.close()
+            client_of(model).close()
             return
         try:  # from the first on: this worker may not be through with anything when the other leaves
             job.train(worker, model, optimizer)
@@ -140,7 +140,7 @@ def test_a_wait_ends_with_the_jobs_timeout() -> None:
         model = made(Layers)
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
-        client = model.hocket._training.client
+        client = client_of(model)
         client.job = msgspec.structs.replace(client.job, timeout_s=0.5)  # to join may take longer
         try:
             for number in range(3):
@@ -164,7 +164,7 @@ def test_a_worker_that_finishes_waits_for_pushes_that_take_long() -> None:
         optimizer = OPTIMIZERS["sgd"](model)
         job.train(worker, model, optimizer)
         step(model, optimizer, *batch(worker, 0))
-        (connection,) = model.hocket._training.client.connections
+        (connection,) = client_of(model).connections
         send = connection._transport.send
 
         def slowly(header: Any, payload: Any = None) -> None:
@@ -173,7 +173,7 @@ def test_a_worker_that_finishes_waits_for_pushes_that_take_long() -> None:
 
         connection._transport.send = slowly
         step(model, optimizer, *batch(worker, 1))
-        model.hocket._training.client.finish()
+        client_of(model).finish()
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)

@@ -1,4 +1,4 @@
-"""What ranks run for test_uneven.py: ranks with fewer batches than others, and such that only take long."""
+"""Ranks for test_lost_ranks.py: some have fewer batches than others, some only take long."""
 
 from __future__ import annotations
 

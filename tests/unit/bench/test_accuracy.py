@@ -47,7 +47,7 @@ def test_rates_count_between_common_moments() -> None:
         measured_rate([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]], 1)
 
 
-def test_errors_by_hand() -> None:
+def test_errors_and_intervals_are_those_worked_out_by_hand() -> None:
     rows = [
         replayed(configuration(), fake_prediction(2, throughput=95.0, lin=80.0, cynthia=120.0), 90.0, 110.0),
         replayed(configuration(), fake_prediction(2, throughput=110.0, lin=90.0, cynthia=90.0), 100.0),

@@ -144,7 +144,7 @@ def test_a_rank_that_fails_says_why_in_one_line(tiny: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root")
-def test_an_emulated_cluster(tiny: Path) -> None:
+def test_training_is_timed_on_an_emulated_cluster(tiny: Path) -> None:
     arguments = ("--model", f"{tiny}:factory", "--batch-size", "8", "--rate", "100mbit", "--json")
     with bench(*arguments) as process:
         out, errors = process.communicate(timeout=100)

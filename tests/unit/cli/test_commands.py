@@ -202,7 +202,7 @@ def test_an_error_line_can_be_read(in_tmp: Path) -> None:
     assert line.isprintable() or line[:-1].isprintable()
 
 
-def test_version_and_help() -> None:
+def test_the_version_and_a_commands_help_are_printed() -> None:
     assert hocket("--version").out.startswith("hocket 0.")
     assert "--policy" in hocket("simulate", "--help").out
 

@@ -73,7 +73,7 @@ def test_sixteen_workers_are_the_default() -> None:
         (" 1 - 2 , 100000 ", [1, 2, 100_000]),
     ],
 )
-def test_numbers_of_machines(text: str, expected: list[int]) -> None:
+def test_lists_and_ranges_of_workers_are_read(text: str, expected: list[int]) -> None:
     assert counts(text, "workers") == expected
 
 

@@ -60,7 +60,7 @@ def test_unknown_papers_are_listed_and_nothing_is_written(papers: list[object], 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_papers_quickly(in_tmp: Path) -> None:
+def test_quick_reproductions_write_a_page_and_a_document_a_paper(in_tmp: Path) -> None:
     papers = ["tictac", "prediction"]  # all of them take minutes
     ran = hocket("reproduce", *papers, "--quick", "-o", "out", "--json")
     assert ran.status == 0, ran.err

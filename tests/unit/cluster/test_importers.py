@@ -336,7 +336,7 @@ def test_requests_that_make_no_sense(trace: Path) -> None:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not here")
-def test_the_real_traces() -> None:
+def test_published_traces_are_read_with_their_counts() -> None:
     tiresias = import_trace("tiresias", DATA / "tiresias_60_job.csv").jobs.jobs
     assert (len(tiresias), sum(job.gpus for job in tiresias)) == (60, 170)
     for job in tiresias:

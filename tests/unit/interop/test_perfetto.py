@@ -53,7 +53,7 @@ def test_a_compressed_file_reads_back(tmp_path):
     assert load_timeline(tmp_path / "t.json.zst") == (timeline, None)
 
 
-def test_what_viewers_read():
+def test_a_timeline_has_the_events_that_viewers_read():
     lanes = (Lane(process="worker 0", name="processor"), Lane(process="server 0", name="processor"))
     timeline = Timeline(title="run", lanes=lanes, spans=(Span(1, "update w", "update", 0.25, 0.5),))
     document = timeline_document(timeline)

@@ -21,7 +21,7 @@ def test_what_is_no_number_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, t
         whole_number("RANK", 0)
 
 
-def test_numbers_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_is_a_whole_number_or_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert whole_number("RANK", 7) == 7
     monkeypatch.setenv("RANK", " 3")

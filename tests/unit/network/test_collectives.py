@@ -54,7 +54,7 @@ TABLE: list[tuple[Pattern, int, int, int, float, float]] = [
 
 
 @pytest.mark.parametrize(("pattern", "workers", "startups", "messages", "sent", "reduced"), TABLE)
-def test_table_1(
+def test_collectives_cost_what_table_1_says(
     pattern: Pattern, workers: int, startups: int, messages: int, sent: float, reduced: float
 ) -> None:
     expected = startups * STARTUP + messages * PARSE + (sent * BETA + reduced * GAMMA) * SIZE
@@ -88,7 +88,7 @@ def test_chunks_are_a_pipeline(pattern: Pattern, workers: int, chunks: int, size
     assert reduction_s(network(workers, pattern), size, chunks) == cost.seconds(size, chunks)
 
 
-def test_chunks_by_hand() -> None:
+def test_chunks_overlap_wire_and_reduction() -> None:
     # Two workers on a ring: 1 s on the wire, 0.4 * 0.5 s of reducing, 2 startups, 2 messages a chunk.
     two = network(2, "ring")
     assert reduction_s(two, 1e6) == pytest.approx(0.02 + 1.0 + 0.004 + 0.2)

@@ -51,7 +51,7 @@ from hocket.network import (
         ("125MB/s", 1e9),
     ],
 )
-def test_bandwidths(text: str, value: float) -> None:
+def test_bandwidths_are_read(text: str, value: float) -> None:
     assert parse_bandwidth(text) == pytest.approx(value, rel=1e-15)
 
 
@@ -67,7 +67,7 @@ def test_bandwidths(text: str, value: float) -> None:
         ("50µs", 5e-5),
     ],
 )
-def test_durations(text: str, value: float) -> None:
+def test_durations_are_read(text: str, value: float) -> None:
     assert parse_duration(text) == pytest.approx(value, rel=1e-15)
 
 
@@ -83,7 +83,7 @@ def test_durations(text: str, value: float) -> None:
         ("1TB", 1e12),
     ],
 )
-def test_sizes(text: str, value: float) -> None:
+def test_sizes_are_read(text: str, value: float) -> None:
     assert parse_bytes(text) == value
 
 
@@ -103,7 +103,7 @@ def test_seconds_per_byte_need_no_unit(text: str, value: float) -> None:
         *("1e-320bit/s", "0.5bit/s", "1e300bit/s", "1e18B/s"),
     ],
 )
-def test_impossible_bandwidths(text: str) -> None:
+def test_impossible_bandwidths_are_refused(text: str) -> None:
     with pytest.raises(HocketError, match=r"bandwidth '.*'.*; write"):
         parse_bandwidth(text)
 
@@ -129,7 +129,7 @@ def test_a_bandwidth_that_two_people_read_differently_is_refused_with_what_to_wr
 
 
 @pytest.mark.parametrize("text", ["10B", "-1s", "1e999s", "s", "nan", "1e-320s", "1e300s", "50Gbit/s"])
-def test_impossible_durations(text: str) -> None:
+def test_impossible_durations_are_refused(text: str) -> None:
     with pytest.raises(HocketError, match=f"duration '{text}' .*; write it like 50us"):
         parse_duration(text)
 
@@ -164,7 +164,7 @@ def test_a_duration_without_a_unit_is_refused_with_what_to_write(text: str, fix:
         ("-1B", "is negative"),
     ],
 )
-def test_impossible_sizes(text: str, rule: str) -> None:
+def test_impossible_sizes_are_refused(text: str, rule: str) -> None:
     with pytest.raises(HocketError) as refused:
         parse_bytes(text)
     assert str(refused.value).startswith(f"size '{text}' ")
@@ -215,13 +215,13 @@ def test_a_long_text_is_read_once(parse: Callable[[str], float], unit: str) -> N
         {"parse_s_per_byte": 1e9},
     ],
 )
-def test_impossible_networks(fields: dict[str, float]) -> None:
+def test_impossible_networks_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(HocketError):
         Network(**fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fields", [{"a_s": 1e-320}, {"a_s": 86400.0}, {"b_s_per_byte": 1e9}, {"workers": 1}])
-def test_impossible_measurements(fields: dict[str, float]) -> None:
+def test_impossible_measurements_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(HocketError, match="all-reduce"):
         MeasuredReduction(**{"workers": 2, "a_s": 1e-4, "b_s_per_byte": 1e-9, **fields})  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ def pulls(policy: str, seed: int = 0) -> list[tuple[str, ...]]:
     return [pull.parameters for pull in plan(GRAPH, Network(), policy, seed=seed).pulls]
 
 
-def test_orders() -> None:
+def test_each_baseline_pulls_in_its_order() -> None:
     assert pulls("fifo") == [("w2",), ("b2",), ("w1",), ("unread",), ("b1",)]
     assert pulls("reverse") == pulls("fifo")[::-1]
     assert pulls("layerwise") == [("w1", "b1"), ("w2", "b2"), ("unread",)]

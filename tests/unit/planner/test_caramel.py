@@ -153,7 +153,7 @@ def gradients(sizes: list[int], dtypes: str) -> StepGraph:
     return step(rows, [operation(f"o{i}", produces=[row.name]) for i, row in enumerate(rows)])
 
 
-def test_batches() -> None:
+def test_a_batch_leaves_when_it_is_large_or_the_network_would_idle() -> None:
     # p0 leaves alone at 1, because the network would stand idle until 2; it is busy until 7 then. p1 waits;
     # p2 is large and goes; p3 joins p1; p4 makes them 7 bytes.
     graph = gradients([2, 3, 10, 1, 3], "uuuuu")
@@ -169,7 +169,7 @@ def test_a_batch_has_one_type() -> None:
 
 
 @pytest.mark.parametrize(("size", "chunks"), [(0, 1), (11, 1), (12, 2), (47, 7), (48, 8), (10**6, 8)])
-def test_depth(size: int, chunks: int) -> None:
+def test_the_depth_grows_with_the_size_up_to_eight(size: int, chunks: int) -> None:
     assert depth_of(size, Network(num_workers=2), MODEL) == chunks
 
 
@@ -184,7 +184,7 @@ def batches(*rows: tuple[int, float, float, float]) -> GradientBatches:
     return GradientBatches(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
 
 
-def test_windows() -> None:
+def test_a_batch_goes_beside_the_pass_that_it_delays_less() -> None:
     # Computing takes 10. The first travels from 4 to 9. The second would go on to 12, which is 2 late beside
     # the backward pass, and 1 late beside the forward pass. The third travels from 10 to 12, when it is read.
     # Then the second delays 2 either way: behind the first, or by pushing the third to 14.
@@ -211,7 +211,7 @@ LAYERS = step(
 )
 
 
-def test_a_plan() -> None:
+def test_a_plan_has_the_order_windows_and_chunks_worked_out_by_hand() -> None:
     # Two workers: 2 startups and 1 ms a byte. w2 takes 3.25 s from 5 to 8.25: 2.25 late beside the backward
     # pass, 1.25 beside the forward pass, which reads it at 7. w1 takes 1.25 s from 6 on and goes first: then
     # it delays the next step by 1.25 and w2's reader by 2.25 more; as much as if all waited for its reader.

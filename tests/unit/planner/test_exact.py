@@ -41,7 +41,7 @@ def test_a_parameter_server_step() -> None:
     assert [pull.parameters for pull in found.plan.pulls] == [("w1",), ("w2",)]
 
 
-def test_an_allreduce_period() -> None:
+def test_the_least_allreduce_period_is_found_and_proven() -> None:
     # Two workers on a ring move a byte in 8 ms: w1 takes 1 s, w2 4 s. The processor needs 5 s a step, the
     # network too. w2 travels from 4 to 8, so f2 waits until 8; f1 of the next step needs w1, which is
     # complete at 5 and goes before or after w2. After: 8 to 9, f1 9-10, f2 10-11: a period of 9. Before: the

@@ -57,7 +57,7 @@ def test_a_backward_layer_runs_from_the_last_ones_gradients_to_its_own() -> None
     assert backward_layers(INFERENCE, NETWORK).parameters == []
 
 
-def test_plans() -> None:
+def test_ibatch_finds_the_batches_that_greedy_misses() -> None:
     """Pulls end at 3 and 7, computes at 7 and 10; pushing w2 alone ends at 10, all at once at 12.
 
     Greedy pushes in one batch: the transfer of w2 (3 s) does not cover what b1 and w1 wait for (4 s).
@@ -105,7 +105,7 @@ def test_what_the_algorithms_do_where_no_transfer_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("choose", [optimal_batches, greedy_batches, algorithm_1, algorithm_2])
-def test_short_chains(choose) -> None:  # type: ignore[no-untyped-def]
+def test_chains_of_none_or_one_are_batched(choose) -> None:  # type: ignore[no-untyped-def]
     assert choose([], [], 1.0) == []
     assert mirrored(choose, [], [], 1.0) == []
     assert choose([1.0], [1.0], 1.0) == [1]
@@ -116,7 +116,7 @@ def test_years_which_64_bits_of_picoseconds_do_not_hold() -> None:
     assert batches_end(optimal_batches(*years), *years) == pytest.approx(10 * 3e8)
 
 
-def test_baselines() -> None:
+def test_default_and_poseidon_batch_as_they_are_described() -> None:
     assert [pull.parameters for pull in default(GRAPH, NETWORK).pulls] == [("w1", "unread", "b1", "w2")]
     assert [push.parameters for push in default(GRAPH, NETWORK).pushes] == [("w2", "b1", "w1")]
     assert poseidon(GRAPH, NETWORK).pulls == default(GRAPH, NETWORK).pulls

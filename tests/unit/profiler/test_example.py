@@ -36,7 +36,7 @@ def test_tac_is_ahead_of_random_orders(graph):
     assert drawn.iteration_s > 1.2 * tac.iteration_s
 
 
-def test_it_is_measured():
+def test_the_example_is_measured_with_all_its_parameters():
     setup = load(TARGET, 2)
     measured = profile_step(make_step(*setup[:4]), steps=1, warmup=1, name=setup.name).graph
     assert (measured.model, measured.batch_size, measured.num_parameters) == ("job", 2, 20)

@@ -46,7 +46,7 @@ def refusal(target, batch_size=2):
     return message
 
 
-def test_a_zoo_model():
+def test_a_zoo_model_is_loaded_for_training_or_inference():
     with fake():
         setup = load("vgg11", 3)
     assert setup.name == "vgg11"

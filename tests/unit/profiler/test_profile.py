@@ -121,7 +121,7 @@ class Restless(nn.Module):
 @pytest.mark.parametrize(
     "optimizer_type", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RAdam]
 )
-def test_nothing_changes(optimizer_type, stepped, inference):
+def test_profiling_leaves_model_and_optimizer_as_they_were(optimizer_type, stepped, inference):
     model, loss, batch = Restless(), nn.CrossEntropyLoss(), classified()
     model.layers[1].eval()  # a mode that a plain train() would not bring back
     optimizer = optimizer_type(model.parameters(), lr=0.1)

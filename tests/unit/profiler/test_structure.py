@@ -92,7 +92,7 @@ def test_a_residual_branch_joins():
     assert rows["backward/0/mm"] == (["backward/1.inner/add"], [], ["0.weight"])
 
 
-def test_batch_norm_statistics():
+def test_statistics_of_batch_norm_are_no_parameters():
     model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.BatchNorm2d(4))
     rows = profiled(model, (torch.randn(2, 3, 4, 4), None))
     assert rows["forward/1/native_batch_norm"] == (["forward/0/convolution"], ["1.weight", "1.bias"], [])

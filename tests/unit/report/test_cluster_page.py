@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from fake_clusters import fake_cluster
 from fake_runs import fake_row, fake_timeline
-from test_report_page import NASTY, Page
+from test_step_page import NASTY, Page
 
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.results.run_statistics import setting_of

@@ -111,7 +111,7 @@ def test_several_batches_are_one_name_and_a_batch_of_others_none() -> None:
     assert with_common_names(single, larger) == (single, larger)
 
 
-def test_reasons() -> None:
+def test_a_name_without_a_match_has_a_reason() -> None:
     assert "a simulation leaves the processor idle" in why_unmatched("wait", "wait w")
     assert "the script's own code" in why_unmatched("forward", "forward start")
     assert "apart from those of modules" in why_unmatched("backward", "backward/ones_like")

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_predictions import fake_curve, fake_prediction
-from test_report_page import NASTY, Page
+from test_step_page import NASTY, Page
 
 from hocket.errors import HocketError
 from hocket.report.prediction_measured import MeasuredThroughput, model_errors

@@ -5,7 +5,7 @@ import json
 import pytest
 from fake_runs import fake_row, fake_timeline
 from fake_trainings import fake_simulation, fake_training
-from test_report_page import NASTY, Page
+from test_step_page import NASTY, Page
 
 from hocket.errors import HocketError
 from hocket.graph.timeline import Lane, Span, Timeline

@@ -87,7 +87,7 @@ def test_names_are_papers_or_all_of_them() -> None:
         papers_of(["tictac", "caramell"])
 
 
-def test_tictac(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tictac_draws_its_figures_and_judges_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tictac, "MODELS", ("inception_v2", "inception_v3"))
     monkeypatch.setattr(tictac, "WORKERS", (1, 4))
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_tictacs_gain_is_over_random_orders_in_the_same_place() -> None:
     assert set(TABLE_1) == set(tictac.TABLE_1)
 
 
-def test_caramel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caramel_draws_its_figures_and_judges_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caramel, "derived", cheap_step)
     monkeypatch.setattr(caramel, "MODELS", ("inception_v3", "vgg16"))
     reproduction = made("caramel")
@@ -140,7 +140,7 @@ def test_the_whole_of_caramels_stages_is_caramel() -> None:
     assert by_stage["windows"] == systems.systems(graph, 8, 0)["Caramel"][0]
 
 
-def test_ibatch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ibatch_draws_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ibatch, "step_of", lambda model, setting: cheap_step())
     reproduction = made("ibatch")
     assert [figure.number for figure in reproduction.figures] == [f"Fig. {number}" for number in range(3, 8)]
@@ -158,7 +158,7 @@ def test_a_network_is_found_on_which_the_default_meets_a_speedup() -> None:
     assert one_of(32).bandwidth_bps == 2.5e9
 
 
-def test_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_draws_its_figures_and_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction, "measured_network", lambda setting, progress: network_file())
     monkeypatch.setattr(prediction, "derived", cheap_step)
     monkeypatch.setattr(prediction, "TIMED_STEPS", 60)
@@ -188,7 +188,7 @@ def test_vgg_11_on_two_servers() -> None:
     assert all(agreements(2))
 
 
-def test_contention(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contention_draws_its_figures_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "measured_network", lambda setting, progress: network_file())
     monkeypatch.setattr(contention, "derived", cheap_step)
     run_of = contention.run_of

@@ -15,7 +15,7 @@ from hocket.tuner import Exchange, make_plan
 from tests.strategies import operation, parameter, step
 
 
-def test_a_sliced_step() -> None:
+def test_a_sliced_parameter_is_produced_whole_and_updated_by_slices() -> None:
     graph = step(
         [parameter("a", 10), parameter("b", 4)],
         [

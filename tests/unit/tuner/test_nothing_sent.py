@@ -43,7 +43,7 @@ def predicted(graph: StepGraph, network: Network, policy: str) -> Any:
     [(BARE, "fifo", NO_PARAMETERS), (BARE, "ddp", NO_PARAMETERS), (INFERENCE, "ddp", NO_GRADIENT)],
 )
 @pytest.mark.parametrize("workers", [1, 4])
-def test_python_refuses_it(
+def test_functions_refuse_a_step_that_sends_nothing(
     call: Callable[..., Any], graph: StepGraph, policy: str, message: str, workers: int
 ) -> None:
     with pytest.raises(HocketError, match=message) as error:
@@ -65,7 +65,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_commands_refuse_it(
+def test_commands_refuse_a_step_that_sends_nothing(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

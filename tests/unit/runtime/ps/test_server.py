@@ -31,7 +31,7 @@ from hocket.runtime.ps.wire.training_messages import (
 from hocket.runtime.ps.wire.transport import Header, Kind, TransportError
 from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
-from tests.serving import served, wait_until
+from tests.serving import client_of, served, wait_until
 from tests.tokens import TOKEN
 
 
@@ -129,7 +129,7 @@ def test_what_a_worker_said_before_it_was_killed_ends_nobody_elses_training() ->
             assert core.finished_workers == set()
             with core.condition:
                 core.finished_workers.add(1)  # as far as this test goes
-            model.hocket._training.client.close()
+            client_of(model).close()
             return
         wait_until(lambda: 1 in core.finished_workers)
         optimizer.state_dict()  # is told though nobody hears what the other one asked for
@@ -206,7 +206,7 @@ def test_servers_that_no_worker_comes_back_to_end() -> None:
         step(model, optimizer, *batch(worker, 0))
         (server,) = job.servers
         server.job = msgspec.structs.replace(server.job, timeout_s=1.0)  # to come may take longer
-        model.hocket._training.client.close()
+        client_of(model).close()
 
     with served(Rule(mode="async")) as job:
         job.on_workers(work)

@@ -168,7 +168,7 @@ def test_steps_that_run_other_operations_are_said(path):
     assert ("forward/relu" in names) != ("forward/tanh" in names)
 
 
-def test_a_scaled_loss(path):
+def test_steps_that_a_grad_scaler_skips_do_not_mislead(path):
     model = perceptron()
     optimizer = sgd(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)  # the first updates are skipped

@@ -83,7 +83,9 @@ def test_a_search_cut_short_is_a_bound_that_more_nodes_only_raise(
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.6, 0.9]), st.booleans(), st.sampled_from([1, 200]))
 @examples(100)
-def test_thirty_items(seed: int, spread: float, whole: bool, max_nodes: int) -> None:
+def test_no_order_of_thirty_items_is_shorter_than_the_bound(
+    seed: int, spread: float, whole: bool, max_nodes: int
+) -> None:
     items = drawn(seed, 30, spread, whole)
     found = without_preemption(*items, max_nodes)
     assert preemptive_bound(*items) * (1.0 - SAME) <= found

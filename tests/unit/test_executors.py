@@ -70,7 +70,7 @@ def test_ray_says_what_processes_say() -> None:
     program = (
         "from hocket.errors import HocketError\n"
         "from hocket.executors import on_ray\n"
-        "from tests.unit.test_parallel import double, end, refuse\n"
+        "from tests.unit.test_executors import double, end, refuse\n"
         "print([value for value, _ in on_ray(double, [(k,) for k in range(3)])])\n"
         "try:\n"
         "    on_ray(refuse, [(1,)])\n"

@@ -266,7 +266,7 @@ def test_layers_that_share_a_graph_keep_their_parameters_apart():
 
 
 @pytest.mark.parametrize(("dynamic", "sizes"), [(False, (6, 6, 5, 6)), (None, (6, 5, 4, 3, 6))])
-def test_other_batch_sizes(dynamic, sizes):
+def test_other_batch_sizes_are_compiled_bitwise_alike(dynamic, sizes):
     eager = make_model(Mlp)
     model, hooks, _ = compiled(Mlp, dynamic=dynamic)
     for size in sizes:
@@ -338,7 +338,7 @@ def test_what_is_compiled_keeps_no_model_alive(undone):
     loss.backward()
 
 
-def test_undo_and_copies():
+def test_copies_and_an_undone_model_run_plainly():
     model, hooks, step = compiled(Mlp)
     seen = []
     model.register_forward_pre_hook(lambda *_: seen.append(torch.compiler.is_compiling()))

@@ -410,7 +410,7 @@ def test_ray_says_what_threads_say() -> None:
     import subprocess
 
     script = (
-        "from tests.unit.predictor.test_predict import NETWORK, layers\n"
+        "from tests.unit.predictor.test_predictions import NETWORK, layers\n"
         "from hocket.predictor import predict\n"
         "for engine in ('local', 'ray'):\n"
         "    rows = predict(layers(samples=3), NETWORK, workers=[1, 2], steps=20, skip=5, engine=engine)\n"

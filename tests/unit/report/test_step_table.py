@@ -39,7 +39,7 @@ def test_the_terminal_shows_what_the_page_shows():
 @pytest.mark.parametrize(
     ("largest", "decimals"), [(0.01, 3), (9.9, 3), (10, 2), (999, 1), (1e4, 0), (float("inf"), 0)]
 )
-def test_four_digits(largest, decimals):
+def test_decimals_leave_four_digits_of_the_largest(largest, decimals):
     assert decimals_for([0.0, largest]) == decimals
 
 

@@ -37,7 +37,7 @@ from hocket.text import (
         (4e9, "46296 days"),
     ],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
@@ -57,7 +57,7 @@ def test_two_durations_that_are_read_together_share_a_unit() -> None:
         (1.6e12, "1.6 Tbit/s"),
     ],
 )
-def test_bandwidths(bits: float, text: str) -> None:
+def test_bandwidths_have_a_scaled_unit(bits: float, text: str) -> None:
     assert scaled_text(bits, "bit/s") == text
 
 
@@ -76,7 +76,7 @@ def test_sizes_rates_and_shares() -> None:
     assert (percent_text(0.0999), percent_text(12.5)) == ("10%", "1250%")
 
 
-def test_lists_and_counts() -> None:
+def test_lists_counts_and_capitals_read_as_sentences() -> None:
     assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
     assert (counted(1, "push", "pushes"), counted(2, "push", "pushes"), counted(2, "pull")) == (
         *("1 push", "2 pushes", "2 pulls"),

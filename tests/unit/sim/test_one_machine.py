@@ -19,7 +19,7 @@ WORK = seconds(5, 6, 7, 4, 3, 6, 2)
 TAIL = seconds(7, 26, 24, 21, 8, 17, 0)
 
 
-def test_carliers_example() -> None:
+def test_carliers_example_has_his_bound_and_optimum() -> None:
     sequence = _schrage(HEAD, WORK, TAIL)
     assert sequence.tolist() == [5, 0, 1, 2, 3, 4, 6]
     assert _ends(HEAD, WORK, TAIL, sequence)[1] == 53.0
