@@ -87,7 +87,7 @@ _EXTRAS = {
 def main() -> NoReturn:
     """Run the command line and exit: 0 for success, 2 for a request that cannot be served."""
     _settle_streams()
-    printing.settle()
+    printing.reset_verbosity()
     status = 0
     try:
         status = app(prog_name="hocket", standalone_mode=False) or 0

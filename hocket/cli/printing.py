@@ -31,7 +31,7 @@ class _Amount:
     verbose = False
 
 
-def settle() -> None:
+def reset_verbosity() -> None:
     """Begin a command: notes and progress are printed, where an error comes from is not."""
     _Amount.quiet, _Amount.verbose = False, bool(os.environ.get("HOCKET_DEBUG"))
 

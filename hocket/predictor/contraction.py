@@ -1,11 +1,11 @@
 """Operations that always run one right after the other, joined before anything is simulated.
 
-An operation is *settled* when everything before it in the file is over once it starts. That is so where it
+An operation is *separating* when everything before it in the file is over once it starts. That is so where it
 needs, directly or through its inputs, every parameter that anything before it needs: a processor takes the
 first ready operation in the file, and with those parameters there everything before was ready. (Where a
 stream brings parameters in a known order, those before one that an operation needs are there as well.) The
-next operation starts when a settled one ends, whatever the network does, if it waits for it and needs no
-further parameter, and is settled too. So the two are one, unless another node waits for the moment between
+next operation starts when a separating one ends, whatever the network does, if it waits for it and needs no
+further parameter, and is separating too. So the two are one, unless another node waits for the moment between
 them: a push whose gradient the first completes, or a server's operation.
 
 Operations of one server that wait for the same gradients are one: nothing waits for a moment between them.
@@ -47,7 +47,7 @@ def group_operations(graph: StepGraph, on_server: Mask, stream: Indices, turn: I
     watched[source[on_server[user] & ~on_server[source]]] = True
     so_far, groups, last = 0, -1, -1
     none = graph.num_operations
-    run_begins = none  # the first of the settled operations that lead here without a gap
+    run_begins = none  # the first of the separating operations that lead here without a gap
     for i in worker_ops.tolist():
         own = sets[needs.class_of[i]]
         follows = own | so_far == so_far and max(graph.inputs.row(i), default=-1) >= run_begins

@@ -187,7 +187,7 @@ class _TimedRank:
             with variant.around():
                 variant.run(_WARM_UP)
         planned = HocketCopy(setup, request.plan)
-        planned.settle()
+        planned.train_until_settled()
         variants.append(Variant(name=HOCKET, run=planned.train, finish=planned.finish, end=planned.end))
         # Before the rounds: in them the runtime sees pauses between blocks, which are in no training's step.
         planned.train(max(request.steps, _WARM_UP))
@@ -197,7 +197,7 @@ class _TimedRank:
             self._say(f"{title}: hocket: {line}")
         if request.compile:
             compiled_too = HocketCopy(setup, request.plan, compiled=True)
-            compiled_too.settle()
+            compiled_too.train_until_settled()
             compiled_too.finish()
             variants.append(
                 Variant(

@@ -108,7 +108,7 @@ class HocketCopy(Copy):
         hocket.distribute(self.model, self.optimizer, plan=plan, compile=compiled)
         self.handle = cast(AllReduceHandle, self.model.hocket)
 
-    def settle(self) -> None:
+    def train_until_settled(self) -> None:
         """Train until the plan that is in force stays; ranks agree on it, so all of them train as long.
 
         Raises

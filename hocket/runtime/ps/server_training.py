@@ -80,7 +80,9 @@ def serve(
         everything = {**parameters, **buffers, **frozen}
         return {name: t.detach() for name, t in everything.items()} | tensors, others
 
-    def moved(direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float) -> None:
+    def note_transfer(
+        direction: Direction, server: int, frame: Frame, started_s: float, ended_s: float
+    ) -> None:
         recorder.record_transfer(direction, f"{direction} {frame.name}", started_s, ended_s)
         if direction == "pull":
             times.add(client.connections[server].label, server, frame, ended_s)
@@ -94,7 +96,7 @@ def serve(
                 f"plan '{plan.policy}' has barrier '{plan.barrier}', but servers were started with"
                 f" '{job.rule.barrier}'; start them with --barrier {plan.barrier}"
             )
-    client = Client(job, worker, spec, values, moved)
+    client = Client(job, worker, spec, values, note_transfer)
     _load({**parameters, **buffers, **frozen}, client.initial)
     client.initial = {}
     training = ServedTraining(model, only, parameters, list(buffers), client, recorder, broadcast_buffers)

@@ -78,7 +78,7 @@ def replay_with_servers(
     ends_s: list[list[float]] = []
     with WorkersSide(graph, plan, job, worker, mailbox, drawn_anew=drawn_anew) as side:
 
-        def finished(op: int) -> None:
+        def push_gradients(op: int) -> None:
             for parameter in gradients.completed_by(op):
                 side.push(parameter)
 
@@ -88,7 +88,7 @@ def replay_with_servers(
             for step in range(number * rounds.steps, (number + 1) * rounds.steps):
                 begin_s = clock.now_s()
                 side.begin()
-                processor.run(_durations_s(graph, seed, worker, step), begin_s, side, finished)
+                processor.run(_durations_s(graph, seed, worker, step), begin_s, side, push_gradients)
                 side.end()
                 ends_s[-1].append(clock.now_s())
         out_of_order = side.out_of_order

@@ -102,12 +102,12 @@ class Coordinator:
         """Rank 0: hear what ``rank`` has filled, while something waits for it; gone, it fails who listens."""
         heard = torch.zeros(1, dtype=torch.int64)
 
-        def awaited() -> bool:
+        def is_awaited() -> bool:
             return any(not self._filled_on(rank, place) for place in self._queue.unchosen_places())
 
         while True:
             with self._condition:
-                if not self._queue.wait_until(awaited):
+                if not self._queue.wait_until(is_awaited):
                     return
             self._group.receive(heard, rank).wait()
             with self._condition:

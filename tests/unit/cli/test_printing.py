@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.table import Table
 
-from hocket.cli.printing import note_table, print_table, progress, settle
+from hocket.cli.printing import note_table, print_table, progress, reset_verbosity
 
 
 def test_what_a_user_wrote_is_shown_as_it_is(
@@ -24,7 +24,7 @@ def test_what_a_user_wrote_is_shown_as_it_is(
 def test_no_line_of_a_table_ends_in_spaces_also_where_a_style_ends_behind_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settle()  # a command before this test may have been a quiet one
+    reset_verbosity()  # a command before this test may have been a quiet one
     monkeypatch.setenv("FORCE_COLOR", "1")
     table = Table(box=None)
     for heading in ("figure", "what is in use"):

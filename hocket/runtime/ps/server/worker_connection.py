@@ -98,7 +98,7 @@ class WorkerConnection:
             self._core.send_values(self)
 
     def _start_thread(self, name: str, work: Callable[[], None]) -> None:
-        def guarded() -> None:
+        def run_guarded() -> None:
             try:
                 work()
             except (TransportError, HocketError) as error:
@@ -108,7 +108,7 @@ class WorkerConnection:
                 raise
 
         name = f"hocket-{name}-{self.worker}"
-        threading.Thread(target=guarded, name=name, daemon=True).start()
+        threading.Thread(target=run_guarded, name=name, daemon=True).start()
 
     def _send_tensors(self) -> None:
         try:

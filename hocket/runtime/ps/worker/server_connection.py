@@ -162,7 +162,7 @@ class ServerConnection:
     # Its threads.
 
     def _start_thread(self, name: str, work: Callable[[], None]) -> None:
-        def guarded() -> None:
+        def run_guarded() -> None:
             try:
                 work()
             except (TransportError, HocketError) as error:
@@ -172,7 +172,7 @@ class ServerConnection:
                 raise
 
         thread_name = f"hocket-{name}-server-{self.index}"
-        thread = threading.Thread(target=guarded, name=thread_name, daemon=True)
+        thread = threading.Thread(target=run_guarded, name=thread_name, daemon=True)
         self.threads.append(thread)
         thread.start()
 
