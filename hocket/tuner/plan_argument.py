@@ -41,24 +41,24 @@ def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tupl
     return load_plan(os.fspath(argument)), ""
 
 
-def _refuse_name(name: str, architecture: Architecture, names: list[str]) -> NoReturn:
+def _refuse_name(argument: str, architecture: Architecture, names: list[str]) -> NoReturn:
     """Say of a name that does not apply what it is."""
-    name, choice = name.lower(), f"choose one of: {', '.join(names)}"
+    name, choice = argument.lower(), f"choose one of: {', '.join(names)}"
     other: Architecture = "ps" if architecture == "allreduce" else "allreduce"
     if name in policies_of(other):
         raise HocketError(
-            f"'{name}' is a policy for {_TRAINS[other]}, and this is {_TRAINS[architecture]}; {choice}"
+            f"'{argument}' is a policy for {_TRAINS[other]}, and this is {_TRAINS[architecture]}; {choice}"
         )
     if name in names:
-        raise HocketError(f"policy '{name}' is written '{name}'")
+        raise HocketError(f"policy '{argument}' is written '{name}'")
     if name == "exact":
         raise HocketError(
-            f"'{name}' proves plans of small steps and is no policy to train by; write one by hocket plan"
+            f"'{argument}' proves plans of small steps and is no policy to train by; write one by hocket plan"
             f" --policy exact and give its file, or {choice}"
         )
     if name in _SHARDED:
         raise HocketError(
-            f"'{name}' shards a model over ranks, and every rank has the whole model in"
+            f"'{argument}' shards a model over ranks, and every rank has the whole model in"
             f" {_TRAINS[architecture]}; {choice}"
         )
-    raise UnknownNameError("policy or plan file", name, names)
+    raise UnknownNameError("policy or plan file", argument, names)
