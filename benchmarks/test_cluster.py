@@ -13,7 +13,7 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
-from hocket.cluster.workloads import overlapped, paper_workload
+from hocket.cluster.workloads import with_overlap, paper_workload
 
 POLICIES = ("srsf-1", "srsf-2", "srsf-3", *(name for name in POLICY_NAMES if name != "srsf-N"))
 PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "earliest")
@@ -27,7 +27,7 @@ def timed(
     """The fastest of some runs of the paper's mix; arrivals as dense as in the paper per server."""
     period_s = max(1, round(1200 * (jobs / 160) / (servers / 16)))
     workload = paper_workload(seed=SEED, num_jobs=jobs, period_s=period_s)
-    workload = overlapped(workload) if overlap else workload
+    workload = with_overlap(workload) if overlap else workload
     cluster = Cluster(num_servers=servers, gpus_per_server=4)
     least_s = float("inf")
     for _ in range(rounds):
