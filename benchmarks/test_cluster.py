@@ -13,7 +13,7 @@ import pytest
 from hocket.cluster.cluster import Cluster
 from hocket.cluster.engine.policies.named_policies import POLICY_NAMES
 from hocket.cluster.simulator.simulate import ClusterRun, simulate
-from hocket.cluster.workloads import with_overlap, paper_workload
+from hocket.cluster.workloads import paper_workload, with_overlap
 
 POLICIES = ("srsf-1", "srsf-2", "srsf-3", *(name for name in POLICY_NAMES if name != "srsf-N"))
 PLACEMENTS = ("rand", "ff", "ls", "lwf-1", "earliest")
