@@ -105,16 +105,18 @@ def _check_bytes(state: EngineState, rules: Rules, j: int, now: int) -> None:
     """Bytes sent are bytes owed: of complete iterations, of batches after them, and of what is sent now."""
     job = state.jobs[j]
     if job["num_servers"] == 0:
-        assert job["sent"] == 0.0, f"job {j} sends inside a server"
+        assert job["bytes_sent"] == 0.0, f"job {j} sends inside a server"
         return
     owed = (job["iterations"] - job["remaining"]) * _iteration_bytes(state, j)
     if job["overlaps"]:
-        arrived = job["arrived"] - (job["num_batches"] if job["arrived"] >= job["num_batches"] else 0)
+        arrived = job["batches_arrived"] - (
+            job["num_batches"] if job["batches_arrived"] >= job["num_batches"] else 0
+        )
         owed += _batch_bytes(state, j)[:arrived].sum()
     if job["stage"] in (READY, TRANSFERRING):
         owed += job["size"] - job["chunk_left"] - job["later"]
     most = job["iterations"] * _iteration_bytes(state, j) + 1.0
-    assert abs(job["sent"] - owed) <= _ROUNDING * most, f"job {j} lost bytes"
+    assert abs(job["bytes_sent"] - owed) <= _ROUNDING * most, f"job {j} lost bytes"
     if job["stage"] == TRANSFERRING:
         chunk_left, later, startup_left = progress(state.jobs, rules, j, now)
         assert 0.0 <= chunk_left <= min(rules.chunk, job["size"])
@@ -137,7 +139,7 @@ def _check_batches(state: EngineState, j: int) -> None:
     job = state.jobs[j]
     if not job["overlaps"] or job["stage"] == FINISHED or job["launch"] > 0:
         return
-    num, arrived, complete = job["num_batches"], job["arrived"], job["complete"]
+    num, arrived, complete = job["num_batches"], job["batches_arrived"], job["batches_complete"]
     assert 0 <= arrived <= complete <= 2 * num, f"job {j} has sent what is not complete"
     assert (job["stage"] == COMPUTING) == (arrived == complete), (
         f"job {j} forgot a batch, or sends one too many"
@@ -145,9 +147,9 @@ def _check_batches(state: EngineState, j: int) -> None:
     workers = state.workers[job["first_worker"] : job["first_worker"] + job["gpus"]]
     segments = state.segments[job["first_segment"] : job["first_segment"] + job["num_segments"]]
     held = workers["phase"] <= HELD
-    assert held.sum() == job["held"]
+    assert held.sum() == job["workers_held"]
     assert (segments["needs"][HELD - workers["phase"][held]] > arrived).all(), f"job {j} waits for nothing"
     may = workers["phase"] >= 0
     assert (segments["needs"][workers["phase"][may] // 2] <= arrived).all(), f"job {j} computes too early"
-    assert job["pending"] == (workers["phase"] != WAITING).sum()
-    assert job["stalled"] == (job["held"] == job["pending"])
+    assert job["workers_pending"] == (workers["phase"] != WAITING).sum()
+    assert job["stalled"] == (job["workers_held"] == job["workers_pending"])

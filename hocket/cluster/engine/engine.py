@@ -70,7 +70,7 @@ def submit(jobs, queue, counts, rules, j):
 @lean_kernel
 def _note_stall(jobs, j, now):
     """Note whether all that is left of job j's iteration waits for batches."""
-    stalled = 1 if jobs[j].held == jobs[j].pending else 0
+    stalled = 1 if jobs[j].workers_held == jobs[j].workers_pending else 0
     if stalled != jobs[j].stalled:
         account(jobs, j, now)
         jobs[j].stalled = stalled
@@ -80,11 +80,11 @@ def _note_stall(jobs, j, now):
 def begin_iteration(compute, j, now):
     """Let every worker of job j wait for its GPU, or for batches if the first segment needs some."""
     jobs, workers = compute.jobs, compute.workers
-    jobs[j].begun, jobs[j].pending = now, jobs[j].gpus
+    jobs[j].iteration_start, jobs[j].workers_pending = now, jobs[j].gpus
     phase = FORWARD
-    if jobs[j].overlaps == 1 and compute.segments[jobs[j].first_segment].needs > jobs[j].arrived:
+    if jobs[j].overlaps == 1 and compute.segments[jobs[j].first_segment].needs > jobs[j].batches_arrived:
         phase = HELD
-        jobs[j].held = jobs[j].gpus
+        jobs[j].workers_held = jobs[j].gpus
     for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
         workers[w].phase = phase
         list_changed_gpu(compute.gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
@@ -135,9 +135,9 @@ def _end_computing(compute, rules, j, now):
     All batches of the iteration before have come: a batch is needed before its gradients are computed anew.
     """
     jobs = compute.jobs
-    jobs[j].arrived -= jobs[j].num_batches
-    jobs[j].complete -= jobs[j].num_batches
-    sent = jobs[j].arrived == jobs[j].num_batches
+    jobs[j].batches_arrived -= jobs[j].num_batches
+    jobs[j].batches_complete -= jobs[j].num_batches
+    sent = jobs[j].batches_arrived == jobs[j].num_batches
     if sent:
         _complete_iteration(compute, rules, j)
     if jobs[j].remaining > (0 if sent else 1):
@@ -150,20 +150,20 @@ def _end_computing(compute, rules, j, now):
 def _arrive(compute, rules, j, now):
     """Let a batch of job j have arrived: workers that it kept waiting may compute, the next may be sent."""
     jobs, workers, segments = compute.jobs, compute.workers, compute.segments
-    jobs[j].arrived += 1
-    if jobs[j].arrived == jobs[j].num_batches:
+    jobs[j].batches_arrived += 1
+    if jobs[j].batches_arrived == jobs[j].num_batches:
         _complete_iteration(compute, rules, j)
-    if jobs[j].held > 0:
+    if jobs[j].workers_held > 0:
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             if workers[w].phase > HELD:
                 continue
             k = HELD - workers[w].phase
-            if segments[jobs[j].first_segment + k].needs <= jobs[j].arrived:
+            if segments[jobs[j].first_segment + k].needs <= jobs[j].batches_arrived:
                 workers[w].phase = 2 * k
-                jobs[j].held -= 1
+                jobs[j].workers_held -= 1
                 list_changed_gpu(compute.gpus, compute.touched_gpus, compute.counts, workers[w].gpu)
         _note_stall(jobs, j, now)
-    if jobs[j].arrived < jobs[j].complete:
+    if jobs[j].batches_arrived < jobs[j].batches_complete:
         want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
 
 
@@ -171,12 +171,12 @@ def _arrive(compute, rules, j, now):
 def pass_segment(compute, rules, j, segment, num, now):
     """Let ``num`` workers of job j, which overlaps, have passed a segment; the last one completes batches."""
     jobs, segments = compute.jobs, compute.segments
-    segments[segment].passed += num
-    if segments[segment].passed < jobs[j].gpus:
+    segments[segment].workers_passed += num
+    if segments[segment].workers_passed < jobs[j].gpus:
         return
-    segments[segment].passed = 0
-    jobs[j].complete = jobs[j].num_batches + segments[segment].gives
-    if jobs[j].stage == COMPUTING and jobs[j].arrived < jobs[j].complete:
+    segments[segment].workers_passed = 0
+    jobs[j].batches_complete = jobs[j].num_batches + segments[segment].gives
+    if jobs[j].stage == COMPUTING and jobs[j].batches_arrived < jobs[j].batches_complete:
         want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
 
 
@@ -190,7 +190,7 @@ def task_goes_on(jobs, segments, j, k):
 @lean_kernel
 def must_wait(jobs, segments, j, k):
     """True if segment k of job j may not be computed before more batches have arrived."""
-    return jobs[j].overlaps == 1 and segments[jobs[j].first_segment + k].needs > jobs[j].arrived
+    return jobs[j].overlaps == 1 and segments[jobs[j].first_segment + k].needs > jobs[j].batches_arrived
 
 
 @lean_kernel
@@ -222,15 +222,15 @@ def end_task(compute, rules, w, now, mate=None):
     if phase >= 0:
         return
     if phase <= HELD:
-        jobs[j].held += num
+        jobs[j].workers_held += num
         _note_stall(jobs, j, now)
         return
-    jobs[j].pending -= num
-    if jobs[j].pending > 0:
+    jobs[j].workers_pending -= num
+    if jobs[j].workers_pending > 0:
         if jobs[j].overlaps == 1:
             _note_stall(jobs, j, now)
         return
-    jobs[j].gpu_wait += now - jobs[j].begun - jobs[j].stalls - jobs[j].forward - jobs[j].backward
+    jobs[j].gpu_wait += now - jobs[j].iteration_start - jobs[j].stalls - jobs[j].forward - jobs[j].backward
     if jobs[j].overlaps == 1:
         _end_computing(compute, rules, j, now)
     elif jobs[j].num_servers > 0:
@@ -244,7 +244,7 @@ def end_task(compute, rules, w, now, mate=None):
 def end_transfer(compute, network, rules, j, now):
     """Let job j's transfer end: of a batch, or of an iteration, which is complete with it."""
     jobs = compute.jobs
-    jobs[j].sent += jobs[j].chunk_left + jobs[j].later
+    jobs[j].bytes_sent += jobs[j].chunk_left + jobs[j].later
     jobs[j].chunk_left = jobs[j].later = 0.0
     jobs[j].claims = 0
     wait_at(jobs, network.links, j, NONE)  # its last chunk may have had no claim

@@ -47,7 +47,7 @@ def finish_jobs(state, now):
     for i in range(counts[0].over):
         j = state.ended_jobs[i]
         memory = sites.class_memory[jobs[j].memory_class]
-        jobs[j].stage, jobs[j].finished = FINISHED, now
+        jobs[j].stage, jobs[j].finish = FINISHED, now
         _disconnect(jobs, state.ports, state.links, j)
         for w in range(jobs[j].first_worker, jobs[j].first_worker + jobs[j].gpus):
             g = workers[w].gpu
@@ -92,7 +92,7 @@ def _connect(jobs, ports, links, sites, rules, j):
         jobs[j].overlaps = 1
         jobs[j].first_segment += jobs[j].num_segments
         jobs[j].num_segments = jobs[j].overlapped_segments
-        jobs[j].arrived = jobs[j].complete = jobs[j].num_batches
+        jobs[j].batches_arrived = jobs[j].batches_complete = jobs[j].num_batches
     first, last = rack[chosen[0] // rules.gpus_per_server], rack[chosen[-1] // rules.gpus_per_server]
     if len(capacity) > num_servers and first != last:
         at = NONE
@@ -118,7 +118,7 @@ def place_on(state, rules, j, now):
         _take_memory(gpus, sites.class_memory, sites.class_fits, g, memory)
     _connect(jobs, state.ports, state.links, sites, rules, j)
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
-    jobs[j].started = now
+    jobs[j].start = now
     jobs[j].stage = COMPUTING
     if jobs[j].launch == 0:
         begin_iteration(_compute_state(state), j, now)

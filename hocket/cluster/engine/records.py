@@ -55,11 +55,11 @@ JOB = np.dtype(
             np.int64,
         ),  # iterations that are not complete: computed, and all that they send has arrived
         ("per_iteration", np.int64),  # service of one, on one GPU; with the transfer once that is known to be
-        ("pending", np.int64),  # workers that have yet to compute all of the iteration under way
-        ("begun", np.int64),  # when the iteration under way began
+        ("workers_pending", np.int64),  # those that have yet to compute all of the iteration under way
+        ("iteration_start", np.int64),  # of the one under way
         ("since", np.int64),  # when its stage changed, or ``stalled`` did
         ("stalled", np.int64),  # whether nothing of it goes on but transfers
-        ("stalls", np.int64),  # for how long that has been so since ``begun``
+        ("stalls", np.int64),  # for how long that has been so since ``iteration_start``
         # Its transfer, as of ``moving_since``.
         ("chunk_left", np.float64),  # bytes left of the chunk under way
         ("later", np.float64),  # bytes left in later chunks
@@ -77,15 +77,13 @@ JOB = np.dtype(
         ("first_batch", np.int64),
         ("num_batches", np.int64),
         ("overlapped_segments", np.int64),  # they follow its forward and its backward task
-        (
-            "complete",
-            np.int64,
-        ),  # batches whose gradients are, from the first of the iteration before this one
-        ("arrived", np.int64),  # of these
-        ("held", np.int64),  # workers that may not compute before more have arrived
+        # Batches whose gradients are, from the first of the iteration before this one.
+        ("batches_complete", np.int64),
+        ("batches_arrived", np.int64),  # of these
+        ("workers_held", np.int64),  # those that may not compute before more have arrived
         # Figures.
         ("size", np.float64),  # bytes of its transfer; with batches, of the last one that was ready
-        ("sent", np.float64),  # bytes
+        ("bytes_sent", np.float64),
         ("transferring", np.int64),  # of the time that it was stalled
         ("network_wait", np.int64),  # of that, too
         ("gpu_wait", np.int64),
@@ -97,9 +95,9 @@ JOB = np.dtype(
         ("memory_class", np.int64),
         ("draw", np.int64),  # what RAND draws its GPUs by: its place among all jobs
         ("arrival", np.int64),
-        ("started", np.int64),
-        ("finished", np.int64),
-        ("launch", np.int64),  # from ``started`` to its first iteration; 0 once that has begun
+        ("start", np.int64),
+        ("finish", np.int64),
+        ("launch", np.int64),  # from ``start`` to its first iteration; 0 once that has begun
     ],
     align=True,
 )
@@ -109,7 +107,7 @@ SEGMENT = np.dtype(
         ("backward", np.int64),  # whether it belongs to the backward task
         ("needs", np.int64),  # batches of the iteration before that must have arrived
         ("gives", np.int64),  # batches of this iteration that are complete when all workers have passed it
-        ("passed", np.int64),  # workers that have
+        ("workers_passed", np.int64),  # those that have computed it
     ],
     align=True,
 )

@@ -81,7 +81,7 @@ def update_progress(jobs, rules, j, now):
     chunk_left, later, startup_left = progress(jobs, rules, j, now)
     jobs[j].chunk_left, jobs[j].later, jobs[j].startup_left = chunk_left, later, startup_left
     jobs[j].moving_since = now
-    jobs[j].sent += before - (chunk_left + later)
+    jobs[j].bytes_sent += before - (chunk_left + later)
 
 
 @lean_kernel

@@ -39,7 +39,7 @@ def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
     jobs[j].stage, jobs[j].claims = READY, 0
     jobs[j].startup_left, jobs[j].ranked_at, jobs[j].blocker = rules.startup, NONE, NONE
     if jobs[j].overlaps == 1:
-        jobs[j].size = batch_bytes[jobs[j].first_batch + jobs[j].arrived % jobs[j].num_batches]
+        jobs[j].size = batch_bytes[jobs[j].first_batch + jobs[j].batches_arrived % jobs[j].num_batches]
     reset(jobs, j, jobs[j].size, rules.chunk)
     ready[counts[0].ready] = j
     counts[0].ready += 1

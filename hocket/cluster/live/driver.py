@@ -91,7 +91,7 @@ class Driver(EngineRows):
         # Bytes that have arrived are known now, and were estimated before.
         update_progress(s.jobs, rules, progress.row, now)
         left = row["size"] * min(1.0, bytes_left / max(1, of_bytes))
-        row["sent"] += row["chunk_left"] + row["later"] - left
+        row["bytes_sent"] += row["chunk_left"] + row["later"] - left
         reset(s.jobs, progress.row, left, rules.chunk)
         row["ranked_at"] = NONE
         if rules.preemptive:

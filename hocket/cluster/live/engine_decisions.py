@@ -122,7 +122,7 @@ def _skip_iterations(rows: EngineRows, progress: JobProgress) -> None:
     # As where they end one by one at this instant: computing has lasted longer than we have seen.
     row["gpu_wait"] -= ahead * (row["forward"] + row["backward"])
     if row["num_servers"] > 0:
-        row["sent"] += ahead * row["size"]
+        row["bytes_sent"] += ahead * row["size"]
     progress.iterations_done += ahead
     progress.iterations_transferred = max(progress.iterations_transferred, progress.iterations_done)
     progress.tasks_in_engine = [ended + 2 * ahead for ended in progress.tasks_in_engine]

@@ -42,7 +42,7 @@ HANDS = np.dtype(
         for name in (
             "now",
             "turn",  # the instants that there have been at this time
-            "arrived",
+            "jobs_arrived",
             "placements",
             "instants",
             "passing",
@@ -113,7 +113,7 @@ def run(state, rules, clock, log, most_instants):
     num_jobs, num_gpus = len(jobs), len(gpus)
 
     for _ in range(most_instants):
-        arrived = hands[0].arrived
+        arrived = hands[0].jobs_arrived
         now = tree[1]
         if arrived < num_jobs:
             now = min(now, jobs[arrivals[arrived]].arrival)
@@ -170,12 +170,12 @@ def run(state, rules, clock, log, most_instants):
         while arrived < num_jobs and jobs[arrivals[arrived]].arrival == now:
             submit(jobs, queue, counts, rules, arrivals[arrived])
             arrived += 1
-        if counts[0].queued > 0 and (memory_freed or arrived > hands[0].arrived):
+        if counts[0].queued > 0 and (memory_freed or arrived > hands[0].jobs_arrived):
             for i in range(hands[0].passing):
                 catch_up(jobs, rules, stretches, passing[i], now)
             place_queue(state, rules, now)
-        hands[0].events += arrived - hands[0].arrived
-        hands[0].arrived = arrived
+        hands[0].events += arrived - hands[0].jobs_arrived
+        hands[0].jobs_arrived = arrived
         hands[0].placements += counts[0].placed
         for i in range(counts[0].placed):
             if jobs[placed_jobs[i]].launch > 0:

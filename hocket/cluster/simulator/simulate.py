@@ -160,7 +160,7 @@ def _outcome(
     rows: Records = state.jobs
     computing = rows["iterations"] * (rows["forward"] + rows["backward"])
     busy_s = float((computing * rows["gpus"]).sum()) * tick_s
-    makespan_s = float(rows["finished"].max() - rows["arrival"].min()) * tick_s
+    makespan_s = float(rows["finish"].max() - rows["arrival"].min()) * tick_s
     gpu = state.workers["gpu"]
     places = [
         tuple(divmod(g, cluster.gpus_per_server) for g in gpu[first : first + num].tolist())
@@ -169,10 +169,10 @@ def _outcome(
     return ClusterRun(
         arrival_s=arrival_s,
         # A job that starts at once starts when it arrives; its tick may be just before that.
-        start_s=np.where(rows["started"] == rows["arrival"], arrival_s, rows["started"] * tick_s),
-        finish_s=rows["finished"] * tick_s,
+        start_s=np.where(rows["start"] == rows["arrival"], arrival_s, rows["start"] * tick_s),
+        finish_s=rows["finish"] * tick_s,
         gpus=tuple(places),
-        queueing_s=(rows["started"] - rows["arrival"]) * tick_s,
+        queueing_s=(rows["start"] - rows["arrival"]) * tick_s,
         computing_s=computing * tick_s,
         transferring_s=rows["transferring"] * tick_s,
         network_wait_s=rows["network_wait"] * tick_s,

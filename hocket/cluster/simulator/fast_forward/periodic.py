@@ -25,7 +25,7 @@ JUMP = np.dtype(
         # The transfer as it was left when the latest iteration began to compute on all GPUs, if ``known``.
         ("known", np.int64),
         ("since", np.int64),  # when that was
-        ("arrived", np.int64),
+        ("batches_arrived", np.int64),
         ("elapsed", np.int64),  # since its transfer's record was brought up to date
         ("startup_left", np.int64),
         ("chunk_left", np.float64),
@@ -63,14 +63,14 @@ def _remember(jobs, jumps, placements, j, now):
     same = (
         past.known == 1
         and past.placements == placements
-        and past.arrived == jobs[j].arrived
+        and past.batches_arrived == jobs[j].batches_arrived
         and past.elapsed == elapsed
         and past.startup_left == startup_left
         and past.chunk_left == chunk_left
         and past.later == later
         and past.per_byte == per_byte
     )
-    jumps[j].known, jumps[j].placements, jumps[j].arrived = 1, placements, jobs[j].arrived
+    jumps[j].known, jumps[j].placements, jumps[j].batches_arrived = 1, placements, jobs[j].batches_arrived
     jumps[j].elapsed, jumps[j].startup_left = elapsed, startup_left
     jumps[j].chunk_left, jumps[j].later, jumps[j].per_byte = chunk_left, later, per_byte
     return same
@@ -86,7 +86,7 @@ def jump(compute, network, jumps, limits, j, leader, now):
     # A job that has waited for a GPU since its iteration began is not alone on it.
     if (
         compute.counts[0].queued > 0
-        or jobs[j].begun + jobs[j].stalls != now
+        or jobs[j].iteration_start + jobs[j].stalls != now
         or jobs[j].forward == 0
         or not (jobs[j].stage == COMPUTING or (jobs[j].stage == TRANSFERRING and jobs[j].claims == 1))
         or not links_alone(jobs, network.ports, network.links, j)
@@ -101,7 +101,7 @@ def jump(compute, network, jumps, limits, j, leader, now):
     if not same:
         return NEVER
     # Those yet to begin: the one under way is not complete, nor is the one before it if that is not sent.
-    iterations = jobs[j].remaining - (2 if jobs[j].arrived < jobs[j].num_batches else 1)
+    iterations = jobs[j].remaining - (2 if jobs[j].batches_arrived < jobs[j].num_batches else 1)
     if until != NEVER:
         iterations = min(iterations, (until - 1 - now) // period)
     if iterations < 1:
@@ -118,7 +118,7 @@ def land(jobs, batch_bytes, rules, jumps, j):
     by = iterations * jumps[j].period
     jumps[j].iterations = 0
     jumps[j].since += by
-    jobs[j].begun += by
+    jobs[j].iteration_start += by
     jobs[j].since += by
     jobs[j].moving_since += by
     jobs[j].remaining -= iterations
@@ -126,4 +126,4 @@ def land(jobs, batch_bytes, rules, jumps, j):
     jobs[j].transferring += iterations * jumps[j].exposed
     jumps[j].transferring = jobs[j].transferring
     first = jobs[j].first_batch
-    jobs[j].sent += iterations * batch_bytes[first : first + jobs[j].num_batches].sum()
+    jobs[j].bytes_sent += iterations * batch_bytes[first : first + jobs[j].num_batches].sum()

@@ -70,7 +70,7 @@ def begin_stretch(jobs, rules, stretches, passing, hands, j, now):
     period = jobs[j].forward + jobs[j].backward
     if jobs[j].num_servers > 0:
         period += alone_ticks(jobs, rules, j)
-    jobs[j].gpu_wait += now - jobs[j].begun
+    jobs[j].gpu_wait += now - jobs[j].iteration_start
     stretches[j].passing = 1
     stretches[j].since, stretches[j].period = now, period
     stretches[j].place = hands[0].passing
@@ -88,7 +88,7 @@ def catch_up(jobs, rules, stretches, j, now):
     jobs[j].key = key_of(jobs, j, jobs[j].remaining, rules.order)
     if jobs[j].num_servers > 0:
         jobs[j].transferring += done * (stretches[j].period - jobs[j].forward - jobs[j].backward)
-        jobs[j].sent += done * jobs[j].size
+        jobs[j].bytes_sent += done * jobs[j].size
 
 
 @lean_kernel
@@ -133,7 +133,7 @@ def resume(compute, network, rules, clock, j, now):
     close_stretch(clock.stretches, clock.passing, clock.hands, j)
     set_time(clock.tree, len(gpus) + j, NEVER)
     begun = clock.stretches[j].since
-    jobs[j].begun, jobs[j].pending = begun, jobs[j].gpus
+    jobs[j].iteration_start, jobs[j].workers_pending = begun, jobs[j].gpus
     offset, computing = now - begun, jobs[j].forward + jobs[j].backward
     # A task that ends now ends at the first instant of this time, and the next begins there: at a later one,
     # which a job's transfer without any length makes, the GPUs are taken.
@@ -159,7 +159,7 @@ def resume(compute, network, rules, clock, j, now):
     if end < NEVER:
         set_time(clock.tree, leader, end)
     if phase == WAITING:
-        jobs[j].pending = 0
+        jobs[j].workers_pending = 0
         if offset == computing and ends:
             want_transfer(jobs, compute.batch_bytes, compute.ready, compute.counts, rules, j, now)
         else:

@@ -338,7 +338,11 @@ def test_iterations_that_are_passed_at_once_count_as_those_passed_one_by_one(
         for rank in range(gpus):
             driver.add_rank("a", rank, 30)
         driver.decide(10.0)
-        done, stage, sent = driver.iterations_done("a"), driver.stage("a"), driver.state.jobs["sent"].tolist()
+        done, stage, sent = (
+            driver.iterations_done("a"),
+            driver.stage("a"),
+            driver.state.jobs["bytes_sent"].tolist(),
+        )
         for rank in range(gpus):
             driver.ask_compute("a", rank, 30, 1)
         allowed = driver.decide(11.0).compute
