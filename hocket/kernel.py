@@ -8,6 +8,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 
 
@@ -30,11 +31,29 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
     # is not takes it over from its first caller.
     options: dict[str, Any] = {"_nrt": counts_references}
     try:
-        compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, **options)(function)
+        compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:
         # Neither the package's folder nor a home can be written: compile anew in every process.
-        compiled = numba.njit(nogil=True, **options)(function)
-    return compiled
+        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]
+    # There is none where NUMBA_DISABLE_JIT is set.
+    if (cache := getattr(compiled, "_cache", None)) is not None:
+        cache._cache_file.__class__ = _CacheFile
+    return compiled  # type: ignore[no-any-return]
+
+
+class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """A kernel's index on disk, which is empty where another version of Hocket has left it.
+
+    numba reads which types a kernel was compiled for before it looks whether that is still so, and fails
+    where one of them has another name by now.
+    """
+
+    def _load_index(self) -> dict[Any, Any]:
+        try:
+            found: dict[Any, Any] = super()._load_index()  # type: ignore[no-untyped-call]
+        except Exception:  # unpickling may raise any
+            return {}
+        return found
 
 
 def _look_for_stop(_: Any) -> tuple[Any, Callable[..., Any]]:
