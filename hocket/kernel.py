@@ -41,7 +41,7 @@ def _compiled(function: Callable[..., Any], *, counts_references: bool) -> Calla
     return compiled  # type: ignore[no-any-return]
 
 
-class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+class _CacheFile(IndexDataCacheFile):
     """A kernel's index on disk, which is empty where another version of Hocket has left it.
 
     numba reads which types a kernel was compiled for before it looks whether that is still so, and fails
