@@ -62,7 +62,7 @@ def architecture_setting(
 
     Where nothing says so: by all-reduce, as PyTorch's users have it.
     """
-    from hocket.planner import POLICIES
+    from hocket.tuner.policies import own_architecture
 
     given: dict[str, Any] = context.params
     implied = [option for option in _OF_SERVERS if is_given(context, option)]
@@ -71,8 +71,8 @@ def architecture_setting(
         found = plan.architecture, str(given["plan"])
     elif given.get("architecture") is not None:
         found = given["architecture"], GIVEN
-    elif policy in POLICIES:
-        found = POLICIES[policy].architecture, f"policy {policy}"
+    elif (own := own_architecture(policy)) is not None:
+        found = own, f"policy {policy}"
     elif given.get("mode") == "async":
         found = "ps", "--mode async"
     elif implied:

@@ -42,9 +42,9 @@ def _policies() -> list[str]:
 
 
 def _training_policies() -> list[str]:
-    from hocket.planner import POLICIES
+    from hocket.tuner.policies import policy_names
 
-    return ["auto", *POLICIES]
+    return ["auto", *(name for name in policy_names() if name != "exact")]
 
 
 def _cluster_policies() -> list[str]:

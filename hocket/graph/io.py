@@ -178,7 +178,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     for reduction in fields.get("reductions", ()):
         if reduction["slice"] is None:
             del reduction["slice"]
-    for key in ("issue", "workers"):
+    for key in ("issue", "workers", "bucket_bytes"):
         if fields[key] is None:
             del fields[key]
     if plan.barrier == "step":

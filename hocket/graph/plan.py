@@ -139,6 +139,8 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The simulator's expectation of it, a :class:`hocket.graph.Predicted`; None: not simulated.
     workers
         The number of workers that it was planned for; None: not known.
+    bucket_bytes
+        The size of DDP's buckets that policy "ddp-best" chose; None: none was chosen.
 
     Examples
     --------
@@ -159,6 +161,7 @@ class Plan(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     barrier: Literal["step", "parameter"] = "step"
     predicted: Predicted | None = None
     workers: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    bucket_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def _summary(self) -> ObjectSummary:
         orders = {"listed": "strictly as listed", "ready": "of those that are ready the first listed"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -66,6 +66,8 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         "optimal" or "feasible" (not proven) of a planner that proves optima, else "".
     iterations_s
         Each measured step.
+    bucket_bytes
+        The size of DDP's buckets that policy "ddp-best" chose, else None.
 
     Examples
     --------
@@ -95,10 +97,13 @@ class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     status: Literal["", "optimal", "feasible"] = ""
     iterations_s: tuple[float, ...] = ()
+    bucket_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     @property
     def title(self) -> str:
-        """The policy's name, followed by "(not proven)" where ``status`` is "feasible"."""
+        """The policy's name; "ddp-best (1 MiB)" has its size, "exact (not proven)" is a "feasible" one."""
+        if self.bucket_bytes is not None:
+            return f"{self.policy} ({self.bucket_bytes >> 20} MiB)"
         return f"{self.policy} (not proven)" if self.status == "feasible" else self.policy
 
     def predicted(self) -> Predicted:

@@ -14,6 +14,8 @@ from hocket.planner.worker_processor import serial_times, step_operations
 _MIB = 2**20
 DDP_BUCKET_BYTES = 25 * _MIB
 """DistributedDataParallel's default."""
+DDP_BUCKETS_MIB = (1, 5, 25, 100)
+"""Sizes of its buckets that ``ddp-best`` and ``hocket bench train`` compare, its default among them."""
 _FIRST_BUCKET_BYTES = _MIB
 
 

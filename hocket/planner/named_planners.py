@@ -59,6 +59,9 @@ POLICIES: dict[str, NamedPlanner] = {
 USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}
 """The policy of each architecture that others are compared with: DDP's buckets, parameters in file order."""
 
+BEST_BUCKETS = "ddp-best"
+"""DDP with its best bucket size: a policy of the tuner's, since a simulation decides which one that is."""
+
 
 def policies_of(architecture: Architecture) -> list[str]:
     """The names of the policies for ``architecture``."""

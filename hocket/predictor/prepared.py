@@ -12,13 +12,13 @@ from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
 from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
-from hocket.planner import POLICIES, Architecture
+from hocket.planner import Architecture
 from hocket.predictor.kernel_run import RunSettings
 from hocket.predictor.lowering import ExchangeRules, WorkerStep, lower_worker_step
 from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
-from hocket.tuner.policies import Exchange, check_request, make_plan
+from hocket.tuner.policies import Exchange, check_request, make_plan, own_architecture
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (Li et al., ICPE 2020, section 3.2.2)
 
@@ -198,9 +198,7 @@ def _architecture(request: Request) -> Architecture:
         return request.plan.architecture
     if request.architecture is not None:
         return request.architecture
-    if request.policy in POLICIES:
-        return POLICIES[request.policy].architecture
-    return "ps" if request.needs_servers else "allreduce"
+    return own_architecture(request.policy) or ("ps" if request.needs_servers else "allreduce")
 
 
 def _check(request: Request, mode: Mode, architecture: Architecture, num_workers: int) -> None:

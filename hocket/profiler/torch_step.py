@@ -81,7 +81,7 @@ class Profile:
         """
         said, sums_s = "", self.operations_sum_s
         if abs(float(sums_s.mean() / np.median(sums_s)) - 1) > _MEAN_APART:
-            said += f"; the mean, by which predictions go, is {sums_s.mean():.4f} s"
+            said += f"; these are medians, and predictions go by the mean sum, {sums_s.mean():.4f} s"
         if abs(self.sum_to_plain - 1) > _APART:
             said += (
                 f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be"

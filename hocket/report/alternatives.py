@@ -42,7 +42,7 @@ def overlap_text(rows: Sequence[ResultRow]) -> str:
     """The points of the overlap figure, best first."""
     return sentences_text(
         [
-            f"{row.policy}: overlap {row.overlap:.3f} at rho {row.rho:.3f}, utilization {row.utilization:.1%}"
+            f"{row.title}: overlap {row.overlap:.3f} at rho {row.rho:.3f}, utilization {row.utilization:.1%}"
             for row in rows
         ]
     )

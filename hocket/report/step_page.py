@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hocket.columns import Column, led_by, number_column, percent_column
 from hocket.errors import HocketError
 from hocket.graph.result import ResultRow
+from hocket.planner.named_planners import BEST_BUCKETS
 from hocket.report.alternatives import busy_columns, overlap_text, timeline_text
 from hocket.report.best_result import num_level_with, over_bound, rank_entries, setup_of, usual_like
 from hocket.report.html_page import Tile, network_line, render_page
@@ -83,13 +84,14 @@ def _tiles(ranking: Sequence[Entry], unit: TimeUnit) -> list[Tile]:
     )
     rate = f"{best.throughput:.{decimals_for([best.throughput])}f} examples/s"
     tiles = [
-        Tile("Best policy", best.policy, field),
+        Tile("Best policy", best.title, field),
         Tile("Step time", time_text(best.iteration_s, unit), rate),
     ]
     if usual is not None and usual is not best and best.iteration_s > 0:
         gain = usual.iteration_s / best.iteration_s
         note = f"{usual.policy}: {time_text(usual.iteration_s, unit)}"
         tiles.append(Tile(f"Against {usual.policy}", f"{gain:.2f}x", note))
+        tiles += _bucket_tile(best, ranking, unit)
     if above is not None:
         note = f"the bound is {time_text(best.bound_s, unit)}"
         tiles.append(Tile("Above the bound", f"{above:z.1%}", note))
@@ -115,7 +117,17 @@ def _setup_tile(best: ResultRow, ranking: Sequence[Entry], unit: TimeUnit) -> Ti
     elif usual is not None and best.iteration_s > 0:
         gain = f"{usual.iteration_s / best.iteration_s:.2f}x"
         note += f", {gain} against {usual.policy} ({time_text(usual.iteration_s, unit)})"
-    return Tile(f"Best: {', '.join(parts)}", best.policy, note)
+    return Tile(f"Best: {', '.join(parts)}", best.title, note)
+
+
+def _bucket_tile(best: ResultRow, ranking: Sequence[Entry], unit: TimeUnit) -> list[Tile]:
+    """The best result beside DDP's best bucket size, where that is another one of ``ranking``."""
+    found = (entry.row for entry in ranking if entry.row.policy == BEST_BUCKETS)
+    buckets = next((row for row in found if row is not best), None)
+    if buckets is None:
+        return []
+    note = f"{buckets.title}: {time_text(buckets.iteration_s, unit)}"
+    return [Tile(f"Against {BEST_BUCKETS}", f"{buckets.iteration_s / best.iteration_s:.2f}x", note)]
 
 
 def _columns(ranking: Sequence[Entry]) -> list[Column]:
@@ -162,4 +174,4 @@ def _policies_text(panels: Sequence[TimelinePanel]) -> str:
 
 def _caption(place: int, ranking: Sequence[Entry], unit: TimeUnit) -> str:
     row = ranking[place].row
-    return f"{row.policy} ({place + 1} of {len(ranking)}), mean {time_text(row.iteration_s, unit)}"
+    return f"{row.title} ({place + 1} of {len(ranking)}), mean {time_text(row.iteration_s, unit)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hocket.graph.result import WAITING, ResultRow
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
-from hocket.planner.named_planners import USUAL
+from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.report.best_result import over_bound
 from hocket.report.comparison import Comparison
 from hocket.text import counted, duration_text, listed, percent_text, time_unit
@@ -33,7 +33,7 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
 
     ``where``: as :func:`on_workers` says it.
     """
-    name = f"{row.policy} ({row.status})" if row.status else row.policy
+    name = f"{row.policy} ({row.status})" if row.status else row.title
     compared = [] if usual is None or usual.policy == row.policy else [_against(row, usual)]
     return f"{name}: {_step(row, usual)} a step {where}" + _clauses_text([*compared, _above(row)])
 
@@ -41,17 +41,25 @@ def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:
 def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str, float] | None = None) -> str:
     """The fastest of ``rows``, which are of one setup, or that none beats the usual policy.
 
-    Policies whose steps take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``: as
+    DDP's best bucket size, where it is among ``rows``, is told beside its default one. Policies whose steps
+    take as long as the fastest one's, to 0.05%, are named with it. ``alike_s``: as
     :class:`hocket.tuner.Tuning` has it, the times where no step is slower than another.
     """
     best, usual = min(rows, key=lambda row: row.iteration_s), usual_row(rows)
-    level = [row.title for row in rows if is_level(row.iteration_s, best.iteration_s)]
-    if usual is not None and usual.title in level:
+    buckets = next((row for row in rows if row.policy == BEST_BUCKETS), None)
+    level = [row for row in rows if is_level(row.iteration_s, best.iteration_s)]
+    if usual in level:
         beats = f"no other policy beats {usual.policy}" if len(rows) > 1 else usual.policy
         return f"{beats}: {_step(usual, None)} a step {where}" + _clauses_text([_above(usual)])
-    shown = level if len(level) <= _NAMED else [level[0], f"{len(level) - 1} others"]
-    compared = [] if usual is None else [_against(best, usual), _alike(best, usual, alike_s or {})]
-    told = f"best of {len(rows)} policies: {listed(shown)}, " if len(rows) > 1 else f"{best.title}: "
+    told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
+    if buckets in level:
+        told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
+    compared = []
+    if usual is not None:
+        compared = [_against(best, usual, buckets), _alike(best, usual, alike_s or {})]
+    if buckets is not None and buckets not in level and not _is_default(buckets, usual):
+        theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
+        compared.append(f"{_apart(best, buckets)} than {theirs}")
     return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
 
 
@@ -94,13 +102,38 @@ def _step(row: ResultRow, beside: ResultRow | None) -> str:
     return duration_text(row.iteration_s, time_unit(times_s))
 
 
-def _against(row: ResultRow, usual: ResultRow) -> str:
+def _named(level: Sequence[ResultRow]) -> str:
+    """The policies of ``level``, the fastest ones, and whether a search from them found no better one."""
+    names = [row.title for row in level if row.policy != "search"]
+    if not names:
+        return "search"
+    shown = names if len(names) <= _NAMED else [names[0], f"{len(names) - 1} others"]
+    alike = f"{listed(shown)}{' alike' if len(shown) > 1 else ''}"
+    return alike if len(names) == len(level) else f"{alike} (search found none better)"
+
+
+def _against(row: ResultRow, usual: ResultRow, buckets: ResultRow | None = None) -> str:
     of_buckets = f", buckets of {DDP_BUCKET_BYTES >> 20} MiB" if usual.policy == "ddp" else ""
+    if buckets is not None and _is_default(buckets, usual):
+        of_buckets += ", its best size"
     theirs = f"{usual.policy} ({_step(usual, row)}{of_buckets})"
     if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
         return f"as long as {theirs}"
-    apart = row.iteration_s / usual.iteration_s - 1
-    return f"{percent_text(abs(apart))} {'less' if apart < 0 else 'more'} than {theirs}"
+    return f"{_apart(row, usual)} than {theirs}"
+
+
+def _apart(row: ResultRow, other: ResultRow) -> str:
+    apart = row.iteration_s / other.iteration_s - 1
+    return f"{percent_text(abs(apart))} {'less' if apart < 0 else 'more'}"
+
+
+def _is_default(buckets: ResultRow, usual: ResultRow | None) -> bool:
+    """Tell whether DDP's default buckets are its best ones, or as good."""
+    return usual is not None and is_level(buckets.iteration_s, usual.iteration_s)
+
+
+def _bucket(row: ResultRow) -> str:
+    return f"{(row.bucket_bytes or 0) >> 20} MiB"
 
 
 def _alike(row: ResultRow, usual: ResultRow, alike_s: Mapping[str, float]) -> str:

@@ -167,6 +167,7 @@ def simulate(
         events=iterations * lowered.num_events(network.num_workers),
         wall_s=time.perf_counter() - started,
         iterations_s=tuple(seconds.tolist()),
+        bucket_bytes=plan.bucket_bytes,
     )
     if not timeline:
         return Result(row=row, computes_s=compute_s, timeline=None)

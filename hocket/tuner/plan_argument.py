@@ -7,7 +7,8 @@ from typing import NoReturn, TypeAlias
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, load_plan
-from hocket.planner import Architecture, policies_of
+from hocket.planner import Architecture
+from hocket.tuner.policies import own_architecture, policy_names
 
 PlanArgument: TypeAlias = str | os.PathLike[str] | Plan
 
@@ -26,7 +27,7 @@ def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tupl
     FormatError, HocketError
         When it is none of them.
     """
-    names = ["auto", *policies_of(architecture), "search"]
+    names = ["auto", *(name for name in policy_names(architecture) if name != "exact")]
     if isinstance(argument, Plan):
         return argument, ""
     if isinstance(argument, str):
@@ -44,8 +45,8 @@ def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tupl
 def _refuse_name(argument: str, architecture: Architecture, names: list[str]) -> NoReturn:
     """Say of a name that does not apply what it is."""
     name, choice = argument.lower(), f"choose one of: {', '.join(names)}"
-    other: Architecture = "ps" if architecture == "allreduce" else "allreduce"
-    if name in policies_of(other):
+    other = own_architecture(name)
+    if other not in (None, architecture):
         raise HocketError(
             f"'{argument}' is a policy for {_TRAINS[other]}, and this is {_TRAINS[architecture]}; {choice}"
         )

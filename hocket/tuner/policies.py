@@ -15,7 +15,9 @@ from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.exact import check_exact, exact
+from hocket.planner.named_planners import BEST_BUCKETS
 from hocket.sim import simulate
+from hocket.tuner.best_buckets import best_buckets
 from hocket.tuner.improve import improve
 
 Status = Literal["", "optimal", "feasible"]
@@ -82,12 +84,13 @@ def policy_names(architecture: Architecture | None = None) -> list[str]:
     --------
     >>> import hocket
     >>> hocket.policy_names("allreduce")
-    ['wfbp', 'ddp', 'horovod', 'caramel', 'bytescheduler', 'exact', 'search']
+    ['wfbp', 'ddp', 'horovod', 'caramel', 'bytescheduler', 'ddp-best', 'exact', 'search']
     """
     if architecture is not None and architecture not in get_args(Architecture):
         raise UnknownNameError("architecture", architecture, list(get_args(Architecture)))
     names = list(POLICIES) if architecture is None else policies_of(architecture)
-    return [*names, *_SEARCHES]
+    simulated = [] if architecture == "ps" else [BEST_BUCKETS]
+    return [*names, *simulated, *_SEARCHES]
 
 
 def plan(
@@ -111,9 +114,9 @@ def plan(
         Links and costs, and the numbers of workers and servers.
     policy
         The policy's name. For parameter servers: fifo, random, reverse, default, layerwise, poseidon, tic,
-        tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler. For either:
-        search, and exact, which takes steps of up to 200 operations and 40 parameters and needs OR-tools
-        (the extra optimal).
+        tac, ibatch-greedy, ibatch, p3. For AllReduce: wfbp, ddp, horovod, caramel, bytescheduler, ddp-best.
+        For either: search, and exact, which takes steps of up to 200 operations and 40 parameters and needs
+        OR-tools (the extra optimal).
     architecture
         "ps" or "allreduce"; None: the policy's own, for ``exact`` and ``search`` AllReduce unless the network
         or ``barrier`` is one of servers.
@@ -182,8 +185,10 @@ def make_plan(
         asked = asked or usual_architecture(network, barrier)
     architecture = architecture_of(policy, asked)
     check_request(graph, network, architecture, barrier, fusion_bytes)
-    if fusion_bytes and policy in _SEARCHES:
+    if fusion_bytes and policy not in POLICIES:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
+    if policy == BEST_BUCKETS:
+        return PlannedPolicy(plan=for_workers(best_buckets(graph, network, seed=seed), network))
     if policy == "exact":
         if barrier == "parameter":
             raise HocketError(
@@ -218,6 +223,13 @@ def for_workers(plan: Plan, network: Network) -> Plan:
     return msgspec.structs.replace(plan, workers=network.num_workers)
 
 
+def own_architecture(policy: str | None) -> Architecture | None:
+    """The one architecture that ``policy`` plans for; None where it plans for either, or is unknown."""
+    if policy == BEST_BUCKETS:
+        return "allreduce"
+    return POLICIES[policy].architecture if policy in POLICIES else None
+
+
 def usual_architecture(network: Network, barrier: Barrier | None = None) -> Architecture:
     """AllReduce, where nothing else decides, or servers for several of them, a window or a barrier."""
     of_servers = barrier is not None or network.num_servers > 1 or network.window_bits > 0
@@ -232,7 +244,7 @@ def architecture_of(policy: str, architecture: Architecture | None) -> Architect
     HocketError
         When another one was asked for.
     """
-    own = POLICIES[policy].architecture if policy in POLICIES else architecture or "ps"
+    own = own_architecture(policy) or architecture or "ps"
     if architecture is not None and architecture != own:
         names = ", ".join(policy_names(architecture))
         raise HocketError(

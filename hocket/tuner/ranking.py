@@ -16,9 +16,10 @@ from hocket.graph.result import WAITING
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
 from hocket.planner import Architecture, Barrier
-from hocket.planner.named_planners import USUAL
+from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
+from hocket.tuner.best_buckets import best_buckets
 from hocket.tuner.improve import improve
 from hocket.tuner.policies import (
     Exchange,
@@ -98,7 +99,7 @@ class Tuning(Summarized):
         workers = counted(best.workers, "worker")
         where = f"{ARCHITECTURE_NAMES.get(best.architecture, best.architecture)}, {workers}"
         lines = [
-            (f"{k + 1}. {row.policy}", f"{duration_text(row.iteration_s)} a step")
+            (f"{k + 1}. {row.title}", f"{duration_text(row.iteration_s)} a step")
             for k, row in enumerate(self.ranked[:_SHOWN])
         ]
         bound = ("bound", f"{duration_text(best.bound_s)}, of the best")
@@ -122,8 +123,9 @@ def tune(
 ) -> Tuning:
     """Simulate every policy of an architecture, search for a better plan from theirs, and rank them all.
 
-    A step that ``exact`` can plan is planned by it too. The search's plan is one of the ranked, so what is
-    returned is never slower than any of them.
+    A step that ``exact`` can plan is planned by it too. With AllReduce DDP is ranked with its default buckets
+    ("ddp") and with the best of several sizes ("ddp-best", of ``bucket_bytes``). The search's plan is one of
+    the ranked, so what is returned is never slower than any of them.
 
     Parameters
     ----------
@@ -177,6 +179,11 @@ def tune(
     planned: dict[str, PlannedPolicy] = {}
     for name in names:
         report(name, len(planned), len(names) + 1)
+        if name == BEST_BUCKETS:
+            # Chosen by the steps that rank it, so that it never stands behind ddp.
+            buckets = best_buckets(graph, network, iterations=iterations, seed=seed)
+            planned[name] = PlannedPolicy(plan=for_workers(buckets, network))
+            continue
         exchange = Exchange(
             architecture=architecture,
             barrier=barrier,

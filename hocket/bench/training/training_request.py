@@ -7,8 +7,9 @@ import math
 import msgspec
 
 from hocket.errors import HocketError
+from hocket.planner.allreduce_baselines import DDP_BUCKETS_MIB
 
-BUCKETS_MB = (1, 5, 25, 100)
+BUCKETS_MB = DDP_BUCKETS_MIB
 DEFAULT_BUCKET_MB = 25
 
 COMPUTE = "compute"

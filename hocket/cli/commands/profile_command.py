@@ -210,8 +210,8 @@ def measured_step(measured: Profile) -> str:
 
     plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
     return (
-        f"operations took {own_s:.4f} s, the step without the profiler {plain_s:.4f} s"
-        f" ({measured.own_to_plain:.1%}); with the time between them shared out they sum to"
+        f"a step takes {plain_s:.4f} s without the profiler; its operations sum to {own_s:.4f} s"
+        f" ({measured.own_to_plain:.1%}) by themselves, and with the time between them, as in the file, to"
         f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%}){measured.doubt}"
     )
 

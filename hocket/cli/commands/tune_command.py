@@ -136,7 +136,7 @@ def tune(
             if gains(found.ranked)
             else _more_workers(context, best.architecture),
         )
-    note(f"{written}: the plan of {best.policy}; the search tried {counted(found.evaluations, 'plan')}")
+    note(f"{written}: the plan of {best.title}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:
         note(f"{report}: open it in a browser")
 

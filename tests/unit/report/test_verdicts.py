@@ -76,15 +76,57 @@ def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
         "best of 2 policies: search, 0.9 s a step on 4 workers at 1 Gbit/s, 25% less than ddp (1.2 s,"
         " buckets of 25 MiB)"
     )
-    level = [reduced(name, 0.9) for name in ("search", "exact", "caramel", "wfbp")]
-    assert ranking_verdict([*level[:2], ddp], WHERE).startswith("best of 3 policies: search and exact, 0.9 s")
-    assert ranking_verdict([*level, ddp], WHERE).startswith("best of 5 policies: search and 3 others, 0.9 s")
+    level = [reduced(name, 0.9) for name in ("search", "exact", "caramel", "wfbp", "horovod")]
+    none_better = "(search found none better), 0.9 s"
+    assert ranking_verdict([*level[:2], ddp], WHERE).startswith(f"best of 3 policies: exact {none_better}")
+    assert ranking_verdict([*level[1:3], ddp], WHERE).startswith(
+        "best of 3 policies: exact and caramel alike, 0.9 s"
+    )
+    assert ranking_verdict([*level, ddp], WHERE).startswith(
+        f"best of 6 policies: exact and 3 others alike {none_better}"
+    )
     assert ranking_verdict([reduced("search", 1.2), ddp], WHERE) == (
         "no other policy beats ddp: 1.2 s a step on 4 workers at 1 Gbit/s"
     )
     assert not gains([reduced("search", 1.2), ddp])
     assert gains([reduced("search", 1.1), ddp])
     assert gains(level)
+
+
+def best_bucket(iteration_s, mib):
+    return reduced("ddp-best", iteration_s, bucket_bytes=mib << 20)
+
+
+def test_a_ranking_tells_its_gain_over_ddp_with_its_best_bucket_apart():
+    slices, ddp = reduced("bytescheduler", 0.272), reduced("ddp", 0.359)
+    assert ranking_verdict([slices, reduced("search", 0.272), best_bucket(0.289, 1), ddp], WHERE) == (
+        "best of 4 policies: bytescheduler (search found none better), 272 ms a step on 4 workers at 1 Gbit/s"
+        ", 24% less than ddp (359 ms, buckets of 25 MiB), 5.9% less than ddp's best bucket (289 ms, 1 MiB)"
+    )
+    assert best_bucket(0.289, 1).title == "ddp-best (1 MiB)"
+
+
+def test_a_ranking_says_where_no_other_bucket_size_is_better_than_ddps_default():
+    slices, ddp = reduced("bytescheduler", 0.272), reduced("ddp", 0.359)
+    for mib in (25, 5):  # ... or one is as good
+        assert ranking_verdict([slices, ddp, best_bucket(0.359, mib)], WHERE) == (
+            "best of 3 policies: bytescheduler, 272 ms a step on 4 workers at 1 Gbit/s, 24% less than ddp"
+            " (359 ms, buckets of 25 MiB, its best size)"
+        )
+    assert ranking_verdict([reduced("wfbp", 0.4), ddp, best_bucket(0.359, 25)], WHERE) == (
+        "no other policy beats ddp: 359 ms a step on 4 workers at 1 Gbit/s"
+    )
+
+
+def test_a_ranking_says_where_another_bucket_size_is_all_there_is_to_gain():
+    ddp, buckets = reduced("ddp", 0.359), best_bucket(0.289, 5)
+    for others in ([], [reduced("caramel", 0.289), reduced("search", 0.289)]):
+        rows = [*others, buckets, ddp]
+        assert gains(rows)
+        assert ranking_verdict(rows, WHERE) == (
+            "no other policy beats ddp's best bucket (5 MiB): 289 ms a step on 4 workers at 1 Gbit/s,"
+            " 19% less than ddp (359 ms, buckets of 25 MiB)"
+        )
 
 
 def test_servers_are_compared_with_parameters_in_file_order():

@@ -64,7 +64,8 @@ def test_an_option_is_taken_or_refused_whatever_the_policy(policy: str) -> None:
 
 
 def test_the_policies_are_all_there() -> None:
-    assert {*POLICIES, "exact", "search"} == EVERY == set(policy_names())
+    assert {*POLICIES, "ddp-best", "exact", "search"} == EVERY == set(policy_names())
+    assert {"ddp-best"} == EVERY - set(POLICIES) - SERVED
 
 
 def test_policies_of_an_architecture_that_there_is_not_are_refused() -> None:
