@@ -31,7 +31,10 @@ from tests.unit.cli.test_commands import BRANCHES, STEP, hocket, refused
         (("--rate", "1bit/s"), "a rate of 1 bit/s is none for a lab"),
         (("--nodes", "1"), "1 nodes make no lab"),
         *(
-            (("--plan", name), f"choose one of: auto, {', '.join(policies_of('allreduce'))}, search")
+            (
+                ("--plan", name),
+                f"choose one of: auto, {', '.join(policies_of('allreduce'))}, ddp-best, search",
+            )
             for name in ("tac", "exact")
         ),
         (("--plan", "none.json"), "none.json: "),
