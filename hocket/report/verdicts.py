@@ -14,6 +14,7 @@ from hocket.text import counted, duration_text, listed, percent_text, time_unit
 
 _LEVEL = 5e-4
 """Times that differ by no more, relatively, are told as equal."""
+_LITTLE = 0.02  # of a step, for which another way of training is hardly worth it
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
 
@@ -62,6 +63,21 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
         theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
         compared.append(f"{_apart(best, buckets)} than {theirs}")
     return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
+
+
+def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
+    """Remarks on a ranking: network over computing, and DDP's bucket size where that gains nearly as much."""
+    best = min(rows, key=lambda row: row.iteration_s)
+    remarks = [f"Rho {best.rho:.2g}: a step's transfers take {best.rho:.2g} times as long as its computing"]
+    buckets, usual = next((row for row in rows if row.policy == BEST_BUCKETS), None), usual_row(rows)
+    if buckets is None or buckets is best or _is_default(buckets, usual):
+        return remarks
+    if buckets.iteration_s <= (1 + _LITTLE) * best.iteration_s:
+        size = (buckets.bucket_bytes or 0) >> 20
+        remarks.append(
+            f"DistributedDataParallel(model, bucket_cap_mb={size}) gains nearly as much as the best plan"
+        )
+    return remarks
 
 
 def gains(rows: Sequence[ResultRow]) -> bool:

@@ -209,10 +209,14 @@ def measured_step(measured: Profile) -> str:
     import numpy as np
 
     plain_s, own_s = np.median(measured.plain_step_s), np.median(measured.own_sum_s)
+    own = f"{own_s:.4f} s ({measured.own_to_plain:.1%})"
+    filed = f"{np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%})"
+    between = (
+        "" if own == filed else f" by themselves, and with the time between them, as in the file, to {filed}"
+    )
     return (
-        f"a step takes {plain_s:.4f} s without the profiler; its operations sum to {own_s:.4f} s"
-        f" ({measured.own_to_plain:.1%}) by themselves, and with the time between them, as in the file, to"
-        f" {np.median(measured.operations_sum_s):.4f} s ({measured.sum_to_plain:.1%}){measured.doubt}"
+        f"a step takes {plain_s:.4f} s without the profiler; its operations sum to"
+        f" {own}{between}{measured.doubt}"
     )
 
 

@@ -80,7 +80,7 @@ def tune(
     from hocket.origin import origin
     from hocket.report.result_files import Entry
     from hocket.report.step_page import render
-    from hocket.report.verdicts import gains, on_workers, ranking_verdict
+    from hocket.report.verdicts import gains, on_workers, ranking_remarks, ranking_verdict
     from hocket.tuner import tune as run
 
     out.check()
@@ -131,7 +131,7 @@ def tune(
             [capitalized(ranking_verdict(found.ranked, where, found.alike_s))],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
-            remarks=remarks_on(graph, wide=out.wide),
+            remarks=[*ranking_remarks(found.ranked), *remarks_on(graph, wide=out.wide)],
             following=train_command(context, graph, found.plan, network, str(written))
             if gains(found.ranked)
             else _more_workers(context, best.architecture),

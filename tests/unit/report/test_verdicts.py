@@ -12,6 +12,7 @@ from hocket.report.verdicts import (
     comparison_verdict,
     gains,
     on_workers,
+    ranking_remarks,
     ranking_verdict,
     result_verdict,
     usual_row,
@@ -69,6 +70,20 @@ def test_a_gain_from_steps_of_unlike_length_is_told_apart(alike_s, said):
     rows = [reduced("caramel", 0.867), reduced("ddp", 0.944)]
     plain = ranking_verdict(rows, WHERE)
     assert ranking_verdict(rows, WHERE, alike_s) == plain + said
+
+
+def test_a_ranking_tells_rho_and_a_bucket_size_that_gains_nearly_as_much():
+    best, ddp = reduced("caramel", 0.85, rho=0.434), reduced("ddp", 1.07)
+    rho = "Rho 0.43: a step's transfers take 0.43 times as long as its computing"
+    bucket = "DistributedDataParallel(model, bucket_cap_mb=1) gains nearly as much as the best plan"
+
+    def buckets(iteration_s):
+        return reduced("ddp-best", iteration_s, bucket_bytes=1 << 20)
+
+    assert ranking_remarks([best, ddp]) == ranking_remarks([best, ddp, buckets(0.9)]) == [rho]
+    assert ranking_remarks([best, ddp, buckets(0.858)]) == [rho, bucket]
+    level = reduced("caramel", 1.06, rho=0.434)
+    assert ranking_remarks([level, ddp, buckets(1.07)]) == [rho]
 
 
 def test_a_ranking_names_its_best_those_level_with_it_and_what_is_usual():
