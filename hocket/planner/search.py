@@ -88,7 +88,7 @@ def climb(
     mutate = Mutations(graph, network, evaluator.chunks, best, np.random.default_rng(seed))
 
     while not (time.perf_counter() - began > budget_s or evaluations >= limit or best_s <= close_s):
-        # Early figures rank neighbours; only a settled one can become the best.
+        # Early figures rank neighbours; only a steady one can become the best.
         current = best
         current_s = evaluator.seconds(best)
         history = [current_s] * _HISTORY
@@ -104,10 +104,10 @@ def climb(
             history[evaluations % _HISTORY] = current_s
             if candidate_s < early_best_s:
                 early_best_s, since = candidate_s, 0
-                settled_s = evaluator.seconds(candidate, steady=True)
+                steady_s = evaluator.seconds(candidate, steady=True)
                 evaluations += 1
-                if settled_s < best_s:
-                    best, best_s = candidate, settled_s
+                if steady_s < best_s:
+                    best, best_s = candidate, steady_s
                     if best_s <= close_s:
                         break
             if progress is not None and evaluations % 100 == 0:

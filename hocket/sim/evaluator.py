@@ -23,8 +23,8 @@ from hocket.sim.lowering.parameter_server import server_step
 from hocket.sim.lowering.server_plan import ServerCosts, ServerPlan
 from hocket.sim.lowering.slices import slice_graph
 
-# Overlapping steps to run, early on and settled: the first half settles, the rest is measured, and with a
-# parameter server one more follows. Few, as the search asks often: a plan can take longer to settle, and
+# Overlapping steps to run, early on and steady: the first half warms up, the rest is measured, and with a
+# parameter server one more follows. Few, as the search asks often: a plan can take longer, and
 # what `hocket plan` says of the one that it ends with is simulated.
 _FREE = np.zeros(0, np.int64)  # no operations have to follow one another
 STEPS = {"step": (1, 1), "parameter": (4, 12), "allreduce": (3, 10)}

@@ -51,10 +51,10 @@ def decide_claims(jobs, ports, links, lists, n, rules, now):
     others may gain theirs.
     """
     candidates, altered_jobs = lists.candidates, lists.altered_jobs
-    num_settled = num_altered = 0
-    while num_settled < n:
-        j = candidates[num_settled]
-        num_settled += 1
+    num_decided = num_altered = 0
+    while num_decided < n:
+        j = candidates[num_decided]
+        num_decided += 1
         jobs[j].listed = 0
         claims = may_claim(jobs, ports, links, rules, j, now)
         if claims != jobs[j].claims or (claims == 1 and jobs[j].stage == READY):
@@ -69,7 +69,7 @@ def decide_claims(jobs, ports, links, lists, n, rules, now):
                 other = links[link].claimant
                 links[link].claimant = j
                 if other != NONE and jobs[other].listed == 0:
-                    queue_candidate(jobs, rules, candidates, num_settled, n, other, now)
+                    queue_candidate(jobs, rules, candidates, num_decided, n, other, now)
                     n += 1
                 continue
             if links[link].claimant == j:
@@ -78,7 +78,7 @@ def decide_claims(jobs, ports, links, lists, n, rules, now):
             while other != NONE:
                 active = jobs[other].stage == READY or jobs[other].stage == TRANSFERRING
                 if jobs[other].blocker == j and jobs[other].listed == 0 and active:
-                    queue_candidate(jobs, rules, candidates, num_settled, n, other, now)
+                    queue_candidate(jobs, rules, candidates, num_decided, n, other, now)
                     n += 1
                 other = jobs[other].next_waiting
     return num_altered

@@ -59,7 +59,7 @@ def _slowdown(ports, links, rack, capacity, gpus_per_server, option):
 def exposed_ticks(jobs, segments, batch_ticks, j, slowdown):
     """Ticks that transfers so many times longer than alone add to an iteration of job j, which queues.
 
-    Of one with batches the same as :func:`hocket.cluster.engine.segments.settled_ticks`, less computing.
+    Of one with batches the same as :func:`hocket.cluster.engine.segments.steady_ticks`, less computing.
     """
     if jobs[j].num_batches == 0 or slowdown == 0.0:
         return jobs[j].reduce * slowdown
