@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +88,48 @@ def run(case: str, world: int = 2, timeout_s: float = 240, **arguments: Any) -> 
         return [ranks.result(rank) for rank in range(world)]
 
 
-def _main(arguments: Sequence[str]) -> None:
+def _device(seed: int | None) -> AbstractContextManager[object]:
+    """The delayed device in force for ``seed``; for None processors are."""
+    if seed is None:
+        return contextlib.nullcontext()
+    from tests.delayed.install import delayed
+
+    return delayed(seed)
+
+
+def call(case: str, options: dict[str, Any]) -> Any:
+    """What ``case`` returns on this rank.
+
+    ``options`` are its keywords, but for ``mutation`` and ``delayed``: seeds to run it on the delayed device
+    with, until it returns something.
+    """
     import importlib
 
     import torch
     import torch.distributed as dist
 
-    case, folder, given = arguments
-    module, function = case.split(":")
+    from tests.delayed.mutations import mutate
+
+    if mutation := options.pop("mutation", None):
+        mutate(mutation)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    result = getattr(importlib.import_module(module), function)(rank, world, **json.loads(given))
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(result))
+    module, function = case.split(":")
+    run_case = getattr(importlib.import_module(module), function)
+    for seed in options.pop("delayed", [None]):
+        with _device(seed):
+            result = run_case(dist.get_rank(), dist.get_world_size(), **options)
+        if result:
+            break
     if dist.is_initialized():
         dist.destroy_process_group()
+    return result
+
+
+def _main(arguments: Sequence[str]) -> None:
+    case, folder, given = arguments
+    rank = os.environ["RANK"]
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(call(case, json.loads(given))))
 
 
 if __name__ == "__main__":

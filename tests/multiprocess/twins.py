@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hocket
 from hocket.graph import Plan, Reduction
+from tests.delayed.install import moved
 
 Optimizer = torch.optim.Optimizer
 
@@ -54,7 +55,7 @@ class Twins:
     ) -> None:
         torch.manual_seed(0)
         model = make()
-        self.ours = copy.deepcopy(model)
+        self.ours = moved(copy.deepcopy(model))
         of_both = {"process_group": group, "init_sync": init_sync, **(buffers or {})}
         self.ddp = DistributedDataParallel(model, find_unused_parameters=unused, **of_both)
         self.optimizers = optimize(model), optimize(self.ours)

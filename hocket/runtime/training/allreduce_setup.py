@@ -48,6 +48,8 @@ from hocket.runtime.transfers.gloo_group import (
     new_group_name,
 )
 from hocket.runtime.transfers.sparse_sums import declared_sparse
+from hocket.runtime.transfers.training_device import PROCESSORS, device_of
+from hocket.runtime.transfers.used_flags import FlagsInBuckets, FlagsOnHost
 
 OWN_THREADS = "hocket-"
 """The prefix of the names of our threads."""
@@ -110,7 +112,9 @@ def distribute(
         for each in (control, groups.transfers, groups.urgent, *others[3:]):
             each.loss_reason = lambda: watch.loss_reason
         state = StateBuffers(model, *others[3:]) if values.buffers_in_forward else None
-        rounds = Rounds(parameters, groups, recorder, watch, members.timeout_s)
+        here = device_of(next(iter(parameters.values()))) is PROCESSORS
+        flags = FlagsInBuckets() if here else FlagsOnHost(control)
+        rounds = Rounds(parameters, groups, flags, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gather_values(names, control, list[str])
         training.learn_sparse(declared_sparse(model))

@@ -26,6 +26,8 @@ from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.transfers.buckets import Bucket, BucketState, Layout
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import LostError
+from hocket.runtime.transfers.training_device import Event, device_of
+from hocket.runtime.transfers.used_flags import UsedFlags
 
 Parameter = torch.nn.Parameter
 
@@ -36,20 +38,26 @@ _OF_GLOO = ("gloo", "connection", "timed out", "timeout")
 class Rounds:
     """The buckets of the plan in force, on ``groups``, which are for them alone.
 
-    ``parameters``: the trained ones by name; ``watch`` says whose fault a failure is. ``barriers``: why
-    steps waited that might have gone on travelling. ``unfinished``: buckets that were sent, the oldest
-    first. ``thread``: the one that trains. ``failure``: why no step may follow; empty: one may.
+    ``parameters``: the trained ones by name, all on one device; ``used``: which of them ranks use;
+    ``watch`` says whose fault a failure is. ``barriers``: why steps waited that might have gone on
+    travelling. ``unfinished``: buckets that were sent, the oldest first. ``thread``: the one that trains.
+    ``failure``: why no step may follow; empty: one may.
     """
 
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
         groups: ChannelGroups,
+        used: UsedFlags,
         recorder: SpanRecorder,
         watch: LivenessWatch,
         timeout_s: float,
     ) -> None:
-        self.channel = Channel(groups, timeout_s, functools.partial(recorder.record_transfer, "reduce"))
+        self._device = device_of(next(iter(parameters.values())))
+        moved = functools.partial(recorder.record_transfer, "reduce")
+        self.channel = Channel(groups, timeout_s, moved, self._device)
+        self._used = used
+        self._updated: Event = None
         self.barriers = Barriers()
         self.unfinished: dict[Bucket, None] = {}
         self.failure = ""
@@ -101,7 +109,7 @@ class Rounds:
                 self._put(bucket, index, None)
             bucket.filled_indices.clear()
             self._submit(bucket)
-        self._sent_buckets.clear()
+        self._all_sent()
         self.finish_all()
         for p, gradient in zip(sparse, before, strict=True):
             p.grad = gradient
@@ -145,7 +153,7 @@ class Rounds:
                 p.grad = stand_in
                 if is_referenced(bucket.own_gradients, index) or shares_memory(bucket.own_gradients[index]):
                     self._aliased_buckets[bucket] = None
-        self._sent_buckets.clear()
+        self._all_sent()
         return unused
 
     def finish_unused(self, buckets: list[Bucket]) -> None:
@@ -154,9 +162,7 @@ class Rounds:
             unused = (name for name, p in zip(bucket.names, bucket.parameters, strict=True) if p.grad is None)
             self.barriers.meet("parameters that some ranks did not use", unused)
             self.finish(bucket)
-            for p, view, used in zip(
-                bucket.parameters, bucket.views, bucket.used_flags.tolist(), strict=True
-            ):
+            for p, view, used in zip(bucket.parameters, bucket.views, self._used.of(bucket), strict=True):
                 if p.grad is None and used:
                     p.grad = view.clone()
 
@@ -198,6 +204,7 @@ class Rounds:
         """Have ``gradient`` in its place in ``bucket``; None: this rank has none."""
         if gradient is not None and gradient.layout is not torch.strided:
             self._check_layout(bucket, index, gradient.layout)
+        self._device.follow(bucket.last_use)
         if bucket.sparse is not None:
             bucket.sparse.put(gradient, self._num_ranks)
         elif gradient is None:
@@ -205,6 +212,7 @@ class Rounds:
         else:
             # As DistributedDataParallel does: divided before it is summed up.
             torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+        bucket.stream, bucket.last_use = self._device.stream(), self._device.record()
 
     def _check_layout(self, bucket: Bucket, index: int, layout: torch.layout) -> None:
         if layout is not torch.sparse_coo:
@@ -220,12 +228,16 @@ class Rounds:
 
     def _submit(self, bucket: Bucket) -> None:
         if bucket.sparse is None:
-            bucket.used_flags.zero_()
-            bucket.used_flags[list(bucket.filled_indices)] = 1
+            self._used.tell(bucket)
         bucket.filled_indices.clear()
         self._sent_buckets.add(bucket)
         self.unfinished[bucket] = None
         self.channel.submit(bucket)
+
+    def _all_sent(self) -> None:
+        """Every bucket has been sent in this round."""
+        self._sent_buckets.clear()
+        self._used.close()
 
     def _check_fresh(self, bucket: Bucket, p: Parameter) -> None:
         if bucket.pending_steps:
@@ -242,6 +254,10 @@ class Rounds:
         bucket, _ = self._place(p)
         if bucket.state is BucketState.SENT:
             self.finish(bucket)
+
+    def follow_updates(self) -> None:
+        """Have what the current stream is asked for from now on done behind every update."""
+        self._device.follow(self._updated)
 
     def finish_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
         """Finish every bucket, only those that an update waits for, or only those of window "backward"."""
@@ -271,6 +287,9 @@ class Rounds:
                 if other.pending_steps and other is not bucket and self.channel.has_arrived(other):
                     self.finish(other)
             self._wait(bucket)
+        if not self._used.known:
+            with self.naming_culprit(for_next=False):
+                self._used.wait()
         with outside_torch_modes():
             self._apply_bucket(bucket)
 
@@ -280,7 +299,13 @@ class Rounds:
             # One call, so that a signal's handler that looks at it comes before or behind.
             if self.unfinished.pop(bucket, bucket) is None:
                 bucket.state = BucketState.IDLE
-                self._apply_arrived_steps(bucket)
+                with self._device.on(bucket.stream):
+                    for arrival in bucket.arrivals:
+                        self._device.follow(arrival)
+                    bucket.arrivals.clear()
+                    self._apply_arrived_steps(bucket)
+                    bucket.last_use = self._updated = self._device.record()
+                self.follow_updates()
         except BaseException as error:
             if bucket not in self.unfinished:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
@@ -302,9 +327,7 @@ class Rounds:
         held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
         if bucket.pending_steps:
             started = time.perf_counter()
-            for p, view, used in zip(
-                bucket.parameters, bucket.views, bucket.used_flags.tolist(), strict=True
-            ):
+            for p, view, used in zip(bucket.parameters, bucket.views, self._used.of(bucket), strict=True):
                 p.grad = view if used else None
             for deferred in bucket.pending_steps:
                 deferred.run()

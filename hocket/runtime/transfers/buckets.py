@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,7 @@ from hocket.graph.plan import batch_name
 from hocket.runtime.lazy.gradient import PendingGradient
 from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
 from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum, on_wire
+from hocket.runtime.transfers.training_device import Event
 
 if TYPE_CHECKING:
     from hocket.runtime.training.optimizer_step import PartialStep
@@ -37,8 +38,10 @@ class Bucket:
     ``own_gradients``: the tensors that they had before, which get the values when those are wanted.
     ``forward``: whether it may travel into the next step's forward pass. ``pending_steps``: what its
     optimizers still have to do once it has arrived. ``rounds``: how often it was sent; ``missing_transfers``:
-    those of the last time that have not ended. ``sparse``: what sums up a gradient that may be sparse, the
-    bucket's only one, which has no place in ``flat``; else None.
+    those of the last time of which it is not known when they end. ``sparse``: what sums up a gradient that
+    may be sparse, the bucket's only one, which has no place in ``flat``; else None. ``stream``: the device's
+    that filled it, on which its optimizers do their part, too; ``last_use``: when its memory was read or
+    written last; ``arrivals``: when the sums of its transfers come.
     """
 
     names: tuple[str, ...]
@@ -55,6 +58,9 @@ class Bucket:
     missing_transfers: int = 0
     pending_steps: list[PartialStep] = field(default_factory=list)
     sparse: SparseGradient | None = None
+    stream: Any = None
+    last_use: Event = None
+    arrivals: list[Event] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
@@ -160,7 +166,7 @@ def _bucket(names: tuple[str, ...], by_name: Mapping[str, torch.nn.Parameter], f
     parameters = tuple(by_name[name] for name in names)
     sizes = [p.numel() for p in parameters]
     first = parameters[0]
-    flat = torch.zeros(sum(sizes) + len(names), dtype=first.dtype, device=first.device)
+    flat = first.detach().new_zeros(sum(sizes) + len(names))
     *pieces, used = flat.split([*sizes, len(names)])
     views = tuple(
         # A gradient laid out as its parameter, as autograd makes it, lets optimizers run along memory.

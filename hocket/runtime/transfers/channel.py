@@ -25,6 +25,7 @@ from hocket.runtime.transfers.coordinator import Coordinator
 from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
+from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
 
 _PATIENCE_S = 2.0
 
@@ -48,12 +49,20 @@ class Channel:
     """Reduces what is filled.
 
     ``CREDIT`` threads a lane take the next transfer, start it once its bucket is filled, and wait for its
-    end; where the plan does not list the order, there are the threads of :class:`Coordinator` besides.
-    ``on_transfer`` is called, from the threads that transfer, with a transfer's name, start and end.
+    end; where the plan does not list the order, there are the threads of :class:`Coordinator` besides. One
+    waits for gradients of which ``device`` has been asked. ``on_transfer`` is called, from the threads that
+    transfer, with a transfer's name, start and end.
     """
 
-    def __init__(self, groups: ChannelGroups, timeout_s: float, on_transfer: TransferCallback) -> None:
+    def __init__(
+        self,
+        groups: ChannelGroups,
+        timeout_s: float,
+        on_transfer: TransferCallback,
+        device: TrainingDevice = PROCESSORS,
+    ) -> None:
         leads = groups.choices.rank == 0
+        self._device = device
         self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
         self._condition = self._queue.condition
         self._coordinator = Coordinator(self._queue, groups.choices)
@@ -75,9 +84,11 @@ class Channel:
         self._gate_counter.reset(layout)
         self._queue.reset(layout)
         self._buckets = layout.buckets
-        transferring = [
+        transferring: list[Callable[[], None]] = [
             functools.partial(self._transfer, lane) for lane in self._queue.lanes for _ in range(CREDIT)
         ]
+        if self._device.record() is not None:
+            transferring.append(self._wait_for_gradients)
         choosing = [] if self._queue.lists_order else self._coordinator.begin()
         self._threads = [
             threading.Thread(target=self._queue.run, args=[work], name=f"hocket-{kind}-{k}", daemon=True)
@@ -127,17 +138,23 @@ class Channel:
         self._gate_counter.count_filled()
         with self._condition:
             bucket.state = BucketState.SENT
-            places = self._queue.places(bucket)
-            bucket.missing_transfers = len(places)
+            bucket.missing_transfers = len(self._queue.places(bucket))
             bucket.rounds += 1
-            for place in places:
-                self._queue.filled_places[place] = bucket.rounds
-            if not self._queue.lists_order:
-                self._coordinator.add_filled(bucket)
+            if bucket.last_use is None:
+                self._add_filled(bucket)
+            else:
+                self._queue.unready_buckets.append(bucket)
             self._condition.notify()
 
+    def _add_filled(self, bucket: Bucket) -> None:
+        """Let ``bucket``, whose gradients are there, be chosen; in the lock."""
+        for place in self._queue.places(bucket):
+            self._queue.filled_places[place] = bucket.rounds
+        if not self._queue.lists_order:
+            self._coordinator.add_filled(bucket)
+
     def wait(self, bucket: Bucket) -> None:
-        """Until ``bucket`` has arrived.
+        """Until ``bucket`` has arrived, or it is known at which events it has.
 
         Raises
         ------
@@ -165,18 +182,40 @@ class Channel:
 
     def has_arrived(self, bucket: Bucket) -> bool:
         """True if a bucket that was sent could be used without waiting."""
-        return bucket.missing_transfers == 0
+        return bucket.missing_transfers == 0 and all(map(self._device.has_passed, bucket.arrivals))
+
+    def _wait_for_gradients(self) -> None:
+        """Wait for gradients on their way into buckets, one after the other: so they were asked for."""
+        unready = self._queue.unready_buckets
+        while True:
+            with self._condition:
+                if not self._queue.wait_until(lambda: bool(unready)):
+                    return
+                bucket = unready[0]
+            self._device.wait(bucket.last_use)
+            with self._condition:
+                self._add_filled(unready.popleft())
+                self._condition.notify()
 
     def _transfer(self, lane: TransferLane) -> None:
-        while (taken := self._send_next(lane)) is not None:
-            transfer, work, started = taken
-            work.wait()
-            self._on_transfer(transfer.name, started, time.perf_counter())
-            self._gate_counter.count_arrival()
-            with self._condition:
-                transfer.bucket.missing_transfers -= 1
-                lane.under_way -= 1
-                self._condition.notify()
+        with self._device.own_stream():
+            while (taken := self._send_next(lane)) is not None:
+                transfer, work, started = taken
+                work.wait()
+                arrival = self._device.record()
+                if arrival is not None:  # the training thread goes on, with work that follows it
+                    with self._condition:
+                        transfer.bucket.arrivals.append(arrival)
+                        transfer.bucket.missing_transfers -= 1
+                        self._condition.notify()
+                    self._device.wait(arrival)
+                self._on_transfer(transfer.name, started, time.perf_counter())
+                self._gate_counter.count_arrival()
+                with self._condition:
+                    if arrival is None:
+                        transfer.bucket.missing_transfers -= 1
+                    lane.under_way -= 1
+                    self._condition.notify()
 
     def _send_next(self, lane: TransferLane) -> tuple[BucketTransfer, StartedCollective | Sum, float] | None:
         """Start the next transfer of ``lane``; None when there will be none."""

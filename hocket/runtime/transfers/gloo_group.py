@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp
 
 from hocket.errors import HocketError
+from hocket.runtime.transfers.training_device import device_of
 
 T = TypeVar("T")
 
@@ -53,6 +54,18 @@ class WatchedCollective:
         self._work.wait()
 
 
+class StagedCollective:
+    """A collective on ``fetched``, in memory of the host, for ``tensor`` on a device."""
+
+    def __init__(self, work: StartedCollective, fetched: torch.Tensor, tensor: torch.Tensor) -> None:
+        self._work, self._fetched, self._tensor = work, fetched, tensor
+
+    def wait(self) -> None:
+        """Return when it has ended, and this thread's stream has been asked to bring what came."""
+        self._work.wait()
+        self._tensor.copy_(self._fetched, non_blocking=True)
+
+
 class LostError(Exception):
     """A collective that never ends, as a rank that it needs is not going to come."""
 
@@ -73,11 +86,11 @@ class GlooGroup:
 
     def reduce(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> StartedCollective:
         """Start an AllReduce of ``tensor``, in place."""
-        return self._watch(self._gloo.allreduce([tensor], op))
+        return self._start(tensor, lambda here: self._gloo.allreduce([here], op))
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0) -> StartedCollective:
         """Start sending ``source``'s flat ``tensor`` into everybody's, as bytes: gloo knows few types."""
-        return self._watch(self._gloo.broadcast(tensor.view(torch.uint8), source))
+        return self._start(tensor.view(torch.uint8), lambda here: self._gloo.broadcast(here, source))
 
     def send(self, tensor: torch.Tensor, rank: int) -> dist.Work:
         """Start sending ``tensor`` to ``rank``; it ends once that receives."""
@@ -103,6 +116,13 @@ class GlooGroup:
     def barrier(self) -> None:
         """Return when all ranks are here."""
         self._gloo.barrier().wait()
+
+    def _start(self, tensor: torch.Tensor, start: Callable[[torch.Tensor], dist.Work]) -> StartedCollective:
+        """Call ``start`` with ``tensor``, or with its copy in memory of the host, which gloo needs."""
+        fetched = device_of(tensor).fetch_to_host(tensor)
+        if fetched is None:
+            return self._watch(start(tensor))
+        return StagedCollective(self._watch(start(fetched)), fetched, tensor)
 
     def _watch(self, work: dist.Work) -> StartedCollective:
         return work if self.loss_reason is None else WatchedCollective(work, self.loss_reason)

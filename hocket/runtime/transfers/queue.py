@@ -31,10 +31,10 @@ class TransferLane:
 class Queue:
     """Transfers of a plan, by their places in its order. All of it is read and changed holding ``condition``.
 
-    ``lists_order``: whether the plan itself says what goes next. ``filled_places``: those that are filled and
-    were not started, with their round; ``awaited_places``: those that this rank's training waits for.
-    ``leads``: whether this is rank 0. ``error``: what a thread failed with; it ends all of them, as
-    ``stopping`` does.
+    ``lists_order``: whether the plan itself says what goes next. ``unready_buckets``: those whose gradients
+    are still to be computed, the oldest first. ``filled_places``: those that are filled and were not started,
+    with their round; ``awaited_places``: those that this rank's training waits for. ``leads``: whether this
+    is rank 0. ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
     """
 
     def __init__(self, transfers: GlooGroup, urgent: GlooGroup, *, leads: bool) -> None:
@@ -45,6 +45,7 @@ class Queue:
         self.lists_order = True
         self.filled_places: dict[int, int] = {}
         self.awaited_places: frozenset[int] = frozenset()
+        self.unready_buckets: deque[Bucket] = deque()
         self.stopping = False
         self.error: BaseException | None = None
         self._places: dict[int, list[int]] = {}
@@ -97,6 +98,8 @@ class Queue:
         return self.usual.under_way + self.urgent.under_way
 
     def may_go(self) -> bool:
-        """True if something is filled whose turn has come or can come."""
+        """True if something is filled, or going to be, whose turn has come or can come."""
+        if self.unready_buckets:
+            return True
         turns = [lane.next[0] for lane in (self.usual, self.urgent) if lane.next]
         return any(place in self.filled_places for place in turns) if turns else bool(self.filled_places)

@@ -1,0 +1,140 @@
+"""The delayed device in force: training takes processors for it, and models and their gradients are on it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from hocket.runtime.lazy import neutral_mode
+from hocket.runtime.transfers import training_device as devices
+from tests.delayed.memory import allocated_like, memory_of
+from tests.delayed.mode import DelayedOperators
+from tests.delayed.streams import Event, Stream, Streams
+
+_READERS = ("tolist", "numpy", "__array__", "__repr__")
+
+
+class DelayedDevice:
+    """What training sees of it. ``waits``: what the host has waited for in threads that train."""
+
+    def __init__(self, seed: int) -> None:
+        self.streams = Streams(seed)
+        self.waits: list[str] = []
+
+    def record(self) -> Event:
+        return self.streams.record()
+
+    def has_passed(self, event: Event) -> bool:
+        return event is None or self.streams.has_passed(event)
+
+    def wait(self, event: Event) -> None:
+        self.streams.wait(event)
+
+    def follow(self, event: Event) -> None:
+        if event is not None:
+            self.streams.follow(event)
+
+    def stream(self) -> Stream:
+        return self.streams.current
+
+    def on(self, stream: Stream) -> AbstractContextManager[Any]:
+        return self.streams.on(stream)
+
+    @contextlib.contextmanager
+    def own_stream(self) -> Iterator[None]:
+        with self.streams.on(Stream(transfers=True)), self.operators(lambda _: None):
+            yield
+
+    def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        if memory_of(tensor) is None:
+            return None
+        host = torch.empty(tensor.shape, dtype=tensor.dtype)
+        host.copy_(tensor, non_blocking=True)
+        self.wait(self.record())
+        return host
+
+    def operators(self, on_wait: Callable[[str], None] | None = None) -> DelayedOperators:
+        return DelayedOperators(self.streams, on_wait or self.waits.append)
+
+
+def moved(model: nn.Module) -> nn.Module:
+    """``model``, which is going to be trained, on the device, where one is in force."""
+    if isinstance(devices.DEVICES["cpu"], DelayedDevice):
+        device = devices.DEVICES["cpu"]
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                if tensor.numel() and memory_of(tensor) is None:
+                    tensor.data = allocated_like(tensor, device.streams.first).copy_(tensor)
+    return model
+
+
+@contextlib.contextmanager
+def delayed(seed: int) -> Iterator[DelayedDevice]:
+    """Within, there is such a device, whose order of work is that of ``seed``."""
+    device = DelayedDevice(seed)
+    with contextlib.ExitStack() as undo:
+        before = devices.DEVICES["cpu"]
+        devices.DEVICES["cpu"] = device
+        undo.callback(devices.DEVICES.__setitem__, "cpu", before)
+        _replace(undo, neutral_mode, "_disable_current_modes", lambda old: _but_ours(device, old))
+        for name in _READERS:
+            _replace(undo, torch.Tensor, name, lambda old: _waiting(device, old))
+        thread = undo.enter_context(ThreadPoolExecutor(1, "device"))
+        _replace(undo, torch.autograd, "_engine_run_backward", lambda old: _on(thread, device, old))
+        undo.enter_context(device.operators())
+        yield device
+
+
+def _replace(undo: contextlib.ExitStack, owner: Any, name: str, made: Callable[[Any], Any]) -> None:
+    before = getattr(owner, name)
+    setattr(owner, name, made(before))
+    undo.callback(setattr, owner, name, before)
+
+
+def _but_ours(device: DelayedDevice, without: Any) -> Callable[[], AbstractContextManager[None]]:
+    """A device is no mode of the user's: it stays."""
+
+    @contextlib.contextmanager
+    def left() -> Iterator[None]:
+        with without(), device.operators():
+            yield
+
+    return left
+
+
+def _waiting(device: DelayedDevice, read: Any) -> Any:
+    """``read``, which reads memory below operators, once the values are there."""
+
+    def waited(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if type(tensor) in (torch.Tensor, nn.Parameter) and memory_of(tensor) is not None:
+            if not device.streams.working:
+                device.operators().synchronise(read.__name__)
+            with device.streams.now():
+                return read(tensor, *args, **kwargs)
+        return read(tensor, *args, **kwargs)
+
+    return waited
+
+
+def _on(thread: ThreadPoolExecutor, device: DelayedDevice, run: Any) -> Any:
+    """``run``, a backward pass, in a thread of the device, as autograd has one for each but the host."""
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._current_graph_task_id() != -1 or threading.current_thread().name.startswith("device"):
+            return run(*args, **kwargs)
+        grad, stream = torch.is_grad_enabled(), device.streams.current
+
+        def there() -> Any:
+            with device.operators(), device.streams.on(stream), torch.set_grad_enabled(grad):
+                return run(*args, **kwargs)
+
+        return thread.submit(there).result()
+
+    return elsewhere

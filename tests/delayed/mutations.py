@@ -1,0 +1,133 @@
+"""Training with one wait left out: what the delayed device has to show."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+_ROUNDS, _CHANNEL = "hocket.runtime.training.rounds", "hocket.runtime.transfers.channel"
+_GROUP, _TRAINING = "hocket.runtime.transfers.gloo_group", "hocket.runtime.training.allreduce_training"
+
+
+_SETUP, _FLAGS = "hocket.runtime.training.allreduce_setup", "hocket.runtime.transfers.used_flags"
+_FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``old`` in the source of ``module`` becomes ``new``."""
+
+    module: str
+    old: str
+    new: str
+
+
+MUTATIONS = {
+    "transfers start before gradients are there": Mutation(
+        _CHANNEL, "self._device.wait(bucket.last_use)", "pass"
+    ),
+    "transfers start when gradients are asked for": Mutation(
+        _CHANNEL, "if bucket.last_use is None:", "if True:"
+    ),
+    "filling is no event": Mutation(_ROUNDS, _FILLED, "bucket.stream = self._device.stream()"),
+    "the first gradient stands for its bucket": Mutation(
+        _ROUNDS, _FILLED, "if len(bucket.filled_indices) <= 1:\n            " + _FILLED
+    ),
+    "gradients do not follow each other": Mutation(_ROUNDS, "self._device.follow(bucket.last_use)", "pass"),
+    "updates do not follow arrivals": Mutation(_ROUNDS, "self._device.follow(arrival)", "pass"),
+    "updates follow the first arrival alone": Mutation(
+        _ROUNDS, "for arrival in bucket.arrivals:", "for arrival in bucket.arrivals[:1]:"
+    ),
+    "readers do not follow updates": Mutation(_ROUNDS, "                self.follow_updates()\n", ""),
+    "nobody follows updates": Mutation(_ROUNDS, "self._device.follow(self._updated)", "pass"),
+    "updates are no event": Mutation(_ROUNDS, "self._updated = self._device", "_ = self._device"),
+    "passes do not follow updates": Mutation(
+        _TRAINING, "        self.rounds.follow_updates()\n        if not", "        if not"
+    ),
+    "updates run on the stream of their reader": Mutation(
+        _ROUNDS, "with self._device.on(bucket.stream):", "with contextlib.nullcontext():"
+    ),
+    "a bucket is used when its transfers have started": Mutation(
+        _CHANNEL,
+        "                work.wait()\n",
+        "                transfer.bucket.missing_transfers = 0\n                work.wait()\n",
+    ),
+    "a bucket is not waited for": Mutation(_CHANNEL, "or not bucket.missing_transfers,", "or True,"),
+    "arrivals are no events": Mutation(_CHANNEL, "arrival = self._device.record()", "arrival = None"),
+    "an arrival is that of what was before it": Mutation(
+        _CHANNEL,
+        "                work.wait()\n                arrival = self._device.record()\n",
+        "                arrival = self._device.record()\n                work.wait()\n",
+    ),
+    "gloo is given what is not fetched": Mutation(
+        "tests.delayed.install",
+        "        self.wait(self.record())\n        return host",
+        "        return host",
+    ),
+    "gloo is given memory of the device": Mutation(_GROUP, "if fetched is None:", "if True:"),
+    "sums are not brought back": Mutation(
+        _GROUP, "self._tensor.copy_(self._fetched, non_blocking=True)", "pass"
+    ),
+    "sums are brought back before they are there": Mutation(
+        _GROUP,
+        "        self._work.wait()\n        self._tensor.copy_(self._fetched, non_blocking=True)\n",
+        "        self._tensor.copy_(self._fetched, non_blocking=True)\n        self._work.wait()\n",
+    ),
+    "others' flags are not waited for": Mutation(_ROUNDS, "if not self._used.known:", "if False:"),
+    "flags are this rank's": Mutation(_FLAGS, "work.wait()", "pass"),
+    "flags are read on the device": Mutation(
+        _SETUP, "FlagsInBuckets() if here else FlagsOnHost(control)", "FlagsInBuckets()"
+    ),
+    "buckets are the host's": Mutation(
+        "hocket.runtime.transfers.buckets",
+        "first.detach().new_zeros(sum(sizes) + len(names))",
+        "torch.zeros(sum(sizes) + len(names))",
+    ),
+    "gradients that are read are not waited for": Mutation(
+        _ROUNDS,
+        "            self.finish(bucket)\n\n    def _wait",
+        "            pass\n\n    def _wait",
+    ),
+    "threads of transfers have no streams": Mutation(_CHANNEL, "with self._device.own_stream():", "if True:"),
+}
+"""By what is left out."""
+
+
+def mutate(name: str) -> None:
+    """Have the module of that mutation, which is not imported yet, imported as it says."""
+    sys.meta_path.insert(0, _Finder(MUTATIONS[name]))
+
+
+def mutated(source: str, mutation: Mutation) -> str:
+    """``source`` of that module with one place of it changed."""
+    assert source.count(mutation.old) == 1, mutation
+    return source.replace(mutation.old, mutation.new)
+
+
+class _Finder:
+    def __init__(self, mutation: Mutation) -> None:
+        self._mutation = mutation
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        if name != self._mutation.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Loader(name, spec.origin, self._mutation)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, mutation: Mutation) -> None:
+        super().__init__(name, path)
+        self._mutation = mutation
+
+    def get_code(self, fullname: str) -> Any:
+        source = self.get_source(fullname)
+        assert source is not None
+        return compile(mutated(source, self._mutation), self.path, "exec")

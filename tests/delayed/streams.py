@@ -1,0 +1,116 @@
+"""Streams of work that is done when somebody waits for it, or sooner, as a seed says.
+
+Nothing is done in a thread of its own: who waits for an event does what is before it, and who asks for work
+may do some of any stream's. So each seed is another order of what has no order. Seed 0 has all work as late
+as it can be: what nobody waits for is never done. Seed 1 has a device that keeps up with the host, and
+transfers that take long. The others are between them at random.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(eq=False)
+class Stream:
+    """Work in the order in which it is done; ``asked`` and ``done`` count it; ``transfers``: it is such."""
+
+    transfers: bool = False
+    items: deque[Callable[[], object]] = field(default_factory=deque)
+    asked: int = 0
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What ``stream`` had been asked for when its ``number``th item was put."""
+
+    stream: Stream
+    number: int
+
+
+class Streams:
+    """The streams of one process; each thread has a current one, at first they share the first."""
+
+    def __init__(self, seed: int) -> None:
+        self._lock = threading.RLock()
+        self._here = threading.local()
+        self._random = random.Random(seed)
+        self._keeps_up = {0: 0.0, 1: 1.0}.get(seed, self._random.random())
+        self._longest_s = {0: 0.0, 1: 0.004}.get(seed, self._random.choice((0.0, 0.002)))
+        self.first = Stream()
+
+    @property
+    def current(self) -> Stream:
+        stream: Stream = getattr(self._here, "stream", self.first)
+        return stream
+
+    @property
+    def working(self) -> bool:
+        """True within an item: what is called then is to be done now."""
+        return bool(getattr(self._here, "working", False))
+
+    @contextmanager
+    def now(self) -> Iterator[None]:
+        """Within, what is called is done at once."""
+        before, self._here.working = self.working, True
+        try:
+            yield
+        finally:
+            self._here.working = before
+
+    @contextmanager
+    def on(self, stream: Stream | None = None) -> Iterator[Stream]:
+        """Within, ``stream``, else a new one, is this thread's."""
+        stream = Stream() if stream is None else stream
+        before, self._here.stream = self.current, stream
+        try:
+            yield stream
+        finally:
+            self._here.stream = before
+
+    def put(self, item: Callable[[], object]) -> None:
+        """Have ``item`` done on the current stream, later."""
+        with self._lock:
+            stream = self.current
+            stream.items.append(item)
+            stream.asked += 1
+            if not stream.transfers and self._random.random() < self._keeps_up:
+                self._run(stream, stream.asked)
+
+    def record(self) -> Event:
+        with self._lock:
+            return Event(self.current, self.current.asked)
+
+    def wait(self, event: Event) -> None:
+        """The host waits: all that is before ``event`` is done."""
+        if event.stream.transfers and self._longest_s:
+            time.sleep(self._random.uniform(self._longest_s / 2, self._longest_s))
+        with self._lock:
+            self._run(event.stream, event.number)
+
+    def follow(self, event: Event) -> None:
+        """What the current stream is asked for from now on is done behind ``event``."""
+        if event.stream is not self.current:
+            self.put(lambda: self._run(event.stream, event.number))
+
+    def has_passed(self, event: Event) -> bool:
+        with self._lock:
+            return event.stream.done >= event.number
+
+    def _run(self, stream: Stream, number: int) -> None:
+        with self.now():
+            while stream.done < number:
+                stream.items.popleft()()
+                stream.done += 1
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing: what a wait is that was left out."""

@@ -1,0 +1,147 @@
+"""What ranks run for test_delayed.py: training on a device whose work is done later than it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import hocket
+from hocket.runtime.transfers.training_device import DEVICES
+from tests.delayed.install import DelayedDevice, moved
+from tests.delayed.streams import Event, Stream
+from tests.multiprocess.parity_cases import parity
+from tests.multiprocess.setups import Plain, Small, batch, sgd, train
+from tests.multiprocess.training_cases import Branches, unused_parameters
+from tests.multiprocess.twins import Twins, sliced_plan
+
+
+def here() -> DelayedDevice:
+    """The device in force."""
+    device = DEVICES["cpu"]
+    assert isinstance(device, DelayedDevice)
+    return device
+
+
+def on_one_stream(rank: int) -> list[str]:
+    """The usual loop."""
+    return train(Twins(Small, sgd, unused=True), rank, 5)
+
+
+def read_on_others(rank: int) -> list[str]:
+    """Passes that change nothing run on other streams, which training does not follow, and it moves."""
+    twins = Twins(Plain, sgd, buffers={"broadcast_buffers": False})
+    streams, found, shown_at = here().streams, [], []
+    trained_on, read = streams.first, streams.record()
+    for step in range(6):
+        with streams.on(trained_on):
+            _train_step(twins, rank, step, read)
+            asked = streams.record()
+        with streams.on(), torch.no_grad():
+            streams.follow(asked)
+            shown = [model.eval()(batch(rank, 70)[0]) for model in (twins.ddp, twins.ours)]
+            read = streams.record()
+        with streams.on(trained_on):
+            # As anybody may read them who has trained on this stream.
+            if not torch.equal(twins.ddp.module.layers[4].weight, twins.ours.layers[4].weight):
+                found.append(f"step {step}: a parameter")
+        twins.ddp.train()
+        twins.ours.train()
+        with streams.on() as trained_on:
+            streams.follow(asked)
+        shown_at.append((shown, read))
+    for shown, read in shown_at:
+        streams.wait(read)
+        with streams.now():
+            if not torch.equal(*shown):
+                found.append("an evaluation")
+    with streams.on(trained_on):
+        return found + twins.differences()
+
+
+def _train_step(twins: Twins, rank: int, step: int, read: Event) -> None:
+    """A step that changes parameters behind ``read``."""
+    x, y = batch(rank, step)
+    for model, optimizer, _ in twins.each():
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        here().follow(read)
+        optimizer.step()
+
+
+def settled_steps(rank: int, world: int, plan: str) -> list[str]:
+    """What has the host wait for the device once the plan stays, on each side of DDP's habits."""
+    found = []
+    for how in ("plainly", "accumulating", "with some unused", "clipped", "scaled"):
+        torch.manual_seed(0)
+        model = moved(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 2)))
+        spare = moved(nn.Linear(6, 6))
+        model.add_module("spare", spare)
+        model.forward = lambda x, model=model: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        hocket.distribute(model, optimizer, plan=sliced_plan(model, plan))
+        for step in range(6):
+            if step == 3:
+                here().waits.clear()
+            _step(how, model, optimizer, torch.full((3, 6), 1.0 + rank + step))
+        found += [f"{how}: {wait}" for wait in here().waits]
+        model.hocket.detach()
+    return found
+
+
+def _step(how: str, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    if how == "accumulating":
+        with model.hocket.no_sync():
+            model(x).square().mean().backward()
+    loss = model(x).square().mean()
+    loss.backward()
+    if how == "clipped":
+        hocket.clip_grad_norm_(model, 1.0)
+    optimizer.step()
+
+
+def filled_on_several(rank: int) -> list[str]:
+    """Hooks run on several streams, as those of parameters that a pass has used on side streams do."""
+    twins = Twins(Branches, sgd, unused=True, plan="ddp")
+    streams, rounds = here().streams, twins.ours.hocket._training.rounds
+    fill = rounds.fill
+    side = [Stream() for _ in range(3)]
+
+    def filled(p: nn.Parameter, gradient: torch.Tensor) -> None:
+        produced = streams.record()
+        with streams.on(side[p.numel() % 3]):
+            streams.follow(produced)
+            fill(p, gradient)
+
+    rounds.fill = filled
+    for step in range(4):
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            model(torch.full((3, 6), 1.0 + rank + step), (step + rank) % 2 == 0).square().sum().backward()
+            optimizer.step()
+    return twins.differences()
+
+
+CASES: tuple[Callable[[int], list[str]], ...] = (
+    on_one_stream,
+    read_on_others,
+    filled_on_several,
+    unused_parameters,
+    lambda rank: settled_steps(rank, 2, "ready"),
+)
+
+
+def short(rank: int, world: int) -> list[str]:
+    """What differs in any of the cases above, until one does."""
+    for case in CASES:
+        if found := case(rank):
+            return [case.__name__, *found]
+    return []
+
+
+def suite(rank: int, world: int) -> dict[str, list[str]]:
+    """What a user of DistributedDataParallel has, on the device."""
+    return parity(rank, world)

@@ -1,0 +1,47 @@
+"""Training on a device that works later than it is asked to: bitwise DistributedDataParallel's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.delayed.mutations import MUTATIONS, mutated
+from tests.delayed.rehearsal import ROOT, rehearse
+from tests.multiprocess.launch import run
+
+CASES = "tests.multiprocess.delayed_cases"
+
+
+@pytest.mark.parametrize("plan", ["listed", "ready"])
+def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
+    assert run(f"{CASES}:settled_steps", delayed=[0], plan=plan) == [[], []]
+
+
+@pytest.mark.slow
+def test_parameters_are_bitwise_those_of_ddp_in_several_orders_of_work() -> None:
+    seeds = [0, 1, 2, 3]
+    answers = rehearse(f"{CASES}:short", [{"delayed": [seed]} for seed in seeds], timeout_s=280)
+    assert dict(zip(seeds, answers, strict=True)) == {seed: [[], []] for seed in seeds}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_what_a_user_of_ddp_has_is_bitwise_the_same_in_ten_orders_of_work() -> None:
+    answers = rehearse(f"{CASES}:suite", [{"delayed": [seed]} for seed in range(10)], timeout_s=2900)
+    assert all(found == [] for ranks in answers for rank in ranks for found in rank.values())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_each_wait_that_is_left_out_shows() -> None:
+    runs = [{"mutation": name, "delayed": [0, 1]} for name in MUTATIONS]
+    answers = rehearse(f"{CASES}:short", runs, timeout_s=2300)
+    assert [name for name, found in zip(MUTATIONS, answers, strict=True) if found == [[], []]] == []
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_wait_to_leave_out_is_in_one_place(name: str) -> None:
+    mutation = MUTATIONS[name]
+    source = Path(ROOT, *mutation.module.split(".")).with_suffix(".py").read_text()
+    compile(mutated(source, mutation), mutation.module, "exec")
