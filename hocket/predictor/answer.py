@@ -110,8 +110,8 @@ def lockstep_note(rows: Iterable[Prediction]) -> str | None:
     return (
         "the profile has a single sampled step: workers that start together stay in lockstep and always "
         "share the network at the same moments, while real workers drift apart and take turns, so these "
-        "figures are pessimistic; let them begin apart with --spread, or profile with more --steps (and "
-        "--jitter for a derived device)"
+        "figures are pessimistic; profile with more --steps, or with --jitter 0.05 for a derived device: "
+        "--spread lets workers begin apart, but where all their steps are alike nothing else is drawn"
     )
 
 
@@ -213,7 +213,7 @@ def _costs(rows: Sequence[Prediction]) -> list[str]:
     if fast is not low and fast.cost_per_example and low.cost_per_example and _faster(fast, low):
         dearer, faster = fast.cost_per_example / low.cost_per_example, fast.throughput / low.throughput
         said += (
-            f"; the fastest row, {fast.machines}, costs {dearer:.2f}x as much an example"
+            f"; the fastest row, {fast.machines}, costs {dearer:.2f}x as much an example as that"
             f" and is {faster:.2f}x as fast"
         )
     return [said]
@@ -221,6 +221,8 @@ def _costs(rows: Sequence[Prediction]) -> list[str]:
 
 def _doubt(curve: Sequence[Prediction]) -> str:
     """A clause on rows that :func:`together_note` is about, where there are some."""
+    if any(row.lockstep for row in curve):
+        return "; pessimistic, as workers stay in lockstep: see the note"
     slow = [row.workers for row in curve if _waits_together(row)]
     return f"; {workers_text(slow)} may be faster than shown, see the note" if slow else ""
 

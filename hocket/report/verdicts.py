@@ -68,7 +68,8 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
 def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
     """Remarks on a ranking: network over computing, and DDP's bucket size where that gains nearly as much."""
     best = min(rows, key=lambda row: row.iteration_s)
-    remarks = [f"Rho {best.rho:.2g}: a step's transfers take {best.rho:.2g} times as long as its computing"]
+    rho = "under 0.01" if best.rho < 0.01 else f"{best.rho:.2g}"
+    remarks = [f"Rho {rho}: a step's transfers take {rho} times as long as its computing"]
     buckets, usual = next((row for row in rows if row.policy == BEST_BUCKETS), None), usual_row(rows)
     if buckets is None or buckets is best or _is_default(buckets, usual):
         return remarks

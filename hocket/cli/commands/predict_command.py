@@ -222,7 +222,8 @@ def _show(
     wide = context.params["wide"]
     columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
     base = base_note(rows)
-    remarks = [*([] if base is None else [capitalized(base)]), *([] if wide else [MORE])]
+    remarks = [*([] if base is None else [capitalized(base)]), *_free_machines(context, rows)]
+    remarks += [] if wide else [MORE]
     show(
         list(map(capitalized, verdicts(rows, at))),
         assumptions=said,
@@ -232,6 +233,15 @@ def _show(
     )
     for line in caveats(rows):
         note(line)
+
+
+def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[str]:
+    """A remark on machines that cost nothing for want of a price; none where all or none have one."""
+    prices = {kind: context.params[f"price_per_{kind}_hour"] for kind in ("worker", "server")}
+    missing = [kind for kind, price in prices.items() if price is None]
+    if len(missing) != 1 or not any(row.servers for row in rows):
+        return []
+    return [f"{missing[0].capitalize()}s cost nothing here: no --price-per-{missing[0]}-hour was given"]
 
 
 def _following(context: typer.Context, rows: Sequence[Prediction]) -> str:

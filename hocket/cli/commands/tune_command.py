@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -29,6 +29,9 @@ from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import command_line, show
 from hocket.cli.step_screen import remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted, scaled_text
+
+if TYPE_CHECKING:
+    from hocket.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +134,11 @@ def tune(
             [capitalized(ranking_verdict(found.ranked, where, found.alike_s))],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
-            remarks=[*ranking_remarks(found.ranked), *remarks_on(graph, wide=out.wide)],
+            remarks=[
+                *ranking_remarks(found.ranked),
+                *_free_slices(network),
+                *remarks_on(graph, wide=out.wide),
+            ],
             following=train_command(context, graph, found.plan, network, str(written))
             if gains(found.ranked)
             else _more_workers(context, best.architecture),
@@ -139,6 +146,13 @@ def tune(
     note(f"{written}: the plan of {best.title}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:
         note(f"{report}: open it in a browser")
+
+
+def _free_slices(network: Network) -> list[str]:
+    """A remark on transfers that cost their bytes alone; none where they have a startup or were timed."""
+    if network.startup_s or network.reduction is not None:
+        return []
+    return ["With a startup of 0 s many small transfers cost no more than one: give --latency or --network"]
 
 
 def _more_workers(context: typer.Context, architecture: str) -> str:

@@ -204,7 +204,7 @@ def test_the_fastest_row_has_its_price_beside_the_cheapest() -> None:
     rows = [row(1, 50, cost_per_example=4e-6, **reduced), row(8, 300, cost_per_example=6e-6, **reduced)]
     assert answers(rows)[-1] == (
         "cheapest of these rows: 1 worker, 4 per million examples;"
-        " the fastest row, 8 workers, costs 1.50x as much an example and is 6.00x as fast"
+        " the fastest row, 8 workers, costs 1.50x as much an example as that and is 6.00x as fast"
     )
     assert answers(rows[1:])[-1] == "cost: 8 workers, 6 per million examples"
 
@@ -279,6 +279,7 @@ def test_lockstep_is_said_once_and_why() -> None:
     assert answers(rows).count(note) == 1
     told = ("single sampled step", "pessimistic", "--spread", "--steps", "--jitter")
     assert all(word in note for word in told)
+    assert answers(rows)[0].endswith("; pessimistic, as workers stay in lockstep: see the note")
     assert lockstep_note([row(1, 50)]) is None
 
 
