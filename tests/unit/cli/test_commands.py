@@ -207,11 +207,17 @@ def test_the_version_and_a_commands_help_are_printed() -> None:
     assert "--policy" in hocket("simulate", "--help").out
 
 
+def test_a_simulation_without_a_policy_is_of_the_usual_one() -> None:
+    for options, policy in (([], "ddp"), (["--servers", "1"], "fifo")):
+        ran = hocket("simulate", BRANCHES, "--iterations", "2", "--json", *options)
+        assert json.loads(ran.out)["policy"] == policy
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["simulate", STEP], "give one of them"),
-        (["simulate", STEP, "--policy", "tac", "--plan", "x"], "give one of them"),
+        (["simulate", STEP], "completes no gradient, so all-reduce has nothing to send"),
+        (["simulate", STEP, "--policy", "tac", "--plan", "x"], "leave one of them out"),
         (["simulate", STEP, "--policy", "tak"], "policy 'tak' is unknown; did you mean 'tac'?"),
         (["simulate", STEP, "--plan", "missing.json"], "missing.json: cannot be read: No such file"),
         (["simulate", STEP, "--plan", STEP], "format: 'hocket.step/1' is not 'hocket.plan/1'"),
