@@ -7,9 +7,8 @@ collective of the script's that waits for a rank which waits for it.
 
 from __future__ import annotations
 
-import faulthandler
-import re
-import tempfile
+import gc
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import GroupName
 
 FIX = (
@@ -25,8 +25,6 @@ FIX = (
 )
 
 _DEEP = 12  # frames between a collective's and the call that waits
-_THREAD = re.compile(r"hread 0x([0-9a-f]+)")
-_FRAME = re.compile(r'distributed_c10d\.py", line \d+ in (\w+)')
 _COLLECTIVES = frozenset(
     (
         "barrier", "monitored_barrier", "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "gather",
@@ -76,15 +74,8 @@ def end_of_training() -> str:
 
 
 def collective_of(thread: int) -> ScriptCollective | None:
-    """The collective of the script's, taken for one of the whole job, that ``thread`` of this process is in.
-
-    :mod:`faulthandler` reads the stack, which lets no thread run meanwhile: frames of one that
-    goes on are gone while we look at them.
-    """
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file)
-        file.seek(0)
-        name = _collective_in(file.read().decode(errors="replace"), thread)
+    """The script's collective, taken for one of the whole job, that ``thread`` of this process is in."""
+    name = _collective_in(thread)
     if name is None:
         return None
     try:
@@ -95,16 +86,25 @@ def collective_of(thread: int) -> ScriptCollective | None:
         return None
 
 
-def _collective_in(stacks: str, thread: int) -> str | None:
-    """The outermost collective among the innermost frames of ``thread``."""
-    for stack in stacks.split("\n\n"):
-        head, *frames = stack.strip().splitlines() or [""]
-        found = _THREAD.search(head)
-        if found is None or int(found[1], 16) != thread:
-            continue
-        names = [each[1] for frame in frames[:_DEEP] if (each := _FRAME.search(frame))]
-        return next((name for name in reversed(names) if name in _COLLECTIVES), None)
-    return None
+def _collective_in(thread: int) -> str | None:
+    """The outermost collective among the innermost frames of ``thread``.
+
+    Of frames only the code is looked at: values of one that goes on are changing. :mod:`faulthandler` is no
+    way: it crashes where a thread that is not Python's own, as gloo has, takes the interpreter's lock.
+    """
+    if gc.isenabled():
+        # Frames are made under a lock that whatever starts a thread needs, as a finalizer may: none is to run
+        # there.
+        gc.collect(0)
+    frame, outermost = sys._current_frames().get(thread), None
+    for _ in range(_DEEP):
+        if frame is None:
+            break
+        code = frame.f_code
+        if code.co_name in _COLLECTIVES and code.co_filename == distributed_c10d.__file__:
+            outermost = code.co_name
+        frame = frame.f_back
+    return outermost
 
 
 def lost_for_good(signs: Mapping[int, Sign], needed: int) -> tuple[int, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -67,6 +69,65 @@ def test_a_thread_in_a_collective_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
         leave.set()
         thread.join(20)
     assert collective_of(threading.get_ident()) is None
+
+
+_BESIDE_FINALIZERS = """
+import faulthandler, gc, threading
+from hocket.runtime.observe.lost_ranks import collective_of
+
+class Cyclic:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        threading.Thread(target=int).start()
+
+faulthandler.dump_traceback_later(60, exit=True)
+for _ in range(50):
+    leave, threads = threading.Event(), [threading.Thread(target=lambda: leave.wait(60)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        Cyclic()
+    gc.set_threshold(20)
+    collective_of(threads[0].ident)
+    gc.set_threshold(700)
+    leave.set()
+    for thread in threads:
+        thread.join()
+"""
+
+_BESIDE_FOREIGN_THREADS = """
+import ctypes, threading, time
+from hocket.runtime.observe.lost_ranks import collective_of
+
+libc, kind = ctypes.CDLL(None), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+call, end_s = kind(lambda _: None), time.monotonic() + 20
+
+def come_and_go():
+    while time.monotonic() < end_s:
+        threads = [ctypes.c_ulong() for _ in range(8)]
+        for thread in threads:
+            libc.pthread_create(ctypes.byref(thread), None, call, None)
+        for thread in threads:
+            libc.pthread_join(thread, None)
+
+for _ in range(2):
+    threading.Thread(target=come_and_go).start()
+while time.monotonic() < end_s:
+    collective_of(threading.get_ident())
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(_BESIDE_FINALIZERS, id="finalizers that start threads"),
+        pytest.param(_BESIDE_FOREIGN_THREADS, id="threads that are not Python's", marks=pytest.mark.slow),
+    ],
+)
+def test_a_thread_is_looked_at_beside(script: str) -> None:
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_idle_ranks_have_called_no_model_for_some_time() -> None:
