@@ -11,10 +11,16 @@ import torch
 
 from tests.delayed.streams import Stream
 
+_ALIGNMENT = 64  # as torch's own memory has: kernels round differently elsewhere
+
 
 class Memory(np.ndarray):
-    """A block that tensors of a script hold; ``stream``: the one that asked for it, and gets it back."""
+    """A block that tensors of a script hold.
 
+    ``content``: its bytes, which do not hold it; ``stream``: the one that asked for it, and gets it back.
+    """
+
+    content: np.ndarray
     stream: Stream
 
 
@@ -36,10 +42,12 @@ def poison(tensor: torch.Tensor) -> None:
 def allocated_like(tensor: torch.Tensor, stream: Stream) -> torch.Tensor:
     """An empty one of its form in a block of its own."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    base = np.empty(reach * tensor.element_size(), np.uint8)
-    block: Any = base.view(Memory)
-    block.stream = stream
-    _BLOCKS[base.ctypes.data] = block
+    num_bytes = reach * tensor.element_size()
+    whole = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    content = whole[-whole.ctypes.data % _ALIGNMENT :][:num_bytes]
+    block: Any = content.view(Memory)
+    block.content, block.stream = content, stream
+    _BLOCKS[content.ctypes.data] = block
     storage = torch.frombuffer(block, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, tensor.stride())
 
@@ -52,14 +60,14 @@ class Use:
     """
 
     def __init__(self, tensor: torch.Tensor, block: Memory, stream: Stream) -> None:
-        self._base = block.base
+        self._content = block.content
         self._held = weakref.ref(block)
         self._own = block.stream is stream
         self._dtype, self._size, self._stride = tensor.dtype, tensor.shape, tensor.stride()
         self._offset = tensor.storage_offset()
 
     def tensor(self) -> torch.Tensor:
-        storage = torch.frombuffer(self._base, dtype=torch.uint8).untyped_storage()
+        storage = torch.frombuffer(self._content, dtype=torch.uint8).untyped_storage()
         found = torch.empty(0, dtype=self._dtype).set_(storage, self._offset, self._size, self._stride)
         if not self._own and self._held() is None:
             poison(found)

@@ -72,10 +72,12 @@ def _be(rank: int, case: str, options: dict[str, Any], answer: Path) -> None:
 
 
 def _main(arguments: Sequence[str]) -> None:
+    # Torch has as many threads as this says in each of ours, and sums are rounded as they are shared.
+    os.environ |= {"OMP_NUM_THREADS": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(_WORLD), "GLOO_SOCKET_IFNAME": "lo"}
     for name in ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.optim.optimizer"):
         importlib.import_module(name)
     case, runs, file = arguments
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(_WORLD), "GLOO_SOCKET_IFNAME": "lo"}
     found = []
     for options in json.loads(runs):
         with tempfile.TemporaryDirectory() as folder:

@@ -84,12 +84,14 @@ class Rounds:
         assert not self.unfinished
         self.channel.stop()
         if self._layout is not None:
-            for bucket in self._layout.buckets:  # gradients and buckets hold each other
-                bucket.stand_ins.clear()
+            for bucket in self._layout.buckets:
+                bucket.stand_ins.clear()  # gradients and buckets hold each other
+                self._device.wait(bucket.last_use)  # on a stream that does not own its memory, as it may be
         self._layout = layout
         self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
         for bucket in layout.buckets:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
+            bucket.last_use = self._device.record()
         self.channel.start(layout)
 
     def divide_by(self, num_ranks: int) -> None:
