@@ -95,9 +95,6 @@ MUTATIONS = {
     "a plan's buckets go while they are in use": Mutation(
         _ROUNDS, "self._device.wait(bucket.last_use)", "pass"
     ),
-    "buckets are filled before they are there": Mutation(
-        _ROUNDS, "            bucket.last_use = self._device.record()\n        self", "        self"
-    ),
     "threads of transfers have no streams": Mutation(_CHANNEL, "with self._device.own_stream():", "if True:"),
 }
 """By what is left out."""

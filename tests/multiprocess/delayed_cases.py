@@ -30,6 +30,16 @@ def on_one_stream(rank: int) -> list[str]:
     return train(Twins(Small, sgd, unused=True), rank, 5)
 
 
+def on_another_stream(rank: int) -> list[str]:
+    """The plan changes on another stream than the one on which the model was distributed."""
+    twins = Twins(Small, sgd, unused=True)
+    streams = here().streams
+    distributed = streams.record()
+    with streams.on():
+        streams.follow(distributed)
+        return train(twins, rank, 5)
+
+
 def read_on_others(rank: int) -> list[str]:
     """Passes that change nothing run on other streams, which training does not follow, and it moves."""
     twins = Twins(Plain, sgd, buffers={"broadcast_buffers": False})
@@ -127,6 +137,7 @@ def filled_on_several(rank: int) -> list[str]:
 
 CASES: tuple[Callable[[int], list[str]], ...] = (
     on_one_stream,
+    on_another_stream,
     read_on_others,
     filled_on_several,
     unused_parameters,

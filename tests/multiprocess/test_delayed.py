@@ -19,10 +19,6 @@ def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False,
-    reason="in some orders of work parameters differ (one run of seven, seed 3): a wait is missing",
-)
 def test_parameters_are_bitwise_those_of_ddp_in_several_orders_of_work() -> None:
     seeds = [0, 1, 2, 3]
     answers = rehearse(f"{CASES}:short", [{"delayed": [seed]} for seed in seeds], timeout_s=280)

@@ -86,12 +86,12 @@ class Rounds:
         if self._layout is not None:
             for bucket in self._layout.buckets:
                 bucket.stand_ins.clear()  # gradients and buckets hold each other
-                self._device.wait(bucket.last_use)  # on a stream that does not own its memory, as it may be
+                self._device.wait(bucket.last_use)  # its memory may be another stream's, and goes
+            self._used.forget()
         self._layout = layout
         self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
         for bucket in layout.buckets:
             bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
-            bucket.last_use = self._device.record()
         self.channel.start(layout)
 
     def divide_by(self, num_ranks: int) -> None:

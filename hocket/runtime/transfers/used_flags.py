@@ -33,6 +33,9 @@ class UsedFlags(Protocol):
     def of(self, bucket: Bucket) -> list[bool]:
         """For each of its parameters, whether any rank has used it; ``bucket`` has arrived."""
 
+    def forget(self) -> None:
+        """Other buckets follow, and those of the last round are to go."""
+
 
 class FlagsInBuckets:
     """Flags that are summed up with gradients of processors."""
@@ -53,6 +56,9 @@ class FlagsInBuckets:
     def of(self, bucket: Bucket) -> list[bool]:
         """Read them where they are summed up."""
         return [bool(count) for count in bucket.used_flags.tolist()]
+
+    def forget(self) -> None:
+        """Buckets have theirs."""
 
 
 class FlagsOnHost:
@@ -94,3 +100,7 @@ class FlagsOnHost:
     def of(self, bucket: Bucket) -> list[bool]:
         """Those of the round that it was sent in."""
         return self._of[bucket]
+
+    def forget(self) -> None:
+        """Drop them."""
+        self._of.clear()
