@@ -238,12 +238,16 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     step = f"{_named(graph)}, batches of {graph.batch_size} a worker"
     if waits_for_all_gradients(graph):
         step += ", updates wait for all gradients, as clipping by norm does"
-    caveat = [graph.caveat] if graph.caveat else []
-    return "; ".join([step, *caveat, *said])
+    return "; ".join([step, *said])
+
+
+def caution(graph: StepGraph) -> list[str]:
+    """The step's caveat as a sentence below an answer, of which it says which way it errs; empty: none."""
+    return [f"Caution, of the step: {graph.caveat}"] if graph.caveat else []
 
 
 def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:
-    """The step's caveat, for JSON; for people :func:`assumptions` says it of the step."""
+    """The step's caveat, for JSON; for people :func:`caution` says it."""
     return [AnswerSetting("caveat", graph.caveat, "", DEFAULT)] if graph.caveat else []
 
 

@@ -120,6 +120,14 @@ def _can_be_called(function: Callable[..., Any]) -> bool:
     return True
 
 
+def _required(function: Callable[..., Any]) -> str:
+    """The parameters that ``function`` needs, but for ``batch_size``."""
+    taken = inspect.signature(function).parameters.values()
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = (p.name for p in taken if p.default is p.empty and p.kind not in rest)
+    return " and ".join(name for name in needed if name != "batch_size")
+
+
 def _import(path: Path) -> ModuleType:
     if not path.is_file():
         raise HocketError(f"{path} is not a file; give the path of a Python file as FILE.py:FACTORY")
@@ -148,8 +156,14 @@ def _import(path: Path) -> ModuleType:
 def _call(factory: Callable[..., Any], batch_size: int, target: str, name: str) -> StepSetup:
     try:
         takes_batch_size = "batch_size" in inspect.signature(factory).parameters
+        refused = "" if _can_be_called(factory) else _required(factory)
     except ValueError:  # a builtin without a signature
-        takes_batch_size = False
+        takes_batch_size, refused = False, ""
+    if refused:
+        raise HocketError(
+            f"{target} needs {refused}; a factory is called with batch_size alone, or with nothing: name its"
+            " parameter batch_size, and give others a default"
+        )
     try:
         returned = factory(batch_size=batch_size) if takes_batch_size else factory()
     except Stop:

@@ -161,12 +161,12 @@ def _alike(row: ResultRow, usual: ResultRow, alike_s: Mapping[str, float]) -> st
         return ""
     apart = ours / theirs - 1
     if is_level(ours, theirs):
-        return "nothing less if every step took the profile's mean"
+        return "but no less where all steps take as long as the profile's mean"
     more = "less" if apart < 0 else "more"
     drawn = row.iteration_s / usual.iteration_s - 1 if usual.iteration_s else 0.0
     # A gain that uneven steps make up is more likely the profile's machine than the order of transfers.
     only = "only " if drawn < _MADE_UP * apart < 0 else ""
-    return f"{only}{percent_text(abs(apart))} {more} if every step took the profile's mean"
+    return f"{only}{percent_text(abs(apart))} {more} where all steps take as long as the profile's mean"
 
 
 def _above(row: ResultRow) -> str:

@@ -15,6 +15,7 @@ from hocket.cli.answer_settings import (
     applying,
     architecture_setting,
     assumptions,
+    caution,
     described_network,
     option_setting,
     step_settings,
@@ -100,7 +101,7 @@ def plan(
         return
     save_plan(made, output)
     show(
-        [answer],
+        [answer, *caution(graph)],
         assumptions=asked,
         sheets=[step_sheet(rows, of=row.policy, wide=out.wide)],
         remarks=remarks_on(graph, wide=out.wide),

@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     as_reduced,
     assumed,
     assumptions,
+    caution,
     caveat_setting,
     described_network,
     is_given,
@@ -107,7 +108,10 @@ def predict(
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         said = f"{assumed}; each worker: one device, a link of its own"
-        _show(context, rows, points, said, scaled_text(network.bandwidth_bps, "bit/s"))
+        from hocket.predictor.answer import verdicts
+
+        answered = [*map(capitalized, verdicts(rows, scaled_text(network.bandwidth_bps, "bit/s")))]
+        _show(context, rows, points, said, [*answered, *caution(graph)])
     if idle is not None:
         note(idle)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
@@ -212,11 +216,11 @@ def _show(
     rows: Sequence[Prediction],
     points: Sequence[MeasuredThroughput],
     said: str,
-    at: str,
+    answered: Sequence[str],
 ) -> None:
-    """Print the answer of each curve first; caveats go to standard error, beside it."""
+    """Print the answers first; what simulations say of themselves goes to standard error, beside them."""
     from hocket.columns import in_one_line
-    from hocket.predictor.answer import base_note, caveats, verdicts
+    from hocket.predictor.answer import base_note, caveats
     from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
 
     wide = context.params["wide"]
@@ -225,7 +229,7 @@ def _show(
     remarks = [*([] if base is None else [capitalized(base)]), *_free_machines(context, rows)]
     remarks += [] if wide else [MORE]
     show(
-        list(map(capitalized, verdicts(rows, at))),
+        answered,
         assumptions=said,
         sheets=[Sheet("", columns, saturated_rows(rows))],
         remarks=remarks,

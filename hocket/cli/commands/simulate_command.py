@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     architecture_setting,
     assumed,
     assumptions,
+    caution,
     caveat_setting,
     described_network,
     plan_setting,
@@ -113,7 +114,12 @@ def simulate(
         return
     rows = beside_usual(context, graph, network, row, simulation.iterations)
     show(
-        [result_verdict(row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s")))],
+        [
+            result_verdict(
+                row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"))
+            ),
+            *caution(graph),
+        ],
         assumptions=assumptions(graph, applying(settings, row.architecture)),
         sheets=[step_sheet(rows, of=row.policy, wide=output.wide)],
         remarks=remarks_on(graph, wide=output.wide),

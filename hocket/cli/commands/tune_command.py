@@ -16,6 +16,7 @@ from hocket.cli.answer_settings import (
     architecture_setting,
     assumed,
     assumptions,
+    caution,
     caveat_setting,
     described_network,
     step_settings,
@@ -131,7 +132,7 @@ def tune(
     else:
         where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"))
         show(
-            [capitalized(ranking_verdict(found.ranked, where, found.alike_s))],
+            [capitalized(ranking_verdict(found.ranked, where, found.alike_s)), *caution(graph)],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
             remarks=[

@@ -174,17 +174,13 @@ def test_numbers_of_a_file_are_the_files(in_tmp: Path) -> None:
     assert not row["assumed"].keys() & {"bandwidth_bps", "startup_s", "pattern"}
 
 
-def test_a_steps_caveat_stands_behind_its_name(in_tmp: Path) -> None:
+def test_a_steps_caveat_is_a_sentence_of_the_answer(in_tmp: Path) -> None:
     Path("step.json").write_text(json.dumps({**json.loads(Path(BRANCHES).read_text()), "caveat": "too long"}))
-    for command in (["predict", *FEW], ["tune", *TUNED], ["simulate", "--policy", "ddp"]):
-        named, *arguments = command
-        assert (
-            shown(named, "step.json", *arguments)
-            .splitlines()[1]
-            .startswith("toy, batches of 4 a worker; too long; ")
-        )
-    ran = hocket("plan", "step.json", "--policy", "ddp", "-o", "plan.json")
-    assert "toy, batches of 4 a worker; too long; " in ran.out
+    made = ["plan", "step.json", "--policy", "ddp", "-o", "plan.json"]
+    for command in (["predict", "step.json", *FEW], ["tune", "step.json", *TUNED], made):
+        for quiet in ([], ["--quiet"]):
+            assert "Caution, of the step: too long." in hocket(*command, *quiet).out.splitlines()
+    assert "Caution, of the step: too long." in shown("simulate", "step.json", "--policy", "ddp").splitlines()
     assert told("predict", "step.json", *FEW)[0]["assumed"]["caveat"] == "too long"
     assert told("simulate", "step.json", "--policy", "ddp")["assumed"]["caveat"] == "too long"
     assert told("tune", "step.json", *TUNED)["assumed"]["caveat"] == "too long"

@@ -135,7 +135,21 @@ def test_an_unknown_model_lists_the_valid_ones():
         (GOOD, "built", "function 'built' is unknown; did you mean 'build'? choose one of: build, plain"),
         (GOOD, "", "function '' is unknown; choose one of: build, plain"),
         ("def build():\n    return 1 / 0", "build", "build raised ZeroDivisionError: division by zero"),
-        ("def build(width):\n    pass", "build", "build raised TypeError: build() missing 1 required"),
+        (
+            "def build(bs):\n    pass",
+            "build",
+            "build needs bs; a factory is called with batch_size alone, or with nothing: name its parameter",
+        ),
+        (
+            "def build(batch_size, width, *, depth, bias=True):\n    pass",
+            "build",
+            "build needs width and depth;",
+        ),
+        (
+            "def build(batch_size, /):\n    pass",
+            "build",
+            "build raised TypeError: build() got some positional",
+        ),
         ("def build():\n    assert False", "build", "build raised AssertionError"),
         ("def build():\n    return None", "build", "returned a NoneType; a factory returns (model, batch,"),
         (

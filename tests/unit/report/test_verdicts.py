@@ -59,10 +59,13 @@ def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
 @pytest.mark.parametrize(
     ("alike_s", "said"),
     [
-        ({"ddp": 1.0, "caramel": 0.984}, ", only 1.6% less if every step took the profile's mean"),
-        ({"ddp": 1.0, "caramel": 0.93}, ", 7% less if every step took the profile's mean"),
-        ({"ddp": 1.0, "caramel": 1.02}, ", 2% more if every step took the profile's mean"),
-        ({"ddp": 1.0, "caramel": 1.0}, ", nothing less if every step took the profile's mean"),
+        (
+            {"ddp": 1.0, "caramel": 0.984},
+            ", only 1.6% less where all steps take as long as the profile's mean",
+        ),
+        ({"ddp": 1.0, "caramel": 0.93}, ", 7% less where all steps take as long as the profile's mean"),
+        ({"ddp": 1.0, "caramel": 1.02}, ", 2% more where all steps take as long as the profile's mean"),
+        ({"ddp": 1.0, "caramel": 1.0}, ", but no less where all steps take as long as the profile's mean"),
         ({}, ""),
     ],
 )
