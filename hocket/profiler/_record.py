@@ -40,7 +40,8 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     pass on is seen through, because their results share storage with their arguments.
 
     Whatever follows an operation that hands a value to Python may depend on that value, so it comes after it.
-    Shared random number generators order nothing.
+    One that takes nothing of the others, as dropout's masks do, comes after the one before it: a program that
+    waits there for a parameter has not come to it.
 
     Parameters
     ----------
@@ -70,6 +71,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory = Memory()
         self._phase, self._path = Phase.FORWARD, ""
         self._last_handed_to_python = -1
+        self._last_computed: int | None = None
         self.unmade: list[str] = []
         """Parameters whose gradients are complete before any operation of the backward pass is seen."""
         self._produced_by: dict[int, int] = {}
@@ -163,6 +165,10 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             inputs |= self._memory.write(index, extent)
         if self._last_handed_to_python > max(inputs, default=-1):
             inputs.add(self._last_handed_to_python)
+        if self._phase is not Phase.UPDATE:
+            if not inputs and self._last_computed is not None:
+                inputs.add(self._last_computed)
+            self._last_computed = index
         reads = {
             parameter
             for extent in touched

@@ -56,12 +56,12 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
     told = f"best of {len(rows)} policies: {_named(level)}, " if len(rows) > 1 else f"{best.title}: "
     if buckets in level:
         told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
-    compared = []
+    compared, alike_s = [], alike_s or {}
     if usual is not None:
-        compared = [_against(best, usual, buckets), _alike(best, usual, alike_s or {})]
+        compared = [_against(best, usual, buckets), _alike(best, usual, alike_s)]
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
-        compared.append(f"{_apart(best, buckets)} than {theirs}")
+        compared += [f"{_apart(best, buckets)} than {theirs}", _alike(best, buckets, alike_s)]
     return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
 
 
@@ -155,18 +155,18 @@ def _bucket(row: ResultRow) -> str:
 
 
 def _alike(row: ResultRow, usual: ResultRow, alike_s: Mapping[str, float]) -> str:
-    """The gain that is left where no step is slower than another; nothing where that was not asked."""
+    """The gain over ``usual`` that is left where no step is slower than another; nothing where not asked."""
     ours, theirs = alike_s.get(row.policy), alike_s.get(usual.policy)
     if ours is None or not theirs:
         return ""
     apart = ours / theirs - 1
     if is_level(ours, theirs):
-        return "but no less where all steps take as long as the profile's mean"
+        return "but no less if all steps were alike"
     more = "less" if apart < 0 else "more"
     drawn = row.iteration_s / usual.iteration_s - 1 if usual.iteration_s else 0.0
     # A gain that uneven steps make up is more likely the profile's machine than the order of transfers.
     only = "only " if drawn < _MADE_UP * apart < 0 else ""
-    return f"{only}{percent_text(abs(apart))} {more} where all steps take as long as the profile's mean"
+    return f"{only}{percent_text(abs(apart))} {more} if all steps were alike"
 
 
 def _above(row: ResultRow) -> str:

@@ -49,8 +49,8 @@ class Tuning(Summarized):
         If they were asked for, by policy, those of the best row and of the usual policy (ddp, with servers
         fifo); of the two best where the usual one is the best.
     alike_s
-        Seconds a step if every step took the profile's mean, by policy, of the best row and the usual one's:
-        the gain that does not come from steps of unlike length. Empty where the best row's
+        Seconds a step if all took the profile's mean, by policy, of the best row, the usual policy's and
+        ``ddp-best``'s: the gain that does not come from steps of unlike length. Empty where the best row's
         ``straggler_fraction`` is below 10%.
     evaluations
         The number of plans that the search simulated.
@@ -222,7 +222,9 @@ def tune(
     alike_s = {}
     if ranked[0].straggler_fraction >= WAITING:
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
-        for name in dict.fromkeys((ranked[0].policy, USUAL[architecture])):
+        for name in dict.fromkeys((ranked[0].policy, USUAL[architecture], BEST_BUCKETS)):
+            if name not in planned:
+                continue
             made = planned[name]
             result = simulate(
                 mean, made.plan, network, iterations=iterations, seed=seed, random_order=made.drawn_anew

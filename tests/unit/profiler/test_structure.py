@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hocket.profiler import profile
@@ -18,7 +19,7 @@ def test_linear_relu_linear_with_sgd():
         "forward/2/addmm": (["forward/1/relu"], ["2.weight", "2.bias"], []),
         "forward/loss/_log_softmax": (["forward/2/addmm"], [], []),
         "forward/loss/nll_loss_forward": (["forward/loss/_log_softmax"], [], []),
-        "backward/ones_like": ([], [], []),
+        "backward/ones_like": (["forward/loss/nll_loss_forward"], [], []),
         "backward/loss/nll_loss_backward": (
             ["forward/loss/_log_softmax", "forward/loss/nll_loss_forward", "backward/ones_like"],
             [],
@@ -96,7 +97,7 @@ def test_statistics_of_batch_norm_are_no_parameters():
     model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.BatchNorm2d(4))
     rows = profiled(model, (torch.randn(2, 3, 4, 4), None))
     assert rows["forward/1/native_batch_norm"] == (["forward/0/convolution"], ["1.weight", "1.bias"], [])
-    assert rows["forward/1/add_"] == ([], [], [])  # num_batches_tracked
+    assert rows["forward/1/add_"] == (["forward/0/convolution"], [], [])  # num_batches_tracked
     inputs, reads, produces = rows["backward/1/native_batch_norm_backward"]
     assert inputs == [
         "forward/0/convolution",
@@ -151,17 +152,34 @@ def test_a_write_comes_after_earlier_reads():
 def test_disjoint_parts_of_one_buffer_do_not_depend_on_each_other():
     class Halves(nn.Module):
         def forward(self, x):
-            buffer = torch.empty(2, len(x))
-            buffer[0].copy_(x)
-            buffer[1].fill_(1.0)
+            buffer, doubled = torch.empty(2, len(x)), 2 * x
+            buffer[0].copy_(doubled)
+            buffer[1].copy_(doubled)
             return buffer[1] + 1
 
     rows = profiled(Halves(), (torch.randn(3), None), inference=True)
     assert rows == {
-        "forward/copy_": ([], [], []),
-        "forward/fill_": ([], [], []),
-        "forward/add": (["forward/fill_"], [], []),
+        "forward/mul": ([], [], []),
+        "forward/copy_": (["forward/mul"], [], []),
+        "forward/copy_.2": (["forward/mul"], [], []),
+        "forward/add": (["forward/copy_.2"], [], []),
     }
+
+
+def test_what_takes_nothing_of_the_others_comes_after_the_one_before():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.second(functional.dropout(self.first(x))) + torch.arange(3)
+
+    rows = profiled(Masked(), (torch.randn(2, 3), None))
+    assert [name for name, (inputs, _, _) in rows.items() if not inputs] == ["forward/first/addmm"]
+    assert rows["forward/bernoulli_"][0] == ["forward/first/addmm"]
+    assert rows["forward/arange"][0] == ["forward/second/addmm"]
+    assert rows["backward/ones_like"][0] == ["forward/loss/sum"]
 
 
 class Tied(nn.Module):

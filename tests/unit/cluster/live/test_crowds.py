@@ -19,6 +19,8 @@ from tests.tokens import CREDENTIALS
 from tests.unit.cluster.live.clusters import LIMIT_S, Running, as_rank, running
 from tests.unit.cluster.live.test_manager import events, noting
 
+pytestmark = pytest.mark.slow
+
 
 def until_answered(cluster: Running) -> None:
     deadline = time.monotonic() + LIMIT_S
