@@ -25,6 +25,8 @@ from hocket.report.training_page import render_training
 from hocket.reproduce.papers_page import render as render_reproduction
 from tests.unit.reproduce.test_output import ABOUT, made
 
+pytestmark = pytest.mark.slow
+
 LONG = "transformer.encoder.layers.11.attention.output_projection.weight"
 
 

@@ -32,6 +32,7 @@ def report(browser, page):
 
 def open_page(browser, path):
     """Open the page and wait for its figures; what the browser logged before is forgotten."""
+    browser.get("about:blank")  # a live page goes on asking its manager until it is left
     browser.get_log("browser"), browser.get_log("performance")
     browser.get(path.as_uri())
     wait_for_figures(browser)

@@ -44,6 +44,8 @@ from tests.multiprocess.setups import Plain, batch
 from tests.serving import TIMEOUT_S, Served, client_of, served
 from tests.tokens import TOKEN
 
+pytestmark = pytest.mark.slow
+
 
 def some_steps(
     job: Served,

@@ -10,6 +10,8 @@ import pytest
 from tests.multiprocess.launch import run
 from tests.multiprocess.replay_cases import STEP_S
 
+pytestmark = pytest.mark.slow
+
 CASES = "tests.multiprocess.replay_cases"
 
 

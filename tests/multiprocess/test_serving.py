@@ -41,6 +41,7 @@ def test_sync_is_one_process_on_the_batches_together(optimizer: str, servers: in
     assert close(states[0], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [SYNC2, Rule(workers=2, barrier="parameter"), Rule(workers=2, mode="async")])
 def test_grpc_computes_the_same(rule: Rule) -> None:
     pytest.importorskip("grpc")
@@ -105,6 +106,7 @@ def test_slices_and_a_barrier_per_parameter_compute_the_same() -> None:
     assert close(states[0], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("barrier", ["step", "parameter"])
 def test_one_asynchronous_worker_is_sequential_training_bit_by_bit(optimizer: str, barrier: Any) -> None:
@@ -351,6 +353,7 @@ class Mixed(nn.Module):
         return self.fine(self.coarse(turned.flatten(1).bfloat16()).double()) * self.scale
 
 
+@pytest.mark.slow
 def test_parameters_of_several_types() -> None:
     expected = alone(OPTIMIZERS["adam"], steps=6, workers=1, make=Mixed).state_dict()
     with served(Rule(mode="async"), servers=2) as job:

@@ -23,6 +23,8 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, Layers, equal, 
 from tests.multiprocess.setups import Plain, batch
 from tests.serving import Served, served
 
+pytestmark = pytest.mark.slow
+
 ASYNC = Rule(mode="async")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -9,6 +10,8 @@ from hocket.launch import Rule
 from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, equal, step
 from tests.multiprocess.setups import batch
 from tests.serving import served
+
+pytestmark = pytest.mark.slow
 
 
 class Odd(nn.Module):

@@ -20,6 +20,8 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, Layers, equal, 
 from tests.multiprocess.setups import batch
 from tests.serving import served
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[nn.Module], None]
 STEPS, CHANGED = 8, 5  # beyond the first steps, which compare all elements
 

@@ -18,6 +18,8 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, SYNC2, Layers, both, c
 from tests.multiprocess.setups import batch
 from tests.serving import served
 
+pytestmark = pytest.mark.slow
+
 ASYNC = Rule(mode="async")
 STEPS = 6
 

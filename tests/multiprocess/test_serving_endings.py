@@ -19,6 +19,8 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, Layers, made, step
 from tests.multiprocess.setups import batch
 from tests.serving import client_of, served, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_worker_leaves_when_its_last_step_counts() -> None:
     def work(worker: int) -> list[int]:

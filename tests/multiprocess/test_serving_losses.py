@@ -23,6 +23,8 @@ from tests.multiprocess.serving_setups import (
 from tests.multiprocess.setups import batch
 from tests.serving import client_of, served, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_agents_only_pull() -> None:
     model = made(Layers).eval()

@@ -15,6 +15,8 @@ from tests.multiprocess.serving_setups import OPTIMIZERS, close, made
 from tests.multiprocess.setups import batch
 from tests.serving import served
 
+pytestmark = pytest.mark.slow
+
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
 STEPS, CHANGED = 7, 5
 

@@ -35,6 +35,8 @@ from tests.multiprocess.serving_setups import (
 from tests.multiprocess.setups import Small, batch
 from tests.serving import Served, served
 
+pytestmark = pytest.mark.slow
+
 
 def test_shared_frozen_unused_and_functional_parameters() -> None:
     models = [made(Small), Small()]

@@ -9,6 +9,8 @@ import pytest
 from tests.multiprocess.launch import run
 from tests.multiprocess.sparse_cases import CASES
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.multiprocess.sparse_cases"
 
 

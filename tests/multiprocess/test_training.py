@@ -100,6 +100,7 @@ def of_held_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.held_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in HELD_CASES])
 def test_what_is_held_by_other_names_is_bitwise_the_same(of_held_cases: Any, name: str) -> None:
     assert [found[name] for found in of_held_cases] == [[], []]
@@ -110,6 +111,7 @@ def of_below_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.below_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in BELOW_CASES])
 def test_readers_below_python_find_the_step(of_below_cases: Any, name: str) -> None:
     assert [found[name] for found in of_below_cases] == [[], []]
@@ -120,6 +122,7 @@ def of_moment_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.moment_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in MOMENT_CASES])
 def test_updates_at_odd_moments_are_bitwise_the_same(of_moment_cases: Any, name: str) -> None:
     assert [found[name] for found in of_moment_cases] == [[], []]
@@ -130,6 +133,7 @@ def of_gradient_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.gradient_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in GRADIENT_CASES])
 def test_gradients_of_odd_kinds_are_bitwise_the_same(of_gradient_cases: Any, name: str) -> None:
     assert [found[name] for found in of_gradient_cases] == [[], []]
@@ -140,11 +144,13 @@ def of_buffer_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.buffer_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in BUFFER_CASES])
 def test_buffers_are_bitwise_the_same_in_every_pass(of_buffer_cases: Any, name: str) -> None:
     assert [found[name] for found in of_buffer_cases] == [[], []]
 
 
+@pytest.mark.slow
 def test_a_pass_with_gradients_on_one_rank_alone_is_refused() -> None:
     assert run("tests.multiprocess.buffer_cases:of_a_pass_alone") == [[], []]
 
@@ -154,6 +160,7 @@ def of_member_cases() -> list[dict[str, list[str]]]:
     return run("tests.multiprocess.member_cases:all_of_them")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.__name__ for case in MEMBER_CASES])
 def test_ranks_have_the_same_parameters_or_one_line(of_member_cases: Any, name: str) -> None:
     assert [found[name] for found in of_member_cases] == [[], []]

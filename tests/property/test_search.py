@@ -21,6 +21,8 @@ from hocket.sim.lowering.slices import slice_step
 from hocket.sim.step_runs import StepRuns, lower
 from tests.strategies import examples, networks, plans, reduction_plans, steps
 
+pytestmark = pytest.mark.slow
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
