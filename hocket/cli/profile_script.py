@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from hocket.cli.printing import note
+from hocket.cli.printing import note, warn
 from hocket.cli.stoppable import Stoppable
 
 _PATIENCE_S, _GLANCE_S = 5.0, 0.05
@@ -36,6 +36,8 @@ def measure_script(
     if rank == "0":
         save_step(measured.profile.graph, place)
         note(f"{script} was ended after its steps were measured\n{output}: {described(measured)}")
+        if measured.profile.graph.caveat:
+            warn(f"{output}: {measured.profile.graph.caveat}")
     _leave_behind()
 
 

@@ -87,9 +87,7 @@ def profile_script(
     if watcher.measured is None:
         raise HocketError(f"{path} ended{ended}, {watcher.so_far}")
     if left_out:
-        profile = watcher.measured.profile
-        graph = replace(profile.graph, caveat=_CAVEAT)
-        return replace(watcher.measured, profile=replace(profile, graph=graph))
+        return replace(watcher.measured, profile=watcher.measured.profile.with_caveats(_CAVEAT))
     return watcher.measured
 
 

@@ -14,7 +14,7 @@ time after it). The share, between 0 and 1 and the same for all, makes the sums 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -75,32 +75,41 @@ class Profile:
 
     @property
     def doubt(self) -> str:
-        """Clauses about a mean that is not the median, a sum not the plain step's, and steps that differ.
+        """Clauses about a mean that is not the median, and steps that differ.
 
         The median is what the plain step is compared with; what training takes follows from the mean.
         """
         said, sums_s = "", self.operations_sum_s
         if abs(float(sums_s.mean() / np.median(sums_s)) - 1) > _MEAN_APART:
             said += f"; these are medians, and predictions go by the mean sum, {sums_s.mean():.4f} s"
-        if abs(self.sum_to_plain - 1) > _APART:
-            said += (
-                f"; they are over {_APART:.0%} apart, as where other programs run meanwhile: answers may be"
-                " as far off, measure again"
-            )
         shortest_s, longest_s = float(min(self.operations_sum_s)), float(max(self.operations_sum_s))
         if longest_s > (1 + _UNEVEN) * shortest_s:
             said += (
                 f"; steps took from {shortest_s:.4f} to {longest_s:.4f} s: if not by their nature, {_AGAIN},"
                 " as workers are predicted to wait for each other's slow ones"
             )
-        if self.use is not None and self.use.crowded:
-            said += (
-                f"; other programs used {self.use.others:.1f} of {self.use.processors} processors meanwhile,"
-                " which makes steps longer"
-            )
-            if _AGAIN not in said:
-                said += f": {_AGAIN}"
         return said
+
+    @property
+    def caveat(self) -> str:
+        """The reasons to measure again, for the step file and all answers from it; empty: none."""
+        reasons = []
+        if self.use is not None and self.use.crowded:
+            others, processors = self.use.others, self.use.processors
+            reasons.append(f"while other programs used {others:.1f} of {processors} processors")
+        if abs(self.sum_to_plain - 1) > _APART:
+            reasons.append(f"with operations that sum to {self.sum_to_plain:.0%} of a step without profiler")
+        if not reasons:
+            return ""
+        return (
+            f"measured {' and '.join(reasons)}: times, and answers from them, may be far off; measure again"
+            " on a quiet machine, or with --threads 1, which leaves the other processors to others"
+        )
+
+    def with_caveats(self, *others: str) -> Profile:
+        """This profile, whose graph has ``others`` and its own caveat as its caveat."""
+        said = "; ".join(filter(None, [*others, self.caveat]))
+        return replace(self, graph=replace(self.graph, caveat=said))
 
 
 def profile(
@@ -276,9 +285,8 @@ class Samples:
     def profile(self, graph: StepGraph) -> Profile:
         """``graph``, whose durations are these, beside the plain steps."""
         own_sum_s = np.stack(self.own_s, axis=1).sum(axis=0)
-        return Profile(
-            graph=graph, plain_step_s=np.array(self.plain_s), own_sum_s=own_sum_s, use=self.meter.use()
-        )
+        plain_step_s, use = np.array(self.plain_s), self.meter.use()
+        return Profile(graph=graph, plain_step_s=plain_step_s, own_sum_s=own_sum_s, use=use).with_caveats()
 
 
 def _share(plain_s: Seconds, own_s: Seconds, between_s: Seconds) -> float:

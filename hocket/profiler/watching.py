@@ -165,6 +165,8 @@ def watch(
     def done(measured: LoopProfile) -> None:
         save_step(measured.profile.graph, place)
         logger.info("%s: %s", path, described(measured))
+        if measured.profile.graph.caveat:
+            logger.warning("%s: %s", path, measured.profile.graph.caveat)
 
     def failed(error: HocketError) -> None:
         logger.warning("%s is not written, training goes on: %s", path, error)

@@ -18,7 +18,7 @@ from hocket.cli.network_options import LinkOptions
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import NETWORK, OUTPUT, PROFILE, option
 from hocket.cli.planning_options import Budget
-from hocket.cli.printing import note, progress
+from hocket.cli.printing import note, progress, warn
 from hocket.cli.screen import MORE, show
 from hocket.cli.step_screen import step_sheet
 from hocket.errors import HocketError
@@ -171,3 +171,5 @@ def demo(
         following="hocket profile train.py -o step.json",
     )
     note(f"the profile, {output / 'step.json'}: {measured_step(measured)}")
+    if graph.caveat:
+        warn(f"{output / 'step.json'}: {graph.caveat}")

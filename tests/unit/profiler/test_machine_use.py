@@ -86,5 +86,7 @@ def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) 
     assert use.crowded == crowded
     graph = strategies.step([strategies.parameter("a", 8)], [strategies.operation("f", [1.0], reads=["a"])])
     measured = Profile(graph=graph, plain_step_s=np.ones(1), own_sum_s=np.ones(1), use=use)
-    said = f"; other programs used {use.others:.1f} of {use.processors} processors meanwhile"
-    assert (said in measured.doubt) == crowded
+    said = f"measured while other programs used {use.others:.1f} of {use.processors} processors: times"
+    assert measured.caveat.startswith(said) == bool(measured.caveat) == crowded
+    kept = measured.with_caveats("compiled").graph.caveat
+    assert kept == ("; ".join(["compiled", measured.caveat]) if crowded else "compiled")
