@@ -169,7 +169,11 @@ class _NamedRun:
         self._slots = {node: slot for slot, node in enumerate(layout.inputs)}
 
     def rows(self, runs: Sequence[_GraphRun], *, after_eager: bool) -> Iterator[OperationRow]:
-        """An operation for each worker; those that need none of the run come after what ran eagerly."""
+        """An operation for each worker; those that need none of the run come after what ran eagerly.
+
+        Of the first run, which has nothing eager before it, they come after the one before: so they run.
+        """
+        earlier: str | None = None
         completes: dict[fx.Node, list[str]] = {}
         for node, names in self._completed_gradients().items():
             for behind in self._layout.stands_for[node]:
@@ -180,9 +184,12 @@ class _NamedRun:
             inputs = dict.fromkeys(name for operations, _ in found for name in operations)
             if after_eager and all(other in self._slots for other in needs):
                 inputs[self.eager] = None
+            elif not inputs and earlier is not None and self.phase == "forward":
+                inputs[earlier] = None
+            earlier = f"{self._prefix}.{node.name}"
             reads = dict.fromkeys(name for _, parameters in found for name in parameters)
             yield OperationRow(
-                name=f"{self._prefix}.{node.name}",
+                name=earlier,
                 phase=self.phase,
                 duration_s=[run.durations_s[node.name] for run in runs],
                 inputs=list(inputs),

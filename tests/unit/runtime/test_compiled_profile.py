@@ -54,6 +54,22 @@ def test_rows_are_the_dataflow_of_the_graphs():
     assert step_from_rows(rows).produced.all()
 
 
+def test_what_takes_nothing_of_the_others_comes_after_the_one_before():
+    class Masked(nn.Sequential):
+        def forward(self, x):
+            hidden = self[0](x)
+            return self[1](hidden * torch.rand(16)) + torch.rand(4)
+
+    model, _, step = compiled(lambda: Masked(nn.Linear(8, 16), nn.Linear(16, 4)))
+    backward(model)
+    step.record(True)
+    backward(model)
+    step.record(False)
+    forward = [o for o in step.step_rows("masked", 6).operations if o.phase == "forward"]
+    assert len(forward) > 5  # the masks are made by operations of their own
+    assert [o.name for o in forward if not o.inputs] == [forward[0].name]
+
+
 def test_rows_hold_what_eager_code_reads_and_completes():
     model, _, step = compiled(Broken)
     backward(model)
