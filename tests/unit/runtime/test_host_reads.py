@@ -1,0 +1,45 @@
+"""Values that the host reads of tensors while it trains: each is a stall where they are a GPU's."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+RUNTIME = Path(__file__).parents[3] / "hocket" / "runtime"
+READING = {"item", "tolist", "numpy", "cpu", "equal", "is_nonzero"}
+
+OF_HOST = {
+    ("training/buffers.py", "_receive_verdict", "message.tolist"),
+    ("transfers/coordinator.py", "_follow_choices", "message.tolist"),
+    ("transfers/gloo_group.py", "new_group_name", "drawn.tolist"),
+    ("transfers/gloo_group.py", "max_over_ranks", "tensor.tolist"),
+    ("transfers/gloo_group.py", "_unpack", "data.numpy"),
+    ("transfers/sparse_sums.py", "start", "row.tolist"),
+    ("transfers/used_flags.py", "wait", "part.tolist"),
+}
+"""Messages, which are the host's on any device."""
+
+OF_PROCESSORS = {
+    ("transfers/used_flags.py", "of", "bucket.used_flags.tolist"),
+    ("training/buffers.py", "_changed_names", "torch.equal"),
+    ("training/buffers.py", "_same", "torch.equal"),
+    ("training/buffers.py", "_receive_verdict", "torch.equal"),
+    ("training/buffers.py", "_is_stale", "torch.equal"),
+}
+"""Gradients' flags, for which a device has others, and buffers, which are compared: those a GPU still needs."""
+
+
+def reads() -> set[tuple[str, str, str]]:
+    return {
+        (str(path.relative_to(RUNTIME)), function.name, ast.unparse(call.func))
+        for folder in ("training", "transfers", "lazy")
+        for path in RUNTIME.joinpath(folder).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in READING
+    }
+
+
+def test_a_step_reads_no_tensor_but_messages_and_what_is_named_here() -> None:
+    assert reads() == OF_HOST | OF_PROCESSORS
