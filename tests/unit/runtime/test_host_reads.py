@@ -26,7 +26,7 @@ OF_PROCESSORS = {
     ("training/buffers.py", "_receive_verdict", "torch.equal"),
     ("training/buffers.py", "_is_stale", "torch.equal"),
 }
-"""Gradients' flags, for which a device has others, and buffers, which are compared: those a GPU still needs."""
+"""Gradients' flags, for which a device has others, and buffers, which are compared on a GPU as well."""
 
 
 def reads() -> set[tuple[str, str, str]]:
