@@ -87,7 +87,7 @@ class MeasuredExchanges(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> None:
     """Serve the request in the first argument; ends with status 0, or 1 and a line in RANK.failed."""
     request = msgspec.json.decode(sys.argv[1], type=ExchangeRequest)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     folder = Path(request.folder)
     try:
@@ -110,7 +110,7 @@ def main() -> None:
         os._exit(1)
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
     """End this process when the one that started it is gone: nobody else would, and nobody waits for it.
 
     Standard input is a pipe that nothing is ever written to; it closes with the process at its other end.

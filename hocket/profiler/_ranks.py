@@ -9,59 +9,88 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from hocket.ending import kill
 from hocket.errors import HocketError
-from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges
 
 _POLL_S = 0.02
-_CODE = "from hocket.profiler._exchange import main; main()"
+
+
+class RankRequest(Protocol):
+    """The orders of one rank, a msgspec struct; ``timeout_s``: for how long all of it may go on.
+
+    The rank leaves its answer in ``folder``: RANK.joined, then RANK.json or a line in RANK.failed.
+    """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def init_method(self) -> str: ...
+    @property
+    def timeout_s(self) -> float: ...
+    @property
+    def folder(self) -> str: ...
+
+
+class RankWork(NamedTuple):
+    """The work of ranks: the module whose ``main`` serves a request, and what messages say of it.
+
+    ``shorter``: what makes it take less time, beside a longer --timeout.
+    """
+
+    module: str
+    doing: str
+    shorter: str = ""
 
 
 def run_ranks(
-    requests: Sequence[ExchangeRequest], environment: Mapping[str, str], deadline_s: float
-) -> MeasuredExchanges | None:
-    """Run these ranks until all have ended; what rank 0 measured, or None where it is not among them.
+    work: RankWork, requests: Sequence[RankRequest], environment: Mapping[str, str], deadline_s: float
+) -> bytes | None:
+    """Run these ranks until all have ended; rank 0's answer, or None where it is not among them.
 
     ``deadline_s`` is on ``time.monotonic``'s clock.
 
     Raises
     ------
     HocketError
-        When a rank fails, when the ranks do not all meet in time, or when measuring takes too long.
+        When a rank fails, when the ranks do not all meet in time, or when the work takes too long.
     """
-    with _started(requests, environment) as processes:
+    with _started(work, requests, environment) as processes:
         statuses: list[int | None] = [None]
         while None in statuses and not any(statuses):
             if time.monotonic() > deadline_s:
-                raise HocketError(_late(requests[0]))
+                raise HocketError(_late(work, requests[0]))
             time.sleep(_POLL_S)
             statuses = [process.poll() for process in processes]
     failed = [(status, request) for status, request in zip(statuses, requests, strict=True) if status]
     if failed:
         # Where one was killed (a negative status), the others only say that it is gone.
-        raise HocketError(_failure(*min(failed, key=lambda status: (status[0] > 0, status[1].rank))))
+        raise HocketError(_failure(work, *min(failed, key=lambda status: (status[0] > 0, status[1].rank))))
     answer = Path(requests[0].folder) / "0.json"
-    return msgspec.json.decode(answer.read_bytes(), type=MeasuredExchanges) if answer.exists() else None
+    return answer.read_bytes() if answer.exists() else None
 
 
 @contextlib.contextmanager
 def _started(
-    requests: Sequence[ExchangeRequest], environment: Mapping[str, str]
+    work: RankWork, requests: Sequence[RankRequest], environment: Mapping[str, str]
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A process for each request, killed at the end: none of them holds anything worth keeping."""
     processes: list[subprocess.Popen[bytes]] = []
     # They import what this process imports, from where it does; -P: not from the working directory.
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    code = f"from {work.module} import main; main()"
     try:
         for request in requests:
             with open(Path(request.folder) / f"{request.rank}.log", "wb") as log:
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-P", "-c", _CODE, msgspec.json.encode(request).decode()],
-                        env={**environment, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                        [sys.executable, "-P", "-c", code, msgspec.json.encode(request).decode()],
+                        env={**environment, "PYTHONPATH": path},
                         # Never written to: its end tells the rank that we are gone.
                         stdin=subprocess.PIPE,
                         stdout=log,
@@ -78,20 +107,19 @@ def _started(
             process.stdin.close()
 
 
-def _late(request: ExchangeRequest) -> str:
+def _late(work: RankWork, request: RankRequest) -> str:
     if not (Path(request.folder) / f"{request.rank}.joined").exists():
         return (
             f"not all {request.workers} workers met within {request.timeout_s:g} s;"
             f" start them all, let them reach each other{_interface(request)}, or raise --timeout"
         )
-    return (
-        f"measuring took longer than {request.timeout_s:g} s; raise --timeout or lower --largest or --repeats"
-    )
+    shorter = f" or {work.shorter}" if work.shorter else ""
+    return f"{work.doing} took longer than {request.timeout_s:g} s; raise --timeout{shorter}"
 
 
-def _failure(status: int, request: ExchangeRequest) -> str:
+def _failure(work: RankWork, status: int, request: RankRequest) -> str:
     if status < 0:
-        return f"worker {request.rank} was ended by signal {-status} while measuring"
+        return f"worker {request.rank} was ended by signal {-status} while {work.doing}"
     failed = Path(request.folder) / f"{request.rank}.failed"
     log = Path(request.folder) / f"{request.rank}.log"
     said = (failed if failed.exists() else log).read_text(errors="replace").strip().splitlines()
@@ -100,9 +128,9 @@ def _failure(status: int, request: ExchangeRequest) -> str:
         fix := _interface(request)
     ):  # gloo's choice where a name is the loopback
         reason = f"the other worker is at its own loopback{fix}: {reason}"
-    return f"worker {request.rank} failed while measuring: {reason}"
+    return f"worker {request.rank} failed while {work.doing}: {reason}"
 
 
-def _interface(request: ExchangeRequest) -> str:
+def _interface(request: RankRequest) -> str:
     """The way to choose the interface, where ranks may be on several machines."""
     return " (GLOO_SOCKET_IFNAME names the interface)" if request.init_method == "env://" else ""

@@ -23,15 +23,18 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import msgspec
+
 from hocket.errors import HocketError
 from hocket.network.file import AllReduce, Fits, MeasurementHost, NetworkFile
 from hocket.network.fit import fit_contention, fit_line
 from hocket.profiler._exchange import ExchangeRequest, MeasuredExchanges, Task
-from hocket.profiler._ranks import run_ranks
+from hocket.profiler._ranks import RankWork, run_ranks
 
 # No line meets all sizes: small ones are quicker than it on links that were idle. It is to be nearest where
 # most of the time goes.
 _POWER = 0.5
+MEASURING = RankWork("hocket.profiler._exchange", "measuring", "lower --largest or --repeats")
 _LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -105,12 +108,13 @@ def measure_network(
             )
             for rank in (range(num_workers) if place is None else [place.rank])
         ]
-        environment = dict(os.environ)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if place is None:
             environment["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine's name resolves to
-        measured = run_ranks(requests, environment, deadline_s)
-    if measured is None:
+        answer = run_ranks(MEASURING, requests, environment, deadline_s)
+    if answer is None:
         return None
+    measured = msgspec.json.decode(answer, type=MeasuredExchanges)
     return _network(measured, num_workers, "loopback" if place is None else ", ".join(measured.hosts))
 
 

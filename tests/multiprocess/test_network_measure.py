@@ -34,6 +34,7 @@ from hocket.profiler._exchange import (
     row_bytes,
 )
 from hocket.profiler._ranks import _failure
+from hocket.profiler.network_measurement import MEASURING
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 pytestmark = pytest.mark.slow
@@ -238,7 +239,7 @@ def test_a_loopback_that_stands_for_another_machine_is_told(tmp_path: Path, meth
     )
     said = "RuntimeError: connectFullMesh failed: Connection refused, remote=[127.0.0.1]:48046"
     (tmp_path / "1.failed").write_text(said)
-    line = _failure(1, request)
+    line = _failure(MEASURING, 1, request)
     assert line.startswith("worker 1 failed while measuring: ")
     assert line.endswith(said)
     assert ("GLOO_SOCKET_IFNAME" in line) == told
