@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -37,12 +37,12 @@ class RankRecord(msgspec.Struct, frozen=True):
     spans: list[Record]
 
 
-def clock_offset_s(control: GlooGroup) -> float:
+def clock_offset_s(control: GlooGroup, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds that this rank's clock is ahead of rank 0's, to within the time that a message takes."""
     offsets = []
     for _ in range(_ROUNDS):
-        sent = broadcast_value(time.perf_counter(), control, float)
-        offsets.append(time.perf_counter() - sent)
+        sent = broadcast_value(clock(), control, float)
+        offsets.append(clock() - sent)
     return min(offsets) if control.rank else 0.0
 
 
