@@ -10,6 +10,11 @@ SHARE, STUDY, MORE = "Share a cluster", "Study the algorithms", "Traces and page
 COMMANDS: dict[str, tuple[NamedCommand | CommandGroup, ...]] = {
     TRAIN: (
         NamedCommand(
+            "doctor",
+            "commands.doctor_command:doctor",
+            "Examine this machine or job: whether it can train, what to mend",
+        ),
+        NamedCommand(
             "train",
             "commands.train_command:train",
             "Train on several processes: torchrun, told how to plan",

@@ -18,6 +18,7 @@ _DOORS = """\
 Hocket: less waiting for the network in PyTorch data-parallel training.
 
 {train}: two lines in your script, then torchrun through us
+  hocket doctor
   hocket train --nproc-per-node 2 train.py
 
 {predict}: what N machines will give, from one worker's step

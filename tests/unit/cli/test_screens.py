@@ -18,6 +18,7 @@ import pytest
 from hocket.graph import load_step
 from hocket.profiler.torch_step import Profile
 from tests.unit.cli.test_commands import GOLDEN, hocket, in_tmp
+from tests.unit.doctor.test_examination import examined
 from tests.unit.network.test_measured import some_file
 
 __all__ = ["in_tmp"]
@@ -54,6 +55,7 @@ SCREENS = (
     ),
     Screen("demo", f"demo --batch-size 4 --iterations 20 --budget 2s {SLOW}"),
     Screen("network-measure", "network measure -o network.json"),
+    Screen("doctor", "doctor"),
 )
 SETUPS = {"profile v100": "profile alexnet_v2 --device v100 --batch-size 64 --jitter 0.05 -o v100.json"}
 
@@ -66,6 +68,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = Profile(graph=graph, plain_step_s=seconds, own_sum_s=0.9 * seconds)
     monkeypatch.setattr("hocket.profiler.profile_step", lambda *_, **__: profile)
     monkeypatch.setattr("hocket.profiler.measure_network", lambda **_: some_file())
+    monkeypatch.setattr("hocket.doctor.examine", lambda **_: examined())
 
 
 def run(command: str) -> str:
