@@ -83,7 +83,7 @@ def test_an_interface_that_is_not_there_is_named_before_gloo_looks_for_it(tmp_pa
 def test_shared_memory_that_is_full_or_missing_is_told(tmp_path: Path) -> None:
     full = {"shared_memory_bytes": 67_108_864, "shared_memory_free_bytes": 1_000_000, "machine": "other"}
     document = examined(tmp_path, changed=full | {"gloo_address": "10.0.0.5", "environment": {}})
-    # As another machine its own loopback would be told, too: rank 0 names it.
+    # Rank 0's loopback, by which another machine is not reached, is told as well.
     lines = [each["line"] for each in document["findings"] if each["about"] == "shared memory"]
     assert len(lines) == 1
     assert "has 1 MB free of 67.1 MB, and DataLoaders of rank 1 take 100 MB; docker run" in lines[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from hocket.doctor import Examination
@@ -58,8 +59,6 @@ def test_machines_that_differ_have_lines_of_their_own_up_to_three(monkeypatch: p
 def test_rounding_among_three_ranks_is_said_to_be_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examined(3)
     assert found.self_test is not None
-    import msgspec
-
     found = msgspec.structs.replace(
         found, self_test=msgspec.structs.replace(found.self_test, difference=1e-8)
     )
