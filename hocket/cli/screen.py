@@ -36,11 +36,13 @@ def show(
     assumptions: str = "",
     sheets: Sequence[Sheet] = (),
     remarks: Sequence[str] = (),
+    notes: Sequence[str] = (),
     following: str = "",
 ) -> None:
     """Print the answers and, unless ``-q`` asks for them alone, all that they rest on.
 
-    ``remarks`` stand below the tables, behind what their headings mean. A terminal gets the columns that fit.
+    ``remarks`` stand below the tables, behind what their headings mean, and ``notes``, to which an answer
+    refers, below them. A terminal gets the columns that fit.
     """
     from hocket.columns import fitting, legend, terminal_table
 
@@ -64,6 +66,8 @@ def show(
         lines.append(f"Not shown for want of width: {', '.join(missing)}.")
     if said := " ".join(line for line in lines if line):
         print(said)
+    for note in notes:
+        print(f"Note: {as_sentence(note)}")
     if following:
         print(f"Next: {following}")
 

@@ -55,7 +55,9 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
     if not rows or rows[0].alone_throughput is None:
         return None
     row = rows[0]
-    updates = " or updates, which servers run" if row.architecture == "ps" else ""
+    updates = ""
+    if row.architecture == "ps":
+        updates = " or updates, which servers run (so compare them with all-reduce's by examples/s)"
     drawn = any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
     return (
         f"speed-up and efficiency are against one worker alone, without a network{updates}:"
@@ -96,11 +98,10 @@ def _relative_half_width(row: Prediction) -> float:
 
 
 def name_of(curve: Sequence[Prediction], rows: Sequence[Prediction]) -> str:
-    """The servers of ``curve``, and its mode if that is asynchronous or ``rows`` have two."""
-    servers = counted(curve[0].servers, "server") if curve[0].servers else "all-reduce"
-    if curve[0].mode == "sync" and len({row.mode for row in rows}) == 1:
-        return servers
-    return f"{servers}, {_MODES[curve[0].mode]}"
+    """The servers of ``curve`` and its mode, which all-reduce has only one of."""
+    if curve[0].servers:
+        return f"{counted(curve[0].servers, 'server')}, {_MODES[curve[0].mode]}"
+    return "all-reduce" if len({row.mode for row in rows}) == 1 else f"all-reduce, {_MODES[curve[0].mode]}"
 
 
 def lockstep_note(rows: Iterable[Prediction]) -> str | None:
@@ -124,13 +125,13 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     most = min(least.throughput / least.bottleneck_utilization, least.throughput / (least.efficiency or 1.0))
     said = (
         f"{_machines(slow)}: workers wait though nothing is busy all the time ({least.bottleneck}"
-        f" {least.bottleneck_utilization:.0%} with {least.machines}): those that meet on the network go on"
-        " together for many steps, while real ones drift apart, so these figures may be pessimistic;"
-        f" with {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
+        f" {least.bottleneck_utilization:.0%} with {least.machines}). Those that meet on the network go on"
+        " together for many steps, while real ones drift apart, so these figures may be pessimistic."
+        f" With {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
     )
     if any(row.spread for row in slow):
-        return f"{said}. Workers begin apart here; --repeats shows by how much they vary"
-    return f"{said}. --spread, by which they begin apart, and --repeats show how much of it is chance"
+        return f"{said}; they begin apart here, so it is not how they began"
+    return f"{said}; --spread, by which they begin apart, and --repeats show how much of it is chance"
 
 
 def _waits_together(row: Prediction) -> bool:
@@ -159,7 +160,7 @@ def _machines(rows: Sequence[Prediction]) -> str:
         beside.setdefault(row.servers, []).append(row.workers)
     return listed(
         [
-            workers_text(counts) + (f" and {counted(servers, 'server')}" if servers else "")
+            workers_text(counts) + (f" on {counted(servers, 'server')}" if servers else "")
             for servers, counts in beside.items()
         ]
     )

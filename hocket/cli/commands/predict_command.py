@@ -111,7 +111,8 @@ def predict(
         from hocket.predictor.answer import verdicts
 
         answered = [*map(capitalized, verdicts(rows, scaled_text(network.bandwidth_bps, "bit/s")))]
-        _show(context, rows, points, said, [*answered, *caution(graph)])
+        also = _crowded_servers(graph, rows)
+        _show(context, rows, points, said, [*answered, *caution(graph)], also)
     if idle is not None:
         note(idle)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
@@ -183,6 +184,13 @@ def _run(
     return rows
 
 
+_CROWDED = 1.5  # times its share of the bytes, from which a server is said to have most of them
+_UPDATES = {
+    "arrival": "updates arrival (a processor for each worker's)",
+    "commit": "updates commit (one worker's after another's)",
+}
+
+
 def _settings(
     context: typer.Context, rows: Sequence[Prediction], planning: PredictPlanning, schedule: Plan | None
 ) -> list[AnswerSetting]:
@@ -194,6 +202,7 @@ def _settings(
         option_setting(context, "mode", rows[0].mode),
         plan_setting(context, rows[0].policy if planning.policy is None else planning.policy, schedule),
         window_setting(context, usual_window_bytes(rows[0].mode) if asked is None else asked),
+        option_setting(context, "updates", planning.updates, _UPDATES[planning.updates]),
     ]
 
 
@@ -217,8 +226,9 @@ def _show(
     points: Sequence[MeasuredThroughput],
     said: str,
     answered: Sequence[str],
+    also: Sequence[str],
 ) -> None:
-    """Print the answers first; what simulations say of themselves goes to standard error, beside them."""
+    """Print the answers first, and what makes figures uncertain last."""
     from hocket.columns import in_one_line
     from hocket.predictor.answer import base_note, caveats
     from hocket.report.prediction_table import narrow_columns, prediction_columns, saturated_rows
@@ -226,17 +236,16 @@ def _show(
     wide = context.params["wide"]
     columns = prediction_columns(rows, points) if wide else in_one_line(narrow_columns(rows, points))
     base = base_note(rows)
-    remarks = [*([] if base is None else [capitalized(base)]), *_free_machines(context, rows)]
+    remarks = [*([] if base is None else [capitalized(base)]), *_free_machines(context, rows), *also]
     remarks += [] if wide else [MORE]
     show(
         answered,
         assumptions=said,
         sheets=[Sheet("", columns, saturated_rows(rows))],
         remarks=remarks,
+        notes=caveats(rows),
         following=_following(context, rows),
     )
-    for line in caveats(rows):
-        note(line)
 
 
 def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[str]:
@@ -246,6 +255,25 @@ def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[s
     if len(missing) != 1 or not any(row.servers for row in rows):
         return []
     return [f"{missing[0].capitalize()}s cost nothing here: no --price-per-{missing[0]}-hour was given"]
+
+
+def _crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
+    """A remark on servers of which one has most of the bytes; none where all have about as many."""
+    import numpy as np
+
+    from hocket.network import assign_servers
+
+    said = []
+    for servers in sorted({row.servers for row in rows if row.servers > 1 and row.policy != "p3"}):
+        home = assign_servers(graph.parameter_bytes.tolist(), servers)
+        loads = np.bincount(home, weights=graph.parameter_bytes, minlength=servers)
+        share = float(loads.max() / loads.sum())
+        if share > _CROWDED / servers:
+            said.append(
+                f"Of {servers} servers one has {share:.0%} of the bytes, as each parameter is on one server:"
+                " --policy p3 cuts large ones"
+            )
+    return said
 
 
 def _following(context: typer.Context, rows: Sequence[Prediction]) -> str:

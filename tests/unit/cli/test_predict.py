@@ -40,6 +40,7 @@ def test_people_get_a_table_and_the_answers() -> None:
     ran = predict("--workers", "1,2")
     assert ran.status == 0
     answer, assumptions, headings, one, two, *legend = ran.out.splitlines()
+    assert legend[-2].startswith("Note: the profile has a single sampled step: workers that start together")
     assert answer.startswith(
         "1 server, asynchronous, at 1 kbit/s: throughput still grows at 2 workers, 0.152 examples/s"
     )
@@ -55,9 +56,9 @@ def test_people_get_a_table_and_the_answers() -> None:
     assert legend[-1].startswith("Next: hocket predict ")
     assert "cynthia" in predict("--workers", "1,2", "--wide").out
     assert predict("--workers", "1,2", "-q").out == f"{answer}\n"
-    assert "lockstep" in ran.err
+    assert ran.err == ""
     assert "lockstep" in predict("--workers", "1,2", "--json").err
-    assert "lockstep" not in predict("--workers", "1").err
+    assert "Note:" not in predict("--workers", "1").out
 
 
 def test_sixteen_workers_are_the_default() -> None:
@@ -320,3 +321,15 @@ def test_servers_must_be_in_the_csv_where_there_are_several(in_tmp: Path) -> Non
     assert "needs a column 'servers'" in refused(predict(*several))
     Path("m.csv").write_text("servers,workers,throughput,day\n2,1,5,monday\n")
     assert predict(*several).status == 0
+
+
+def test_a_server_that_has_most_of_the_bytes_is_said(in_tmp: Path) -> None:
+    step = json.loads(Path(BRANCHES).read_text())
+    largest = max(step["parameters"], key=lambda parameter: parameter["bytes"])
+    largest |= {"shape": [25_000], "bytes": 100_000}
+    Path("large.json").write_text(json.dumps(step))
+    said = "Of 2 servers one has 100% of the bytes, as each parameter is on one server: --policy p3 cuts"
+    asked = ["predict", "large.json", "--servers", "1,2", "--workers", "2", "--steps", "40"]
+    assert said in hocket(*asked).out
+    assert "of the bytes" not in hocket(*asked, "--policy", "p3").out
+    assert "of the bytes" not in hocket("predict", BRANCHES, *asked[2:]).out

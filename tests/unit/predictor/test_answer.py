@@ -78,8 +78,8 @@ def test_saturation_is_the_fewest_workers_near_the_best(
 def test_the_base_of_speedups_is_said() -> None:
     assert base_note([row(2, 50)]) == (
         "speed-up and efficiency are against one worker alone, without a network or updates, which servers "
-        "run: 50 examples/s; asynchronous examples are on older weights, not the same progress as synchronous"
-        " ones"
+        "run (so compare them with all-reduce's by examples/s): 50 examples/s; asynchronous examples are on "
+        "older weights, not the same progress as synchronous ones"
     )
     reduced = row(2, 50, servers=0, mode="sync", architecture="allreduce")
     assert base_note([reduced]) == (
@@ -189,7 +189,7 @@ def test_modes_are_named_where_there_are_two_or_it_is_asynchronous() -> None:
     names = [line.partition(":")[0] for line in answers(rows)]
     assert names == ["1 server, asynchronous", "1 server, synchronous"]
     assert answers(rows[:1])[0].startswith("1 server, asynchronous:")
-    assert answers(rows[1:])[0].startswith("1 server:")
+    assert answers(rows[1:])[0].startswith("1 server, synchronous:")
 
 
 def test_the_cheapest_is_named_with_its_price() -> None:
@@ -239,7 +239,7 @@ def test_runs_that_had_not_settled_are_named() -> None:
     note = unsteady_note(rows)
     assert note is not None
     assert note.startswith(
-        "not steady: with 2 workers and 1 server, the halves of a run differ by more than 5% after 8000 steps"
+        "not steady: with 2 workers on 1 server, the halves of a run differ by more than 5% after 8000 steps"
     )
     assert answers(rows)[-1] == note
     assert unsteady_note(rows[::2]) is None
@@ -250,9 +250,9 @@ def test_workers_that_wait_though_nothing_is_busy_are_named() -> None:
     note = together_note([row(8, 370, servers=4), slow])
     assert note is not None
     assert note.startswith(
-        "16 workers and 4 servers: workers wait though nothing is busy all the time (downlink 59%"
+        "16 workers on 4 servers: workers wait though nothing is busy all the time (downlink 59%"
     )
-    assert "with 16 workers and 4 servers, 320 examples/s is shown and 542 examples/s is the most" in note
+    assert "With 16 workers and 4 servers, 320 examples/s is shown and 542 examples/s is the most" in note
     assert note.endswith("--spread, by which they begin apart, and --repeats show how much of it is chance")
     found = answers([row(8, 370, servers=4), slow])
     assert note in found
