@@ -28,6 +28,8 @@ _LITTLE = 0.1
 # Beside computing, transfers are slower than when they were measured, in a lab by up to a quarter. One that
 # takes even longer is held up by something else.
 _HELD_UP = 1.3
+# Times by which steps may differ from the plan's turns, which other programs disturbed more, or less.
+_CHANGED = 1.5
 
 
 class RankRecord(msgspec.Struct, frozen=True):
@@ -168,6 +170,7 @@ def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:
         f" waiting {busy['wait'] * 1e3:.1f} ms, transfers under way {network_s * 1e3:.1f} ms"
         f" ({_on_network(choice, needed_s)})"
     ]
+    lines += _changed_since_trials(choice, step_s)
     if compute_s + between_s >= (1 - _LITTLE) * step_s:
         lines.append(
             f"what limits a step: {_own_work(step_s, compute_s, between_s)}; this rank hardly ever waits"
@@ -184,6 +187,20 @@ def _limits(recorder: SpanRecorder, choice: Choice) -> list[str]:
         told = ", ".join(f"{name.removeprefix('wait ')} {seconds * 1e3:.1f} ms" for name, seconds in longest)
         lines.append(f"longest waits, a step: {told}")
     return lines
+
+
+def _changed_since_trials(choice: Choice, step_s: float) -> list[str]:
+    """A line where steps of the plan in force now take much longer, or shorter, than in its turns."""
+    if not (choice.settled and (turns := choice.trials.get(choice.plan.policy))):
+        return []
+    ratio = step_s / median(turns)
+    if 1 / _CHANGED < ratio < _CHANGED:
+        return []
+    busier = "is busier now" if ratio > 1 else "was busier then"
+    return [
+        f"a step takes {ratio:.2g} times what it did in the turns by which the plan was chosen: the machine or"
+        f" the network {busier}, and the choice may be of that; train again where nothing else runs"
+    ]
 
 
 def mean_of(recorder: SpanRecorder, count: int) -> str:

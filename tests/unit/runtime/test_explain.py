@@ -246,3 +246,26 @@ def test_a_plan_for_another_number_of_workers_is_said_to_be(
     text = explanation(worker.recorder, Choice(plan=plan, ranks=2), Barriers())
     planned = "1 worker" if workers == 1 else f"{workers} workers"
     assert (f"\nplan 'whole' was planned for {planned}; this job has 2\n" in text) == told
+
+
+@pytest.mark.parametrize(
+    ("turns_s", "said"),
+    [
+        ([0.010, 0.009, 0.011], []),
+        ([0.005], ["a step takes 2 times what it did in"]),
+        ([0.040], ["a step takes 0.25 times what it did in"]),
+    ],
+)
+def test_steps_unlike_the_turns_by_which_the_plan_was_chosen_are_said(
+    worker: Worker, turns_s: list[float], said: list[str]
+) -> None:
+    worker.told(own_s=0.010)
+    choice = Choice(plan=WHOLE, trials={"whole": turns_s, "other": [0.009]})
+
+    def told() -> list[str]:
+        lines = explanation(worker.recorder, choice, Barriers()).splitlines()
+        return [line.partition(" the turns by which")[0] for line in lines if " the turns by which" in line]
+
+    assert told() == []
+    choice.settle("it won")
+    assert told() == said
