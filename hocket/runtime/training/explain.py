@@ -198,8 +198,8 @@ def _changed_since_trials(choice: Choice, step_s: float) -> list[str]:
         return []
     busier = "is busier now" if ratio > 1 else "was busier then"
     return [
-        f"a step takes {ratio:.2g} times what it did in the turns by which the plan was chosen: the machine or"
-        f" the network {busier}, and the choice may be of that; train again where nothing else runs"
+        f"a step takes {ratio:.2g} times what it did in the turns by which the plan was chosen: the machine"
+        f" or the network {busier}, and the choice may be of that; train again where nothing else runs"
     ]
 
 
