@@ -108,7 +108,7 @@ def test_the_readmes_commands_run(tmp_path: Path) -> None:
     (printed,) = run_blocks(ROOT / "README.md", tmp_path)
     assert "All-reduce at 1 Gbit/s" in printed
     assert "less than ddp" in printed
-    assert json.loads((tmp_path / "plan.json").read_text())["format"] == "hocket.plan/1"
+    assert json.loads((tmp_path / "step.tuned.plan.json").read_text())["format"] == "hocket.plan/1"
 
 
 def test_the_readme_is_read_in_a_sitting() -> None:
