@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hocket.graph import Csr, Phase, StepGraph, check_plan
 from hocket.network import PATTERNS, Network, reduction_s
-from hocket.planner.caramel.batch_placement import GradientBatches, delay_s, place_batches
+from hocket.planner.caramel.batch_placement import BatchTimes, delay_s, place_batches
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
 from hocket.planner.caramel.gradient_batches import NetworkModel, batch_gradients
@@ -107,7 +107,7 @@ def test_windows_are_those_of_the_naive_packing(
     rows = [(travel, ready, used, float(travel)) for ready, used, travel in drawn]
     compute = max(ready for _, ready, _, _ in rows) + still_computing
     size, ready, used, travel = (np.array(column) for column in zip(*rows, strict=True))
-    batches = GradientBatches(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
+    batches = BatchTimes(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
     backward, forward = place_batches(batches, compute)
     assert (set(backward), set(forward)) == naive.place(rows, compute)
     assert len(backward) + len(forward) == len(rows)
@@ -159,7 +159,7 @@ def test_a_simulated_step_takes_no_longer_than_planned(graph: StepGraph, network
     parameters = {name: i for i, name in enumerate(graph.parameter_names)}
     batches = [[parameters[name] for name in r.parameters] for r in plan.reductions]
     sizes = np.array([graph.parameter_bytes[batch].sum() for batch in batches])
-    batches = GradientBatches(
+    batches = BatchTimes(
         sizes=sizes,
         ready_s=np.array([times.ready_s[batch].max() for batch in batches]),
         used_s=np.array([times.used_s[batch].min() for batch in batches]),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from hocket.cluster.cluster import Cluster
@@ -151,6 +151,7 @@ def test_engine_agrees_with_its_twin(
         event("transfers wait")
 
 
+@example(seed=687, placement="lwf-2", policy="srpt", record=False)  # preempted, and on at the same instant
 @examples(60)
 @given(
     seed=st.integers(0, 2**32),

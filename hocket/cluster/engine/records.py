@@ -65,6 +65,7 @@ JOB = np.dtype(
         ("later", np.float64),  # bytes left in later chunks
         ("startup_left", np.int64),  # of the chunk under way
         ("moving_since", np.int64),
+        ("stopped_at", np.int64),  # when it was preempted last, or NONE
         ("per_byte", np.float64),  # ticks
         ("flow", np.int64),  # its place in ``flows`` while it transfers
         ("moved", np.int64),  # whether it is listed in ``moved_jobs``

@@ -124,8 +124,16 @@ def chunk_end(jobs, rules, j, now):
 
 
 @lean_kernel
+def _goes_on(jobs, j, now):
+    """True if job j's transfer, at the end of a chunk, was preempted and goes on at this same instant."""
+    return jobs[j].stopped_at == now and jobs[j].moving_since == now
+
+
+@lean_kernel
 def at_chunk_end(jobs, rules, j, now):
     """True if a chunk of job j's transfer ends now, and another would follow."""
+    if _goes_on(jobs, j, now):
+        return True
     if now == jobs[j].moving_since or now == transfer_end(jobs, rules, j):
         return False
     return now == chunk_end(jobs, rules, j, now)
@@ -141,7 +149,9 @@ def bytes_after_chunk(jobs, rules, j, now):
     else:
         chunk_left, later, startup_left, elapsed, began = _chunk_at(jobs, rules, j, now)
         # At its very end the next one has yet to begin.
-        if began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0:
+        if _goes_on(jobs, j, now):
+            later += chunk_left
+        elif began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0:
             later += chunk_left
         jobs[j].ranked_at, jobs[j].after_chunk = now, later
     return jobs[j].after_chunk

@@ -38,6 +38,7 @@ def want_transfer(jobs, batch_bytes, ready, counts, rules, j, now):
     account(jobs, j, now)
     jobs[j].stage, jobs[j].claims = READY, 0
     jobs[j].startup_left, jobs[j].ranked_at, jobs[j].blocker = rules.startup, NONE, NONE
+    jobs[j].stopped_at = NONE
     if jobs[j].overlaps == 1:
         jobs[j].size = batch_bytes[jobs[j].first_batch + jobs[j].batches_arrived % jobs[j].num_batches]
     reset(jobs, j, jobs[j].size, rules.chunk)
@@ -115,7 +116,7 @@ def stop_transfer(network, rules, j, now):
     """Preempt job j's transfer, whose chunk is over."""
     update_progress(network.jobs, rules, j, now)
     leave(network, j, now)
-    network.jobs[j].stage = READY
+    network.jobs[j].stage, network.jobs[j].stopped_at = READY, now
     note_moved(network.jobs, network.moved_jobs, network.counts, j)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from hocket.cluster.cluster import PER_BYTE_S, STARTUP_S
 from hocket.cluster.jobs import Batch, Job, JobSet
 from hocket.errors import UnknownNameError
-from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
+from hocket.planner.caramel.batch_placement import BatchTimes, place_batches
 
 
 class LayerShare(NamedTuple):
@@ -89,7 +89,7 @@ def _travelling_batches(
     shares /= shares.sum(axis=0)  # they are rounded
     before = np.cumsum(shares[:, 1]) - shares[:, 1]
     sizes = size_bytes * shares[:, 0]
-    batches = GradientBatches(
+    batches = BatchTimes(
         sizes=np.rint(sizes).astype(np.int64),
         ready_s=forward_s + backward_s * (1 - before),
         used_s=forward_s * before,

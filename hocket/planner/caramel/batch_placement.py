@@ -31,7 +31,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GradientBatches:
+class BatchTimes:
     """Batches of gradients, arrays of shape (b,) in bytes and seconds.
 
     ``ready_s``: when the last gradient is complete; ``used_s``: when the next step first needs one of the
@@ -44,7 +44,7 @@ class GradientBatches:
     travel_s: Seconds
 
 
-def place_batches(batches: GradientBatches, compute_s: float) -> tuple[list[int], list[int]]:
+def place_batches(batches: BatchTimes, compute_s: float) -> tuple[list[int], list[int]]:
     """The batches for the backward and those for the forward pass, both in the order in which they travel.
 
     By descending size: beside the backward pass if that delays nothing, else beside the forward pass. What
@@ -95,7 +95,7 @@ def _move_one(by_size: list[int], backward: _Mask, forward: _Mask, delay: Callab
     return False
 
 
-def delay_s(batches: GradientBatches, compute_s: float, backward: _Mask, forward: _Mask) -> float:
+def delay_s(batches: BatchTimes, compute_s: float, backward: _Mask, forward: _Mask) -> float:
     """For how long computing pauses in a step: after the backward pass, and before reads in the forward."""
     first, then = _by_ready(batches, backward), _by_use(batches, forward)
     ends = _ends(batches.ready_s[first], batches.travel_s[first], 0.0)
@@ -107,12 +107,12 @@ def delay_s(batches: GradientBatches, compute_s: float, backward: _Mask, forward
     return begins_s - compute_s + float(late_s.max(initial=0.0))
 
 
-def _by_ready(batches: GradientBatches, chosen: _Mask) -> Indices:
+def _by_ready(batches: BatchTimes, chosen: _Mask) -> Indices:
     members = np.flatnonzero(chosen)
     return members[np.argsort(batches.ready_s[members], kind="stable")]
 
 
-def _by_use(batches: GradientBatches, chosen: _Mask) -> Indices:
+def _by_use(batches: BatchTimes, chosen: _Mask) -> Indices:
     members = np.flatnonzero(chosen)
     return members[np.lexsort((batches.ready_s[members], batches.used_s[members]))]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hocket.graph import Plan, Reduction, StepGraph
 from hocket.network import Network, reduction_s
-from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
+from hocket.planner.caramel.batch_placement import BatchTimes, place_batches
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
 from hocket.planner.caramel.gradient_batches import batch_gradients, depth_of, fit_network
 from hocket.planner.pull_plan import gradient_order
@@ -56,7 +56,7 @@ def caramel(
     if windows:
         travel_s = [reduction_s(network, size, c) for size, c in zip(sizes.tolist(), chunks, strict=True)]
         used_s = np.array([times.used_s[batch].min() for batch in batches])
-        placed = GradientBatches(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
+        placed = BatchTimes(sizes=sizes, ready_s=ready_s, used_s=used_s, travel_s=np.array(travel_s))
         backward, forward = place_batches(placed, times.total_s)
 
     names = graph.parameter_names

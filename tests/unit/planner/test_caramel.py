@@ -7,7 +7,7 @@ import pytest
 
 from hocket.graph import OperationRow, ParameterRow, StepGraph, check_plan
 from hocket.network import Network, reduction_s
-from hocket.planner.caramel.batch_placement import GradientBatches, place_batches
+from hocket.planner.caramel.batch_placement import BatchTimes, place_batches
 from hocket.planner.caramel.caramel import caramel
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
 from hocket.planner.caramel.gradient_batches import NetworkModel, batch_gradients, depth_of, fit_network
@@ -179,9 +179,9 @@ def test_depth_where_chunks_are_free() -> None:
     assert depth_of(1000, Network(num_workers=2, parse_s_per_byte=1e-9), free) == 8
 
 
-def batches(*rows: tuple[int, float, float, float]) -> GradientBatches:
+def batches(*rows: tuple[int, float, float, float]) -> BatchTimes:
     size, ready, used, travel = (np.array(column) for column in zip(*rows, strict=True))
-    return GradientBatches(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
+    return BatchTimes(sizes=size, ready_s=ready, used_s=used, travel_s=travel)
 
 
 def test_a_batch_goes_beside_the_pass_that_it_delays_less() -> None:
