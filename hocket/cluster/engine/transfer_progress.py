@@ -149,9 +149,8 @@ def bytes_after_chunk(jobs, rules, j, now):
     else:
         chunk_left, later, startup_left, elapsed, began = _chunk_at(jobs, rules, j, now)
         # At its very end the next one has yet to begin.
-        if _goes_on(jobs, j, now):
-            later += chunk_left
-        elif began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0:
+        over = began and elapsed == 0 and startup_left + ticks(chunk_left * jobs[j].per_byte) > 0
+        if over or _goes_on(jobs, j, now):
             later += chunk_left
         jobs[j].ranked_at, jobs[j].after_chunk = now, later
     return jobs[j].after_chunk
