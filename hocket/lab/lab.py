@@ -21,7 +21,7 @@ from hocket.lab.holders import has_ended, own_holder
 from hocket.lab.links import LabNode
 from hocket.lab.node_processes import RankResult, run_ranks
 from hocket.lab.processors import processors_of_nodes, starting_on
-from hocket.lab.shares import segments_together
+from hocket.lab.traffic_shaping import segments_together
 from hocket.signals import uninterrupted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)

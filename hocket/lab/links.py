@@ -24,7 +24,7 @@ from pathlib import Path
 
 from hocket import ports
 from hocket.errors import HocketError
-from hocket.lab.shares import introduce, segments_on_the_way, shaper
+from hocket.lab.traffic_shaping import introduce, segments_on_the_way, shaper
 from hocket.process_stats import all_pids
 from hocket.signals import uninterrupted
 

@@ -24,7 +24,7 @@ from hocket.predictor.prediction_request import Mode, Request, Updates
 from hocket.predictor.predictions import Predictions, setup_line
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.run_outcome import Outcome, run
-from hocket.predictor.size import check_size
+from hocket.predictor.size_check import check_size
 
 Engine = Literal["local", "ray"]
 

@@ -18,7 +18,7 @@ import pytest
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.lab import Lab, holders, labs, links, names, remove
-from hocket.lab.shares import shaper
+from hocket.lab.traffic_shaping import shaper
 from tests.lab.conftest import processes
 from tests.unit.cli.test_commands import hocket, refused
 

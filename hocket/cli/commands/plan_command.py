@@ -20,7 +20,7 @@ from hocket.cli.answer_settings import (
     option_setting,
     step_settings,
 )
-from hocket.cli.given import other_options
+from hocket.cli.given_options import other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option

@@ -24,7 +24,7 @@ from hocket.cli.answer_settings import (
     plan_setting,
     window_setting,
 )
-from hocket.cli.given import given, other_options
+from hocket.cli.given_options import given, other_options
 from hocket.cli.list_options import counts
 from hocket.cli.network_options import window_bytes
 from hocket.cli.option_groups import grouped

@@ -22,7 +22,7 @@ from hocket.cli.answer_settings import (
     plan_setting,
     step_settings,
 )
-from hocket.cli.given import given, other_options
+from hocket.cli.given_options import given, other_options
 from hocket.cli.network_options import NetworkOptions
 from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
