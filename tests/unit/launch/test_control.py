@@ -285,6 +285,7 @@ def test_another_users_socket_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             control.check_user(ours)
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_long_to_begin_is_waited_for(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
