@@ -25,21 +25,16 @@ from hocket.doctor.findings import Finding, ranks_text
 from hocket.doctor.rank_facts import GivenPlan, RankFacts, rank_facts
 from hocket.errors import HocketError, one_line, reason
 from hocket.profiler._exchange import leave_with_parent
+from hocket.profiler._ranks import RankRequest
 
 _MEETING, _TESTING, _TELLING = 0.4, 0.6, 0.9
 """Parts of the time that is left for which ranks are waited for: at the start, in the test, and behind it."""
 _SHOWN = 300  # characters of a failure
 
 
-class RankOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's orders; ``deadline_s``: when all has to be over, on this machine's ``time.monotonic``."""
+class RankOrders(RankRequest, frozen=True, kw_only=True):
+    """One rank's orders to tell its facts and to train for a moment."""
 
-    rank: int
-    workers: int
-    init_method: str
-    timeout_s: float
-    deadline_s: float
-    folder: str
     plan: GivenPlan
 
     def left(self, part: float) -> timedelta:

@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.network.file import MeasuredPoint
+from hocket.profiler._ranks import RankRequest
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
 ROW_BYTES = 4_000_000  # messages in a row, at least; more where they are gone too soon
@@ -57,18 +58,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int
 
 
-class ExchangeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's orders; it leaves its answer in ``folder``: RANK.joined, then RANK.json or RANK.failed.
+class ExchangeRequest(RankRequest, frozen=True, kw_only=True):
+    """One rank's orders to measure."""
 
-    ``deadline_s``: when measuring has to be over, on this machine's ``time.monotonic``.
-    """
-
-    rank: int
-    workers: int
-    init_method: str
-    timeout_s: float
-    deadline_s: float
-    folder: str
     task: Task
 
 

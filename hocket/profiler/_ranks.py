@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,22 +19,20 @@ from hocket.errors import HocketError
 _POLL_S = 0.02
 
 
-class RankRequest(Protocol):
-    """The orders of one rank, a msgspec struct; ``timeout_s``: for how long all of it may go on.
+class RankRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The orders of one rank.
 
-    The rank leaves its answer in ``folder``: RANK.joined, then RANK.json or a line in RANK.failed.
+    ``timeout_s``: for how long all of it may go on; ``deadline_s``: when it has to be over, on this machine's
+    ``time.monotonic``. The rank leaves its answer in ``folder``: RANK.joined, then RANK.json or a line in
+    RANK.failed.
     """
 
-    @property
-    def rank(self) -> int: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def init_method(self) -> str: ...
-    @property
-    def timeout_s(self) -> float: ...
-    @property
-    def folder(self) -> str: ...
+    rank: int
+    workers: int
+    init_method: str
+    timeout_s: float
+    deadline_s: float
+    folder: str
 
 
 class RankWork(NamedTuple):
