@@ -56,6 +56,7 @@ def predict(
 ) -> None:
     """Predict throughput for any number of workers from one worker's profile, and where it saturates."""
     from hocket.graph import load_step
+    from hocket.predictor.answer import verdicts
     from hocket.predictor.idle_racks import idle_racks_note
     from hocket.predictor.prediction_request import Request
     from hocket.predictor.racks import seen_by_all_reduce
@@ -108,8 +109,6 @@ def predict(
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         said = f"{assumed}; each worker: one device, a link of its own"
-        from hocket.predictor.answer import verdicts
-
         answered = [*map(capitalized, verdicts(rows, scaled_text(network.bandwidth_bps, "bit/s")))]
         also = _crowded_servers(graph, rows)
         _show(context, rows, points, said, [*answered, *caution(graph)], also)
