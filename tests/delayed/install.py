@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._distributed_c10d import ProcessGroupGloo
+from torch.utils._pytree import tree_leaves
 
 from hocket.runtime.lazy import neutral_mode
 from hocket.runtime.transfers import training_device as devices
@@ -18,6 +20,7 @@ from tests.delayed.memory import allocated_like, memory_of
 from tests.delayed.mode import DelayedOperators
 from tests.delayed.streams import Event, Stream, Streams
 
+_COLLECTIVES = ("allreduce", "broadcast", "allgather", "send", "recv")
 _READERS = ("tolist", "numpy", "__array__", "__repr__")
 
 
@@ -49,7 +52,7 @@ class DelayedDevice:
 
     @contextlib.contextmanager
     def own_stream(self) -> Iterator[None]:
-        with self.streams.on(Stream(transfers=True)), self.operators(lambda _: None):
+        with self.streams.on(self.streams.new(transfers=True)), self.operators(lambda _: None):
             yield
 
     def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -86,6 +89,8 @@ def delayed(seed: int) -> Iterator[DelayedDevice]:
         _replace(undo, neutral_mode, "_disable_current_modes", lambda old: _but_ours(device, old))
         for name in _READERS:
             _replace(undo, torch.Tensor, name, lambda old: _waiting(device, old))
+        for name in _COLLECTIVES:
+            _replace(undo, ProcessGroupGloo, name, _on_host)
         thread = undo.enter_context(ThreadPoolExecutor(1, "device"))
         _replace(undo, torch.autograd, "_engine_run_backward", lambda old: _on(thread, device, old))
         undo.enter_context(device.operators())
@@ -107,6 +112,19 @@ def _but_ours(device: DelayedDevice, without: Any) -> Callable[[], AbstractConte
             yield
 
     return left
+
+
+def _on_host(collective: Any) -> Any:
+    """``collective`` of gloo's, which reaches memory of the host alone."""
+
+    def checked(group: Any, *args: Any) -> Any:
+        if any(
+            isinstance(value, torch.Tensor) and memory_of(value) is not None for value in tree_leaves(args)
+        ):
+            raise RuntimeError("gloo was given memory of the device")
+        return collective(group, *args)
+
+    return checked
 
 
 def _waiting(device: DelayedDevice, read: Any) -> Any:

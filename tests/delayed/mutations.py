@@ -10,9 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _ROUNDS, _CHANNEL = "hocket.runtime.training.rounds", "hocket.runtime.transfers.channel"
-_GROUP, _TRAINING = "hocket.runtime.transfers.gloo_group", "hocket.runtime.training.allreduce_training"
-
-
+_GROUP = "hocket.runtime.transfers.gloo_group"
 _SETUP, _FLAGS = "hocket.runtime.training.allreduce_setup", "hocket.runtime.transfers.used_flags"
 _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
 
@@ -42,12 +40,18 @@ MUTATIONS = {
     "updates follow the first arrival alone": Mutation(
         _ROUNDS, "for arrival in bucket.arrivals:", "for arrival in bucket.arrivals[:1]:"
     ),
-    "readers do not follow updates": Mutation(_ROUNDS, "                self.follow_updates()\n", ""),
-    "nobody follows updates": Mutation(_ROUNDS, "self._device.follow(self._updated)", "pass"),
-    "updates are no event": Mutation(_ROUNDS, "self._updated = self._device", "_ = self._device"),
-    "passes do not follow updates": Mutation(
-        _TRAINING, "        self.rounds.follow_updates()\n        if not", "        if not"
+    "readers do not follow updates": Mutation(
+        _ROUNDS,
+        "record()\n                self._device.follow(self._updated)\n",
+        "record()\n",
     ),
+    "passes do not follow updates": Mutation(
+        _ROUNDS, "self._device.follow(self._updated)  # of those, too", "pass  # of those, too"
+    ),
+    "updates do not follow each other": Mutation(
+        _ROUNDS, "self._device.follow(self._updated)  # so that the last stands for all", "pass"
+    ),
+    "updates are no event": Mutation(_ROUNDS, "self._updated = self._device", "_ = self._device"),
     "updates run on the stream of their reader": Mutation(
         _ROUNDS, "with self._device.on(bucket.stream):", "with contextlib.nullcontext():"
     ),

@@ -1,9 +1,10 @@
 """Streams of work that is done when somebody waits for it, or sooner, as a seed says.
 
 Nothing is done in a thread of its own: who waits for an event does what is before it, and who asks for work
-may do some of any stream's. So each seed is another order of what has no order. Seed 0 has all work as late
+may do some of its stream's. So each seed is another order of what has no order. Seed 0 has all work as late
 as it can be: what nobody waits for is never done. Seed 1 has a device that keeps up with the host, and
-transfers that take long. The others are between them at random.
+transfers that take long. In seed 2 only the first stream keeps up, in seed 3 only the others do, transfers
+among them. In the others each stream is early, late or between at random.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from typing import Any
 
 @dataclass(eq=False)
 class Stream:
-    """Work in the order in which it is done; ``asked`` and ``done`` count it; ``transfers``: it is such."""
+    """Work in the order in which it is done; ``asked`` and ``done`` count it.
+
+    ``transfers``: it is such; ``keeps_up``: how probably it is done when it is asked for.
+    """
 
     transfers: bool = False
+    keeps_up: float = 0.0
     items: deque[Callable[[], object]] = field(default_factory=deque)
     asked: int = 0
     done: int = 0
@@ -37,19 +42,35 @@ class Event:
 
 
 class Streams:
-    """The streams of one process; each thread has a current one, at first they share the first."""
+    """The streams of one process; a thread that works for the device has a current one.
+
+    The thread that makes them has ``first``.
+    """
 
     def __init__(self, seed: int) -> None:
         self._lock = threading.RLock()
         self._here = threading.local()
         self._random = random.Random(seed)
-        self._keeps_up = {0: 0.0, 1: 1.0}.get(seed, self._random.random())
-        self._longest_s = {0: 0.0, 1: 0.004}.get(seed, self._random.choice((0.0, 0.002)))
-        self.first = Stream()
+        self._seed = seed
+        self._longest_s = {0: 0.0, 1: 0.004, 2: 0.0, 3: 0.0}.get(seed, self._random.choice((0.0, 0.002)))
+        self.first = self._here.stream = Stream(keeps_up=float(seed in (1, 2)) if seed < 4 else self._draw())
+
+    def new(self, *, transfers: bool = False) -> Stream:
+        """A further stream."""
+        early = (
+            self._draw() if self._seed >= 4 else float(self._seed == 3 or (self._seed == 1 and not transfers))
+        )
+        return Stream(transfers, early)
+
+    def _draw(self) -> float:
+        return self._random.choice((0.0, 1.0, self._random.random()))
 
     @property
     def current(self) -> Stream:
-        stream: Stream = getattr(self._here, "stream", self.first)
+        """This thread's stream; a thread that has none does not work for the device."""
+        stream: Stream | None = getattr(self._here, "stream", None)
+        if stream is None:
+            raise LookupError(f"thread {threading.current_thread().name} has no stream of the device")
         return stream
 
     @property
@@ -69,8 +90,8 @@ class Streams:
     @contextmanager
     def on(self, stream: Stream | None = None) -> Iterator[Stream]:
         """Within, ``stream``, else a new one, is this thread's."""
-        stream = Stream() if stream is None else stream
-        before, self._here.stream = self.current, stream
+        stream = self.new() if stream is None else stream
+        before, self._here.stream = getattr(self._here, "stream", None), stream
         try:
             yield stream
         finally:
@@ -82,7 +103,7 @@ class Streams:
             stream = self.current
             stream.items.append(item)
             stream.asked += 1
-            if not stream.transfers and self._random.random() < self._keeps_up:
+            if self._random.random() < stream.keeps_up:
                 self._run(stream, stream.asked)
 
     def record(self) -> Event:

@@ -11,7 +11,7 @@ from torch.nn import functional
 import hocket
 from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
-from tests.delayed.streams import Event, Stream
+from tests.delayed.streams import Event
 from tests.multiprocess.parity_cases import parity
 from tests.multiprocess.setups import Plain, Small, batch, sgd, train
 from tests.multiprocess.training_cases import Branches, unused_parameters
@@ -42,7 +42,7 @@ def on_another_stream(rank: int) -> list[str]:
 
 def read_on_others(rank: int) -> list[str]:
     """Passes that change nothing run on other streams, which training does not follow, and it moves."""
-    twins = Twins(Plain, sgd, buffers={"broadcast_buffers": False})
+    twins = Twins(_without_buffers, sgd)
     streams, found, shown_at = here().streams, [], []
     trained_on, read = streams.first, streams.record()
     for step in range(6):
@@ -54,8 +54,8 @@ def read_on_others(rank: int) -> list[str]:
             shown = [model.eval()(batch(rank, 70)[0]) for model in (twins.ddp, twins.ours)]
             read = streams.record()
         with streams.on(trained_on):
-            # As anybody may read them who has trained on this stream.
-            if not torch.equal(twins.ddp.module.layers[4].weight, twins.ours.layers[4].weight):
+            # As anybody may read them who has trained on this stream, which then has all that is behind.
+            if step % 2 and not torch.equal(twins.ddp.module.layers[4].weight, twins.ours.layers[4].weight):
                 found.append(f"step {step}: a parameter")
         twins.ddp.train()
         twins.ours.train()
@@ -71,13 +71,21 @@ def read_on_others(rank: int) -> list[str]:
         return found + twins.differences()
 
 
+def _without_buffers() -> nn.Module:
+    """One whose forward pass changes nothing, so that it need not wait for who reads it elsewhere."""
+    model = Plain()
+    model.layers[1] = nn.Identity()
+    return model
+
+
 def _train_step(twins: Twins, rank: int, step: int, read: Event) -> None:
     """A step that changes parameters behind ``read``."""
     x, y = batch(rank, step)
     for model, optimizer, _ in twins.each():
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
-        here().follow(read)
+        if model is twins.ours:  # the other is the host's, and comes first
+            here().follow(read)
         optimizer.step()
 
 
@@ -118,7 +126,7 @@ def filled_on_several(rank: int) -> list[str]:
     twins = Twins(Branches, sgd, unused=True, plan="ddp")
     streams, rounds = here().streams, twins.ours.hocket._training.rounds
     fill = rounds.fill
-    side = [Stream() for _ in range(3)]
+    side = [streams.new() for _ in range(3)]
 
     def filled(p: nn.Parameter, gradient: torch.Tensor) -> None:
         produced = streams.record()
@@ -135,11 +143,40 @@ def filled_on_several(rank: int) -> list[str]:
     return twins.differences()
 
 
+def updated_on_several(rank: int) -> list[str]:
+    """Each bucket is filled and updated on a stream of its own, and the next step is on another one."""
+    twins = Twins(Branches, sgd, unused=True)
+    streams, rounds = here().streams, twins.ours.hocket._training.rounds
+    fill, side = rounds.fill, {p: streams.new() for p in twins.ours.parameters()}
+
+    def filled(p: nn.Parameter, gradient: torch.Tensor) -> None:
+        produced = streams.record()
+        with streams.on(side[p]):
+            streams.follow(produced)
+            fill(p, gradient)
+
+    rounds.fill = filled
+    asked = streams.record()
+    for step in range(4):
+        with streams.on():
+            streams.follow(asked)
+            for model, optimizer, _ in twins.each():
+                optimizer.zero_grad()
+                model(torch.full((3, 6), 1.0 + rank + step), True).square().sum().backward()
+                optimizer.step()
+            asked = streams.record()
+        with streams.on():
+            twins.ours.hocket.flush()  # on a stream that nobody follows
+    twins.ours.hocket.flush()
+    return twins.differences()
+
+
 CASES: tuple[Callable[[int], list[str]], ...] = (
     on_one_stream,
     on_another_stream,
     read_on_others,
     filled_on_several,
+    updated_on_several,
     unused_parameters,
     lambda rank: settled_steps(rank, 2, "ready"),
 )

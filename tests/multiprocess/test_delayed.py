@@ -35,7 +35,7 @@ def test_what_a_user_of_ddp_has_is_bitwise_the_same_in_ten_orders_of_work() -> N
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_each_wait_that_is_left_out_shows() -> None:
-    runs = [{"mutation": name, "delayed": [0, 1]} for name in MUTATIONS]
+    runs = [{"mutation": name, "delayed": [0, 1, 2, 3]} for name in MUTATIONS]
     answers = rehearse(f"{CASES}:short", runs, timeout_s=2300)
     assert [name for name, found in zip(MUTATIONS, answers, strict=True) if found == [[], []]] == []
 

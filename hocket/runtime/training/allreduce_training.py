@@ -246,7 +246,6 @@ class AllReduceTraining(ModelHooks):
 
     def _forward_begins(self) -> None:
         self.watch.passes += 1
-        self.rounds.follow_updates()
         if not self._trains:
             self.rounds.finish_all()
             if self.buffers is not None:

@@ -257,16 +257,16 @@ class Rounds:
         if bucket.state is BucketState.SENT:
             self.finish(bucket)
 
-    def follow_updates(self) -> None:
-        """Have what the current stream is asked for from now on done behind every update."""
-        self._device.follow(self._updated)
-
     def finish_all(self, *, only_updates: bool = False, only_backward: bool = False) -> None:
-        """Finish every bucket, only those that an update waits for, or only those of window "backward"."""
+        """Finish every bucket, only those that an update waits for, or only those of window "backward".
+
+        What the current stream is asked for from then on is done behind every update.
+        """
         # In the order in which they go: what rank 0 waits for overtakes the others.
         for bucket in sorted(self.unfinished, key=lambda bucket: (bucket.rounds, self._turn[bucket])):
             if (bucket.pending_steps or not only_updates) and not (only_backward and bucket.forward):
                 self.finish(bucket)
+        self._device.follow(self._updated)  # of those, too, that were finished from another stream
 
     def finish(self, bucket: Bucket) -> None:
         """Wait for ``bucket``, hand out its gradients and do what its optimizers have left to do."""
@@ -302,12 +302,13 @@ class Rounds:
             if self.unfinished.pop(bucket, bucket) is None:
                 bucket.state = BucketState.IDLE
                 with self._device.on(bucket.stream):
+                    self._device.follow(self._updated)  # so that the last stands for all
                     for arrival in bucket.arrivals:
                         self._device.follow(arrival)
                     bucket.arrivals.clear()
                     self._apply_arrived_steps(bucket)
                     bucket.last_use = self._updated = self._device.record()
-                self.follow_updates()
+                self._device.follow(self._updated)
         except BaseException as error:
             if bucket not in self.unfinished:
                 failure = f"{type(error).__name__}: {(str(error) or repr(error)).splitlines()[0]}"
