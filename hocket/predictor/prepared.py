@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from hocket.predictor.lowering import ExchangeRules, WorkerStep, lower_worker_st
 from hocket.predictor.prediction_request import Mode, Request
 from hocket.predictor.racks import ring_of
 from hocket.predictor.unlike_steps import uneven_s
+from hocket.sim.lowering.lowered import Lowered
+from hocket.sim.step_runs import lower
 from hocket.tuner.policies import Exchange, check_request, make_plan, own_architecture
 
 WINDOW_BYTES = 28e6  # gRPC's flow control on average (Li et al., ICPE 2020, section 3.2.2)
@@ -38,6 +40,11 @@ class Prepared:
     plan: Plan
     rules: ExchangeRules
     step: WorkerStep | None
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The step and its plan as the simulator runs them, where steps overlap."""
+        return lower(self.request.graph, self.plan, self.network)
 
     @property
     def step_on_servers(self) -> WorkerStep:

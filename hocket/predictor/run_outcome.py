@@ -15,13 +15,12 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph.csr import Indices
-from hocket.network import reduction_s
 from hocket.predictor.kernel_run import run_steps
 from hocket.predictor.prepared import Prepared
 from hocket.predictor.usage import Usage, of_reductions, of_servers
 from hocket.sim.lowering.lowered import Floats
 from hocket.sim.steady import step_times
-from hocket.sim.step_runs import StepRuns, lower
+from hocket.sim.step_runs import StepRuns
 
 LARGEST_SEED = 2**63 - 1  # kernels count in 64 bits; larger seeds wrap around
 STEADY = 0.05
@@ -89,7 +88,7 @@ def _ends(prepared: Prepared, seed: int, steps: int, watch: Indices) -> tuple[Fl
     request, network = prepared.request, prepared.network
     if prepared.step is None:
         runs = StepRuns(
-            lower(request.graph, prepared.plan, network),
+            prepared.lowered,
             seed,
             prepared.rules.drawn_anew,
             speeds=prepared.speeds,
@@ -136,19 +135,8 @@ def _rates(ends_s: Floats, workers: Indices, skipped: int, from_s: float, num_wo
 
 def _usage(prepared: Prepared, rates: Floats) -> Usage:
     if prepared.plan.architecture == "allreduce":
-        size = dict(
-            zip(
-                prepared.request.graph.parameter_names,
-                prepared.request.graph.parameter_bytes.tolist(),
-                strict=True,
-            )
-        )
-        network_s = sum(
-            reduction_s(prepared.network, sum(size[name] for name in batch.parameters), batch.chunks)
-            for batch in prepared.plan.reductions
-        )
         worker_s = float(prepared.request.graph.durations_s.sum(axis=0).mean())
-        return of_reductions(rates, prepared.speeds, worker_s, network_s)
+        return of_reductions(rates, prepared.speeds, worker_s, prepared.lowered.communication_s)
     return of_servers(
         prepared.step_on_servers,
         prepared.topology,

@@ -430,3 +430,18 @@ def test_a_window_of_the_network_asks_for_servers_as_it_does_when_planning() -> 
     assert row.architecture == "ps" == hocket.plan(layers(), windowed, "search", budget_s=0.01).architecture
     off = dataclasses.replace(windowed, window_bytes=0.0)
     assert hocket.predict(layers(), off, workers=2, steps=4, skip=0)[0].architecture == "allreduce"
+
+
+def test_slices_occupy_the_network_for_their_own_bytes() -> None:
+    graph = strategies.step(
+        [strategies.parameter("a", 4 << 20)],
+        [
+            strategies.operation("f a", 1.0, reads=["a"]),
+            strategies.operation("b a", 1.0, inputs=["f a"], produces=["a"], phase="backward"),
+        ],
+    )
+    network = Network(bandwidth_bps=8e6, num_workers=2)
+    plan = hocket.plan(graph, network, "bytescheduler")
+    assert len(plan.reductions) > 1
+    (row,) = predict(graph, network, workers=2, plan=plan, steps=4, skip=1)
+    assert row.bottleneck_utilization * row.step_s == pytest.approx((4 << 20) / 1e6)
