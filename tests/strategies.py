@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 from hypothesis import assume, settings
@@ -178,8 +179,11 @@ def topologies(draw: st.DrawFn, num_workers: int, num_servers: int) -> Topology:
 
 
 @st.composite
-def reduction_plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
-    """A random valid AllReduce plan for ``graph``; a compute order is any topological one."""
+def reduction_plans(draw: st.DrawFn, graph: StepGraph, *, halves: bool = False) -> Plan:
+    """A random valid AllReduce plan for ``graph``; a compute order is any topological one.
+
+    ``halves``: some of its reductions may go in halves.
+    """
     trained = [name for i, name in enumerate(graph.parameter_names) if graph.produced[i]]
     order: tuple[str, ...] | None = None
     if draw(st.booleans()):
@@ -197,9 +201,24 @@ def reduction_plans(draw: st.DrawFn, graph: StepGraph) -> Plan:
                 parameters=batch,
                 chunks=draw(st.integers(1, 4)),
                 window=draw(st.sampled_from(["backward", "forward"])),
+                halves=halves and draw(st.booleans()),
             )
             for batch in draw(batched(trained))
         ),
         compute_order=order,
         issue=draw(st.sampled_from([None, "listed", "ready"])),
     )
+
+
+def partitions(names: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
+    """All ways to put ``names`` into an order and cut it into batches."""
+    found = []
+    for order in permutations(names):
+        for cuts in range(1 << max(0, len(order) - 1)):
+            batches: list[list[str]] = [[order[0]]] if order else []
+            for k, name in enumerate(order[1:]):
+                if cuts >> k & 1:
+                    batches.append([])
+                batches[-1].append(name)
+            found.append([tuple(batch) for batch in batches])
+    return found

@@ -24,6 +24,7 @@ from hocket.cluster.jobs import Batch
 from hocket.errors import FormatError
 from hocket.graph import Phase, Plan, Reduction, StepGraph, check_plan, load_plan, load_step
 from hocket.graph.csr import Indices
+from hocket.graph.format_rules import check_whole
 from hocket.graph.io import plan_from_document, step_from_document
 from hocket.graph.step import Seconds
 from hocket.graph.update_operations import is_update
@@ -61,6 +62,7 @@ def lower_step(graph: StepGraph, plan: Plan, source: str = "plan") -> dict[str, 
     check_plan(plan, graph, source)
     if plan.architecture != "allreduce":
         raise FormatError(source, "architecture", "is 'ps'; jobs of a cluster AllReduce: give such a plan")
+    check_whole(plan, source, "a job of a cluster")
     if not plan.reductions:
         raise FormatError(source, "reductions", "is empty; a job that overlaps sends something")
     order = _computing_order(graph, plan)

@@ -24,13 +24,14 @@ class Transfers:
 
     ``order`` (m,): parameter indices; ``starts`` (m,): whether a transfer begins with that parameter; the
     others are aligned with ``order`` and count where one begins: ``chunks`` (m,) and, of reductions,
-    ``forward`` (m,), whether only first readers wait for it.
+    ``forward`` (m,), whether only first readers wait for it, and ``halves`` (m,).
     """
 
     order: Indices
     starts: Mask
     chunks: Indices
     forward: Mask
+    halves: Mask
 
     @property
     def first(self) -> Indices:
@@ -82,6 +83,7 @@ def flatten(plan: Plan, graph: StepGraph) -> FlatPlan:
 def _transfers(batches: Sequence[Pull | Push | Reduction], index: dict[str, int]) -> Transfers:
     sizes = [len(batch.parameters) for batch in batches]
     forward = [isinstance(batch, Reduction) and batch.window == "forward" for batch in batches]
+    halves = [isinstance(batch, Reduction) and batch.halves for batch in batches]
     starts = np.zeros(sum(sizes), bool)
     starts[np.cumsum([0, *sizes])[:-1]] = True
     return Transfers(
@@ -89,6 +91,7 @@ def _transfers(batches: Sequence[Pull | Push | Reduction], index: dict[str, int]
         starts=starts,
         chunks=np.repeat(np.array([batch.chunks for batch in batches], np.int64), sizes),
         forward=np.repeat(np.array(forward, bool), sizes),
+        halves=np.repeat(np.array(halves, bool), sizes),
     )
 
 
@@ -98,9 +101,9 @@ def plan_of(
     """``flat`` as a plan; ``compute_order``: operations that a worker runs strictly in that order."""
     names = graph.parameter_names
 
-    def rows(transfers: Transfers) -> list[tuple[tuple[str, ...], int, bool]]:
+    def rows(transfers: Transfers) -> list[tuple[tuple[str, ...], int, int]]:
         return [
-            (tuple(names[i] for i in batch), int(transfers.chunks[start]), bool(transfers.forward[start]))
+            (tuple(names[i] for i in batch), int(transfers.chunks[start]), start)
             for batch, start in zip(transfers.batches(), transfers.first.tolist(), strict=False)
         ]
 
@@ -111,8 +114,13 @@ def plan_of(
             model=graph.model,
             architecture="allreduce",
             reductions=tuple(
-                Reduction(parameters=batch, chunks=chunks, window="forward" if forward else "backward")
-                for batch, chunks, forward in rows(flat.gradients)
+                Reduction(
+                    parameters=batch,
+                    chunks=chunks,
+                    window="forward" if flat.gradients.forward[start] else "backward",
+                    halves=bool(flat.gradients.halves[start]),
+                )
+                for batch, chunks, start in rows(flat.gradients)
             ),
             compute_order=order,
             issue=None if flat.listed else "ready",

@@ -234,6 +234,20 @@ def check_plan(plan: Plan, graph: StepGraph, source: str = "plan") -> None:
         _check_compute_order(plan.compute_order, graph, refuse)
 
 
+def check_whole(plan: Plan, source: str, runs: str) -> None:
+    """Refuse a plan with halves for what ``runs`` whole reductions only.
+
+    Raises
+    ------
+    FormatError
+        Naming ``source``, the first such reduction and the fix.
+    """
+    for i, reduction in enumerate(plan.reductions):
+        if reduction.halves:
+            rule = f"true is for simulation alone, and {runs} reduces whole gradients"
+            raise FormatError(source, f"reductions[{i}].halves", f"{rule}; plan without --clip")
+
+
 def _covers(
     field: str, batches: Sequence[Sequence[str]], needed: set[str], known: dict[str, None], refuse: Refuse
 ) -> None:

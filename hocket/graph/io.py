@@ -178,6 +178,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     for reduction in fields.get("reductions", ()):
         if reduction["slice"] is None:
             del reduction["slice"]
+        if not reduction["halves"]:
+            del reduction["halves"]
     for key in ("issue", "workers", "bucket_bytes"):
         if fields[key] is None:
             del fields[key]

@@ -70,6 +70,9 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     window
         The wait for its end: "backward", all of the next step; "forward", the first reader of its parameters
         in the next step alone.
+    halves
+        True: a reduce-scatter, which is all that a norm over all gradients waits for, and behind that norm an
+        all-gather, whose end ``window`` is about. Such plans are simulated; training does not run them.
     slice
         (first, end, n): the slices ``first`` to ``end`` - 1 of n equal ones of a parameter that stands alone,
         which travel in the order of their numbers; None: the whole parameters.
@@ -85,6 +88,7 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     chunks: Annotated[int, msgspec.Meta(ge=1)] = 1
     window: Literal["backward", "forward"] = "backward"
     slice: tuple[int, int, int] | None = None
+    halves: bool = False
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,10 +190,11 @@ def transfers_text(plan: Plan) -> str:
         return f"{counted(len(plan.pulls), 'pull')}, {len(plan.pushes)} pushes"
     sliced = sum(r.slice is not None for r in plan.reductions)
     forward = sum(r.window == "forward" for r in plan.reductions)
+    halved = sum(r.halves for r in plan.reductions)
     return (
         f"{counted(len(plan.reductions), 'reduction')}, {sliced} of them slices,"
         f" {forward} may run on into the next forward pass"
-    )
+    ) + (f", {halved} in halves" if halved else "")
 
 
 def planned_for_others(plan: Plan, workers: int) -> str:

@@ -1,6 +1,15 @@
 """Links, how they are shared, their file, and quantities with units."""
 
-from hocket.network.collectives import choose_pattern, collective_cost, patterns_of, pipelined_s, reduction_s
+from hocket.network.collectives import (
+    choose_pattern,
+    collective_cost,
+    half_costs,
+    halves_s,
+    number_s,
+    patterns_of,
+    pipelined_s,
+    reduction_s,
+)
 from hocket.network.file import NetworkFile, load_network, save_network
 from hocket.network.link import (
     PATTERNS,
@@ -29,7 +38,10 @@ __all__ = [
     "choose_pattern",
     "collective_cost",
     "fair_share_bps",
+    "half_costs",
+    "halves_s",
     "load_network",
+    "number_s",
     "parse_bandwidth",
     "parse_bytes",
     "parse_duration",

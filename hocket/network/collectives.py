@@ -30,11 +30,18 @@ Where the network brings a measured AllReduce, f(d) = a + b d of Caramel section
 for, that is what one costs. Between another number of workers than the measured N0 it is scaled as a ring
 scales: a by (N-1)/(N0-1), its rounds; b by (N-1)/N / ((N0-1)/N0), its bytes. The measurement does not say
 what of b is sending and what reducing, so chunks neither cost nor gain anything.
+
+Halves
+------
+A ring, halving-doubling and shuffle are a reduce-scatter and then an all-gather: half of the rounds and of
+the bytes each, and all of the reducing in the first. A tree is not, and where it is asked for halves go in a
+ring. A measured AllReduce is halved as it is. (gloo's own reduce-scatter is a whole all-reduce; all-to-all
+and a local sum take half of one.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hocket.errors import HocketError
@@ -120,6 +127,38 @@ def _measured_cost(measured: MeasuredReduction, num_workers: int) -> CollectiveC
         wire_s_per_byte=sent * measured.b_s_per_byte,
         reduce_s_per_byte=0.0,
     )
+
+
+def half_costs(network: Network) -> list[tuple[CollectiveCost, CollectiveCost]]:
+    """Each way to cut a reduction into a reduce-scatter and an all-gather: the cost of either."""
+    ways = [way for way in patterns_of(network) if way != "tree"] or ["ring"]
+    found = []
+    for way in ways:
+        whole = collective_cost(way, network)
+        half = CollectiveCost(
+            latency_s=whole.latency_s / 2,
+            handling_s=whole.handling_s / 2,
+            wire_s_per_byte=whole.wire_s_per_byte / 2,
+            reduce_s_per_byte=whole.reduce_s_per_byte,
+        )
+        found.append((half, replace(half, reduce_s_per_byte=0.0)))
+    return found
+
+
+def halves_s(network: Network, size_bytes: float, chunks: int = 1) -> tuple[float, float]:
+    """Seconds of a reduction's two halves, in the way in which both together are the shortest."""
+    ways = [tuple(half.seconds(size_bytes, chunks) for half in way) for way in half_costs(network)]
+    scatter_s, gather_s = min(ways, key=sum)
+    return scatter_s, gather_s
+
+
+def number_s(network: Network) -> float:
+    """Seconds of an AllReduce of one number, as a norm is: a message there and one back."""
+    if network.num_workers == 1:
+        return 0.0
+    if patterns_of(network) == ("measured",) and network.reduction is not None:
+        return network.reduction.a_s / (network.reduction.workers - 1)
+    return 2 * (network.startup_s + network.parse_s)
 
 
 def choose_pattern(network: Network, size_bytes: float, chunks: int = 1) -> Way:

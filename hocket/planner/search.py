@@ -235,4 +235,5 @@ def _take(transfers: Transfers, take: Indices) -> Transfers:
         starts=transfers.starts[take],
         chunks=transfers.chunks[take],
         forward=transfers.forward[take],
+        halves=transfers.halves[take],
     )

@@ -111,6 +111,7 @@ def _list_schedule(
         starts=begins,
         chunks=np.ones(len(order), np.int64),
         forward=np.full(len(order), architecture == "allreduce"),
+        halves=np.zeros(len(order), bool),
     )
 
 

@@ -6,6 +6,7 @@ plan's part of the program is assembled in a kernel (:mod:`hocket.sim.evaluator_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from hocket.graph import Plan, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, Transfers, plan_of
-from hocket.network import Network, collective_cost, patterns_of
-from hocket.sim.evaluator_kernels import evaluate_allreduce, evaluate_servers, expand
+from hocket.network import Network, collective_cost, half_costs, number_s, patterns_of
+from hocket.network.collectives import CollectiveCost
+from hocket.sim.evaluator_kernels import TransferCosts, evaluate_allreduce, evaluate_servers, expand
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks
 from hocket.sim.lowering.allreduce import AllReducePlan, allreduce_step
@@ -57,12 +59,13 @@ class PlanEvaluator:
             self._allreduce_layout = allreduce_step(graph, network).layout
             self._worker_ops = np.flatnonzero(~self._allreduce_layout.update)
             self._durations_s = mean_s[None, :]
-            costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
-            self._costs = np.array(
-                [
-                    (cost.latency_s, cost.handling_s, cost.wire_s_per_byte, cost.reduce_s_per_byte)
-                    for cost in costs
-                ]
+            whole = [collective_cost(pattern, network) for pattern in patterns_of(network)]
+            halves = half_costs(network)
+            self._costs = TransferCosts(
+                _cost_rows(whole),
+                _cost_rows([scatter for scatter, _ in halves]),
+                _cost_rows([gather for _, gather in halves]),
+                number_s(network),
             )
             self._bytes = graph.parameter_bytes.astype(np.float64)
             return
@@ -122,6 +125,10 @@ class PlanEvaluator:
         if len(self._first_piece) == self._first_piece[-1] + 1:
             return transfers.order, transfers.first
         return expand(transfers.order, transfers.starts, self._first_piece)  # type: ignore[no-any-return]
+
+
+def _cost_rows(costs: Sequence[CollectiveCost]) -> Floats:
+    return np.array([(c.latency_s, c.handling_s, c.wire_s_per_byte, c.reduce_s_per_byte) for c in costs])
 
 
 def _after_inputs(graph: StepGraph, order: Indices) -> list[int]:

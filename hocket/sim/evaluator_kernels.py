@@ -5,6 +5,8 @@ One worker stands for all: where workers repeat one step, they stay in lockstep.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hocket.kernel import kernel
@@ -12,10 +14,23 @@ from hocket.network import pipelined_s
 from hocket.sim.loop import event_loop
 from hocket.sim.loop.channels import alike_links
 from hocket.sim.loop.step_program import ChannelLinks, ItemTimes, StepDurations
-from hocket.sim.lowering.allreduce import assemble_allreduce
+from hocket.sim.lowering.allreduce import assemble_allreduce, num_transfers
+from hocket.sim.lowering.lowered import Floats
 from hocket.sim.lowering.server_plan import assemble_server
 
 _pipelined_s = kernel(pipelined_s)
+
+
+class TransferCosts(NamedTuple):
+    """The ways to reduce, and to reduce in halves, each a row: seconds of latency, handling, wire, reducing.
+
+    As ``CollectiveCost`` has them.
+    """
+
+    whole: Floats  # (patterns, 4)
+    scatter: Floats  # (ways, 4)
+    gather: Floats  # (ways, 4), each behind the scatter of that way
+    number_s: float
 
 
 @kernel
@@ -64,25 +79,42 @@ def evaluate_servers(layout, plan, costs, links, local_s, global_s, num_steps):
 
 
 @kernel
+def _way_s(costs, way, size, chunks):
+    wire_s, reduce_s = costs[way, 2] * size, costs[way, 3] * size
+    return _pipelined_s(costs[way, 0], costs[way, 1], wire_s, reduce_s, chunks)
+
+
+@kernel
+def _transfers_s(layout, plan, costs, sizes):
+    """Seconds of all transfers, as :func:`hocket.sim.lowering.allreduce.transfers_s` has them."""
+    order, first = plan.order, plan.first
+    num_reductions, numbers, gathers = num_transfers(layout, plan)
+    seconds = np.full(num_reductions + numbers + gathers, costs.number_s)
+    gather = num_reductions + numbers
+    for r in range(num_reductions):
+        size, cut, best = 0.0, plan.chunks[first[r]], np.inf
+        for k in range(first[r], first[r + 1]):
+            size += sizes[order[k]]
+        if not plan.halves[first[r]]:
+            for way in range(len(costs.whole)):
+                best = min(best, _way_s(costs.whole, way, size, cut))
+            seconds[r] = best
+            continue
+        for way in range(len(costs.scatter)):
+            scatter_s, gather_s = _way_s(costs.scatter, way, size, cut), _way_s(costs.gather, way, size, cut)
+            if scatter_s + gather_s < best:
+                best, seconds[r], seconds[gather] = scatter_s + gather_s, scatter_s, gather_s
+        gather += 1
+    return seconds
+
+
+@kernel
 def evaluate_allreduce(layout, plan, costs, sizes, local_s, worker_ops, num_steps):
     """Seconds of a step, and when each worker operation starts in the last step, (n,).
 
-    costs (patterns, 4): latency, handling, wire and reduce seconds, as ``CollectiveCost`` has them; sizes
-    (p,): bytes of each parameter; local_s (1, n): of operations.
+    costs: :class:`TransferCosts`; sizes (p,): bytes of each parameter; local_s (1, n): of operations.
     """
-    order, first = plan.order, plan.first
-    num_reductions = len(first) - 1
-    seconds = np.empty((1, num_reductions))
-    for r in range(num_reductions):
-        size = 0.0
-        for k in range(first[r], first[r + 1]):
-            size += sizes[order[k]]
-        best = np.inf
-        cut = plan.chunks[first[r]]
-        for c in range(len(costs)):
-            wire_s, reduce_s = costs[c, 2] * size, costs[c, 3] * size
-            best = min(best, _pipelined_s(costs[c, 0], costs[c, 1], wire_s, reduce_s, cut))
-        seconds[0, r] = best
+    seconds = _transfers_s(layout, plan, costs, sizes).reshape(1, -1)
     program, preference = assemble_allreduce(layout, plan, 1)
     size = len(program.lane)
     start, end = np.empty(num_steps * size), np.empty(num_steps * size)

@@ -127,7 +127,8 @@ def simulate(
     run = StepRuns(lowered, seed, random_order)
     # Where a step starts with everything at rest, pulls wait for no operation: one order keeps them together.
     lockstep = not random_order and (lowered.done_node < 0 or lowered.graph.num_samples == 1)
-    bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier, lockstep)
+    halves = any(reduction.halves for reduction in plan.reductions)
+    bound = lower_bound(lowered.graph, network, plan.architecture, plan.barrier, lockstep, halves)
     steps: list[SimulatedStep] = []
     for step in run.steps(iterations):
         steps.append(step)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
-from hocket.network.collectives import reduction_s
+from hocket.network.collectives import collective_cost, patterns_of, reduction_s
 from hocket.network.topology import Topology
 from tests.naive.list_schedule import SAME, assign
 from tests.naive.max_min import rates
@@ -162,6 +162,31 @@ def busy_s(ran: Sequence[tuple[Item, float]], kind: str, from_s: float, to_s: fl
     )
 
 
+def halved_s(network: Network, size: int, chunks: int) -> tuple[float, float]:
+    """Seconds of a reduce-scatter and of an all-gather: a reduction without its second half or its first.
+
+    The fastest of all patterns that have halves, a ring where none was left to choose.
+    """
+    found = []
+    for pattern in [p for p in patterns_of(network) if p != "tree"] or ["ring"]:
+        cost = collective_cost(pattern, network)
+        wire = cost.wire_s_per_byte * size / 2
+        reduce = cost.handling_s / 2 + cost.reduce_s_per_byte * size / chunks
+        copy = cost.handling_s / 2
+        found.append(
+            tuple(
+                cost.latency_s / 2 + max(wire + each, wire / chunks + chunks * each)
+                for each in (reduce, copy)
+            )
+        )
+    return min(found, key=sum)  # type: ignore[return-value]
+
+
+def number_s(network: Network) -> float:
+    """Seconds of reducing one number: two messages."""
+    return 0.0 if network.num_workers == 1 else 2 * (network.startup_s + network.parse_s)
+
+
 def reduction_run(
     graph: StepGraph,
     plan: Plan,
@@ -185,12 +210,25 @@ def reduction_run(
     def operation(k: int, worker: int, i: int) -> Name:
         return ("operation", k, worker, i)
 
+    halved = [r for r, it in enumerate(plan.reductions) if it.halves]
+    looks_only = [i for i in updates if not reads[i]]
+    clips = bool(trained) and any(awaited(i, updates, graph, trained) == trained for i in looks_only)
+
+    def whole(k: int, r: int) -> Name:
+        return ("reduction", k, "gather", r) if r in halved else ("reduction", k, r)
+
     def barrier(k: int) -> set[Name]:
-        return {("reduction", k, r) for r, it in enumerate(plan.reductions) if it.window == "backward"}
+        return {whole(k, r) for r, it in enumerate(plan.reductions) if it.window == "backward"}
 
     def arrived(k: int, p: int) -> set[Name]:
         (r,) = (r for r, batch in enumerate(batches) if p in batch)
-        return {("reduction", k, r)} if plan.reductions[r].window == "forward" else barrier(k)
+        return {whole(k, r)} if plan.reductions[r].window == "forward" else barrier(k)
+
+    def seen(k: int, p: int) -> set[Name]:
+        (r,) = (r for r, batch in enumerate(batches) if p in batch)
+        if r not in halved:
+            return arrived(k, p)
+        return {("reduction", k, "number")} if clips else {("reduction", k, r)}
 
     items = []
     for k in range(len(samples)):
@@ -200,15 +238,26 @@ def reduction_run(
             if plan.issue != "ready" and r > 0:
                 needs.add(("reduction", k, r - 1))
             size = sum(int(graph.parameter_bytes[p]) for p in batch)
-            work = reduction_s(network, size, plan.reductions[r].chunks)
-            items.append(Item(("reduction", k, r), ("network",), (k, r), work, needs))
+            chunks = plan.reductions[r].chunks
+            work = halved_s(network, size, chunks)[0] if r in halved else reduction_s(network, size, chunks)
+            items.append(Item(("reduction", k, r), ("network",), (k, 0, r), work, needs))
+        if clips and halved:
+            name, every = ("reduction", k, "number"), {("reduction", k, r) for r in range(len(batches))}
+            items.append(Item(name, ("network",), (k, 1), number_s(network), every))
+        for place, r in enumerate(halved):
+            needs = {("reduction", k, "number")} if clips else {("reduction", k, r)}
+            if plan.issue != "ready":
+                needs.add(whole(k, halved[place - 1]) if place else ("reduction", k, len(batches) - 1))
+            size = sum(int(graph.parameter_bytes[p]) for p in batches[r])
+            work = halved_s(network, size, plan.reductions[r].chunks)[1]
+            items.append(Item(whole(k, r), ("network",), (k, 2, r), work, needs))
         for worker in workers:
             for i in ops:
                 needs = {operation(k, worker, j) for j in inputs[i]}
                 if i in updates:
                     rank = (k, 1, i)
                     for p in awaited(i, updates, graph, trained):
-                        needs |= arrived(k, p)
+                        needs |= arrived(k, p) if reads[i] else seen(k, p)
                 else:
                     rank = (k, 0, main.index(i))
                     if plan.compute_order is not None and main.index(i) > 0:

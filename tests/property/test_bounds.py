@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from statistics import fmean
 
 import msgspec
@@ -9,11 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.graph import Plan, Pull
-from hocket.network import MeasuredReduction, Network
+from hocket.graph import Plan, Pull, Reduction
+from hocket.graph.clipped_step import clipped
+from hocket.network import PATTERNS, MeasuredReduction, Network
 from hocket.sim import simulate
 from hocket.sim.bounds.lower_bound import lower_bound
-from tests.strategies import examples, networks, operation, parameter, plans, reduction_plans, step, steps
+from tests.strategies import (
+    examples,
+    networks,
+    operation,
+    parameter,
+    partitions,
+    plans,
+    reduction_plans,
+    step,
+    steps,
+)
 
 
 @given(st.data())
@@ -44,6 +57,56 @@ def test_no_plan_beats_the_period_of_an_allreduce_step(data: st.DataObject) -> N
     bound = lower_bound(graph, network, "allreduce", "step", lockstep=True)
     assert bound.shared <= row.iteration_s + 1e-9
     assert row.bound_s >= max(row.compute_s, row.communication_s) - 1e-9
+
+
+@given(st.data())
+@examples(300)
+def test_no_plan_beats_the_period_of_a_clipped_step(data: st.DataObject) -> None:
+    graph = data.draw(steps(samples=1, training=True))
+    if data.draw(st.booleans()):
+        graph = clipped(graph)
+    network = Network(
+        bandwidth_bps=1000.0,
+        num_workers=data.draw(st.integers(1, 4)),
+        startup_s=data.draw(st.sampled_from([0.0, 0.5])),
+        parse_s=data.draw(st.sampled_from([0.0, 0.25])),
+        parse_s_per_byte=data.draw(st.sampled_from([0.0, 0.004])),
+        pattern=data.draw(st.sampled_from([None, *PATTERNS])),
+    )
+    halves = data.draw(st.booleans())
+    plan = data.draw(reduction_plans(graph, halves=halves))
+    row = simulate(graph, plan, network, iterations=12).row
+    bound = lower_bound(graph, network, "allreduce", "step", lockstep=True, halves=halves)
+    assert bound.shared <= row.iteration_s + 1e-9
+    assert bound.shared >= lower_bound(graph, network, "allreduce", "step", True, True).shared - 1e-9
+
+
+@given(st.data())
+@examples(12)
+def test_no_plan_there_is_for_a_tiny_clipped_step_beats_it(data: st.DataObject) -> None:
+    graph = clipped(data.draw(steps(samples=1, training=True, max_parameters=3, max_operations=5)))
+    network = Network(bandwidth_bps=1000.0, startup_s=data.draw(st.sampled_from([0.0, 0.25])), num_workers=2)
+    trained = tuple(name for i, name in enumerate(graph.parameter_names) if graph.produced[i])
+    least_s = {False: math.inf, True: math.inf}
+    for batches in partitions(trained):
+        for halves in product((False, True), repeat=len(batches)):
+            for window in ("forward", "backward"):
+                plan = Plan(
+                    policy="drawn",
+                    model="toy",
+                    architecture="allreduce",
+                    reductions=tuple(
+                        Reduction(parameters=batch, window=window, halves=half)
+                        for batch, half in zip(batches, halves, strict=True)
+                    ),
+                    compute_order=None,
+                    issue="ready",
+                )
+                step_s = simulate(graph, plan, network, iterations=4).row.iteration_s
+                least_s[any(halves)] = min(least_s[any(halves)], step_s)
+    for may, found_s in least_s.items():
+        bound = lower_bound(graph, network, "allreduce", "step", lockstep=True, halves=may)
+        assert bound.shared <= found_s + 1e-9
 
 
 @given(st.data())

@@ -16,7 +16,7 @@ from hocket.planner import plan
 from hocket.planner.exact import Optimum, check_exact, exact
 from hocket.sim import simulate
 from hocket.sim.bounds.lower_bound import lower_bound
-from tests.strategies import examples, steps
+from tests.strategies import examples, partitions, steps
 
 pytest.importorskip("ortools")
 
@@ -74,20 +74,6 @@ def test_no_order_of_seven_pulls_beats_it(data: st.DataObject) -> None:
     graph = data.draw(steps(samples=1, min_parameters=7, max_parameters=7, max_operations=12))
     network = Network(bandwidth_bps=1000.0, num_workers=1)
     assert optimum(graph, network, "ps").objective_s <= pull_orders(graph, network) + 1e-6
-
-
-def partitions(names: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
-    """All ways to put ``names`` into an order and cut it into batches."""
-    found = []
-    for order in permutations(names):
-        for cuts in range(1 << max(0, len(order) - 1)):
-            batches: list[list[str]] = [[order[0]]] if order else []
-            for k, name in enumerate(order[1:]):
-                if cuts >> k & 1:
-                    batches.append([])
-                batches[-1].append(name)
-            found.append([tuple(batch) for batch in batches])
-    return found
 
 
 @given(st.data())

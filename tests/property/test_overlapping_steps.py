@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hocket.graph import Plan, Reduction, StepGraph
+from hocket.graph.clipped_step import clipped
 from hocket.graph.csr import Csr
 from hocket.network import PATTERNS, Network
 from hocket.network.collectives import reduction_s
@@ -82,6 +84,37 @@ def test_reduced_steps_end_when_the_naive_twin_says(data: st.DataObject) -> None
 
 
 @given(st.data())
+@examples(150)
+def test_so_do_steps_that_clip_and_reductions_in_halves(data: st.DataObject) -> None:
+    graph, network = data.draw(small_steps()), data.draw(reducing())
+    if data.draw(st.booleans()):
+        graph = clipped(graph)
+    plan = data.draw(reduction_plans(graph, halves=True))
+    over, samples, _ = simulated(graph, plan, network)
+    assert over == pytest.approx(reduction_steps(graph, plan, network, samples), abs=1e-6)
+
+
+@given(st.data())
+@examples(100)
+def test_no_parameter_of_a_clipped_step_is_read_before_all_are_reduced(data: st.DataObject) -> None:
+    graph, network = clipped(data.draw(small_steps())), data.draw(reducing())
+    assume(graph.produced.any())
+    plan = data.draw(reduction_plans(graph, halves=True))
+    _, samples, _ = simulated(graph, plan, network)
+    _, ran = reduction_run(graph, plan, network, samples)
+    first_halves_s, reads_s = [0.0] * len(samples), [math.inf] * len(samples)
+    main = [i not in updates_of(graph) for i in range(graph.num_operations)]
+    reads_trained = [main[i] and graph.produced[graph.reads.row(i)].any() for i in range(len(main))]
+    for item, end_s in ran:
+        k = int(item.name[1])
+        if item.name[0] == "reduction" and len(item.name) == 3:
+            first_halves_s[k] = max(first_halves_s[k], end_s)
+        elif item.name[0] == "operation" and reads_trained[int(item.name[-1])]:
+            reads_s[k] = min(reads_s[k], end_s - item.work)
+    assert all(done <= read + 1e-6 for done, read in zip(first_halves_s, reads_s[1:], strict=False))
+
+
+@given(st.data())
 @examples(100)
 def test_steps_with_a_barrier_per_parameter_end_when_the_naive_twin_says(data: st.DataObject) -> None:
     graph = data.draw(small_steps())
@@ -114,7 +147,7 @@ def test_a_few_reduced_steps_are_as_busy_as_the_naive_twin_says(data: st.DataObj
     assume(graph.produced.any())  # else there is nothing to reduce
     if alike := data.draw(st.booleans()):
         graph = replace(graph, durations_s=graph.durations_s[:, :1])
-    plan, iterations = data.draw(reduction_plans(graph)), data.draw(st.integers(1, 5))
+    plan, iterations = data.draw(reduction_plans(graph, halves=True)), data.draw(st.integers(1, 5))
     row = simulate(graph, plan, network, iterations=iterations).row
     samples, _ = drawn(graph, plan, network, iterations)
     over, ran = reduction_run(graph, plan, network, samples)

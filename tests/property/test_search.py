@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.graph import Plan, check_plan
+from hocket.graph.clipped_step import clipped
 from hocket.graph.flat_plan import flatten, plan_of
 from hocket.network import Network
 from hocket.planner.search import Mutations, SearchEnd, climb
@@ -31,7 +32,8 @@ def cases(draw: st.DrawFn) -> tuple[object, Network, Plan]:
     network = draw(networks(graph, parsing=draw(st.booleans())))
     if draw(st.booleans()):
         network = replace(network, window_bytes=None)  # which reductions have none of
-        plan = draw(reduction_plans(graph))
+        graph = clipped(graph) if draw(st.booleans()) else graph
+        plan = draw(reduction_plans(graph, halves=True))
     else:
         plan = draw(plans(graph))
         plan = msgspec.structs.replace(plan, barrier=draw(st.sampled_from(["step", "parameter"])))

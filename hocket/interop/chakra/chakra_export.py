@@ -21,6 +21,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
+from hocket.graph.format_rules import check_whole
 from hocket.graph.io import step_document
 from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
@@ -44,10 +45,12 @@ def chakra_bytes(graph: StepGraph, plan: Plan | None = None) -> bytes:
     Raises
     ------
     HocketError
-        For a plan for parameter servers, which reduces nothing.
+        For a plan for parameter servers, which reduces nothing, and one with reductions in halves.
     """
     if plan is not None and plan.architecture != "allreduce":
         raise HocketError("a plan for parameter servers has no collectives; export one for all-reduce")
+    if plan is not None:
+        check_whole(plan, "plan", "an export")
     metadata = GlobalMetadata(version=_SCHEMA_VERSION)
     head = step_document(graph)
     del head["operations"]

@@ -35,14 +35,16 @@ def lower_bound(
     architecture: Literal["ps", "allreduce"],
     barrier: Literal["step", "parameter"],
     lockstep: bool,
+    halves: bool = False,
 ) -> Bound:
     """The bound that no order, batching, chunking or window of ``graph`` on ``network`` beats.
 
     Parameters stay on their servers and travel whole; slices are bounded as parameters of their own.
     ``lockstep``: all workers do the same at the same time, as they do under one plan when they all repeat one
     measured step; with a barrier per step it is enough that they all pull in one order. Under orders that
-    each draws for itself one worker may be served before the others.
+    each draws for itself one worker may be served before the others. ``halves``: reductions may go in
+    halves; else none does.
     """
     if architecture == "ps" and barrier == "step":
         return Bound(*step_bounds(graph, network, lockstep=lockstep))
-    return Bound(period_bound(graph, network, architecture, lockstep), np.zeros(graph.num_samples))
+    return Bound(period_bound(graph, network, architecture, lockstep, halves), np.zeros(graph.num_samples))

@@ -10,6 +10,10 @@ turns into backward, and a few spread over the step are tried.
 On a processor everything that must run before or after adds up. An exchange takes at least its bytes at the
 best rate of any pattern and number of chunks, and one startup a path, whatever the batches; where parameter
 servers and their workers parse messages, one message a path.
+
+Where updates wait for a norm of all gradients, every gradient that v's step completes after v is there before
+them. In halves a gradient is two items: what a reduce-scatter takes at least ends before the norm, the rest
+before the parameter is read, whether its reduction is in halves or whole.
 """
 
 from __future__ import annotations
@@ -22,7 +26,15 @@ import numpy.typing as npt
 from hocket.graph import Csr, StepGraph
 from hocket.graph.csr import Indices
 from hocket.graph.update_operations import is_update
-from hocket.network import Network, assign_servers, collective_cost, patterns_of, window_cuts
+from hocket.network import (
+    Network,
+    assign_servers,
+    collective_cost,
+    half_costs,
+    patterns_of,
+    window_cuts,
+)
+from hocket.sim.bounds.norm_gate import norm_gate
 from hocket.sim.bounds.one_machine import without_preemption
 from hocket.sim.bounds.reach import LARGEST, preemptive_bound, reach
 
@@ -40,7 +52,8 @@ class GradientReturn:
     ``machine``: the link on which it waits for others; ``start_s`` before it occupies the link, for
     ``work_s`` with every worker's bytes, at least ``own_s`` for one worker's; ``after_s``: from there until
     the parameter is in place; ``back``: for parameter servers the way down's work, the delay before it, and
-    what parsing comes after it.
+    what parsing comes after it; ``second_s``: what of the work can also be after a norm of all gradients,
+    ``again_s`` being before it.
     """
 
     machine: Indices
@@ -49,14 +62,18 @@ class GradientReturn:
     own_s: Floats
     after_s: Floats
     back: tuple[Floats, Floats, Floats] | None
+    second_s: Floats
+    again_s: float = 0.0
 
 
-def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep: bool) -> float:
+def period_bound(
+    graph: StepGraph, network: Network, architecture: str, lockstep: bool, halves: bool = False
+) -> float:
     """A lower bound of the steady-state seconds per step, whatever the plan; as ``lower_bound`` says."""
     update = is_update(graph)
     work = graph.oracle_s
     if architecture == "allreduce":
-        exchange = _allreduce_return(graph, network, update)
+        exchange = _allreduce_return(graph, network, update, halves)
     else:
         exchange = _server_return(graph, network, update, lockstep)
     on_worker = np.ones(len(work), bool) if architecture == "allreduce" else ~update
@@ -71,6 +88,7 @@ def period_bound(graph: StepGraph, network: Network, architecture: str, lockstep
     one_at_a_time = lockstep and network.num_servers <= network.num_workers
     one_at_a_time &= not window_cuts(graph.parameter_bytes.tolist(), network)
     one_at_a_time |= exchange.back is None
+    one_at_a_time &= not halves  # other transfers may go between two halves
     step = _OrderedStep(graph, update, work, exchange, one_at_a_time)
     for v in step.cuts():
         best = max(best, step.between(v))
@@ -86,13 +104,26 @@ def _busiest(graph: StepGraph, exchange: GradientReturn) -> float:
     return best
 
 
-def _allreduce_return(graph: StepGraph, network: Network, update: Mask) -> GradientReturn:
-    """The fastest that any batching into reductions can be: bytes at the best rate, the least startup."""
+def _allreduce_return(graph: StepGraph, network: Network, update: Mask, halves: bool) -> GradientReturn:
+    """The fastest that any batching into reductions can be: bytes at the best rate, the least startup.
+
+    ``halves``: any of them may go in halves.
+    """
     costs = [collective_cost(pattern, network) for pattern in patterns_of(network)]
     start_s = min(cost.latency_s + cost.handling_s for cost in costs)
     rate = min(max(cost.wire_s_per_byte, cost.reduce_s_per_byte) for cost in costs)
+    second_rate = 0.0
+    if halves:
+        ways = half_costs(network)
+        start_s = min(start_s / 2, *(first.latency_s + first.handling_s for first, _ in ways))
+        second_rate = min(second.wire_s_per_byte for _, second in ways)
+        scatter_rate = min(max(first.wire_s_per_byte, first.reduce_s_per_byte) for first, _ in ways)
+        rate = min(rate, scatter_rate + second_rate)
+        second_rate = min(second_rate, rate)
     p = graph.num_parameters
-    work_s: Floats = rate * graph.parameter_bytes.astype(np.float64)
+    sizes = graph.parameter_bytes.astype(np.float64)
+    again_s = start_s if halves else 0.0
+    work_s: Floats = rate * sizes
     # Updates of a parameter run on the processor between its arrival and its readers.
     reader, read = graph.reads.row_of_entry(), graph.reads.indices
     of_update = update[reader]
@@ -102,9 +133,11 @@ def _allreduce_return(graph: StepGraph, network: Network, update: Mask) -> Gradi
         machine=np.zeros(p, np.int64),
         start_s=np.full(p, start_s),
         work_s=work_s,
-        own_s=work_s,
+        own_s=work_s + again_s,
         after_s=after_s,
         back=None,
+        second_s=second_rate * sizes,
+        again_s=again_s,
     )
 
 
@@ -126,6 +159,7 @@ def _server_return(graph: StepGraph, network: Network, update: Mask, lockstep: b
         own_s=own_s,
         after_s=until_back_s + own_s + parse_s,
         back=(network.num_workers * alone_s, until_back_s, parse_s),
+        second_s=np.zeros(p),
     )
 
 
@@ -141,6 +175,7 @@ class _OrderedStep:
         self, graph: StepGraph, update: Mask, work: Floats, exchange: GradientReturn, one_at_a_time: bool
     ) -> None:
         self._graph, self._exchange = graph, exchange
+        self._gate = norm_gate(graph, update) if exchange.back is None else None
         self._one_at_a_time = one_at_a_time
         self._main, self._work = ~update, np.where(update, 0.0, work)
         n, p = graph.num_operations, graph.num_parameters
@@ -181,29 +216,53 @@ class _OrderedStep:
         # Gradients that v's step completes after v, of parameters that v's next step reads up to v.
         made = _any(self._producers, future)
         awaited = _any(self._readers, past) | _any(self._readers, np.arange(len(work)) == v)
-        through = np.flatnonzero(made & awaited)
-        if not len(through):
-            return 0.0
         head = self._before.work_before(self._producers, work, future)
         tail = self._after.work_before(self._readers, work, past)
+        gate_s = 0.0 if self._gate is None else self._gate.rest_s(awaited, tail)
+        through = np.flatnonzero(made if gate_s else made & awaited)
+        if not len(through):
+            return 0.0
+        # Seconds from a gradient's arrival to the next v: of its own parameter, and of all behind the norm.
+        own_rest_s = np.where(awaited, exchange.after_s + tail, 0.0)
+        rest_s = np.maximum(own_rest_s + exchange.second_s * awaited, gate_s)
+        first_s = exchange.work_s - exchange.second_s
         best = 0.0
         for machine in range(int(exchange.machine.max()) + 1):
             here = through[exchange.machine[through] == machine]
             start = head[here] + exchange.start_s[here]
-            after = exchange.after_s[here] + tail[here]
-            best = max(best, preemptive_bound(start, exchange.work_s[here], after))
+            later = here[awaited[here] & (exchange.second_s[here] > 0.0)]
+            heads = np.concatenate([start, (head + exchange.start_s + first_s + exchange.again_s)[later]])
+            works = np.concatenate([first_s[here], exchange.second_s[later]])
+            tails = np.concatenate([rest_s[here], own_rest_s[later]])
+            best = max(best, preemptive_bound(heads, works, tails))
             if self._one_at_a_time:
-                best = max(best, without_preemption(start, exchange.work_s[here], after, _MOST_NODES))
+                best = max(best, without_preemption(heads, works, tails, _MOST_NODES))
             if exchange.back is not None:
                 back_work, delay, parse_s = exchange.back
                 ready = start + exchange.own_s[here] + delay[here]
                 best = max(best, preemptive_bound(ready, back_work[here], parse_s[here] + tail[here]))
-        return max(best, self._processor(past, future, head, tail, through))
-
-    def _processor(self, past: Mask, future: Mask, head: Floats, tail: Floats, through: Indices) -> float:
-        """The worker's own machine: backward operations before their exchanges, forward ones after them."""
-        exchange, graph, work = self._exchange, self._graph, self._work
+        arrives, leaves = np.zeros(len(head)), exchange.start_s + first_s + gate_s
+        come = np.flatnonzero(made & awaited)
         least = exchange.start_s + exchange.own_s + exchange.after_s
+        arrives[come] = (head + least)[come]
+        leaves[come] = np.maximum(leaves, least + tail)[come]
+        if self._gate is not None and gate_s:
+            starts = (head + exchange.start_s)[through]
+            norm_s = preemptive_bound(starts, first_s[through], np.zeros(len(through))) + self._gate.norm_s
+            arrives = np.where(
+                self._gate.gated & awaited, np.maximum(arrives, norm_s + self._gate.after_s), arrives
+            )
+        return max(best, self._processor(past, future, arrives, leaves, through))
+
+    def _processor(
+        self, past: Mask, future: Mask, arrives: Floats, leaves: Floats, through: Indices
+    ) -> float:
+        """The worker's own machine: backward operations before their exchanges, forward ones after them.
+
+        ``arrives`` (p,): the earliest moment at which each parameter can be in place again; ``leaves`` (p,):
+        seconds from the completion of each gradient ``through`` to the next start of v, at least.
+        """
+        graph, work = self._graph, self._work
         forward, backward = np.flatnonzero(past), np.flatnonzero(future)
         alone = Csr.from_rows([[int(i)] for i in [*forward, *backward]])
         num_forward = len(forward)
@@ -215,10 +274,9 @@ class _OrderedStep:
         carried[through] = True
         op, parameter = graph.produces.row_of_entry(), graph.produces.indices
         kept = carried[parameter] & future[op]
-        np.maximum.at(out_tail, op[kept], (least + tail)[parameter[kept]])
-        arrives = self._arrivals(head, through)
+        np.maximum.at(out_tail, op[kept], leaves[parameter[kept]])
         op, parameter = graph.reads.row_of_entry(), graph.reads.indices
-        kept = carried[parameter] & past[op]
+        kept = past[op]
         np.maximum.at(in_head, op[kept], arrives[parameter[kept]])
         for i in graph.order[::-1].tolist():
             if future[i]:
@@ -233,13 +291,6 @@ class _OrderedStep:
         heads = np.concatenate([in_head[forward], before])
         tails = np.concatenate([after, out_tail[backward]])
         return float(preemptive_bound(heads, np.concatenate([work[forward], work[backward]]), tails))
-
-    def _arrivals(self, head: Floats, through: Indices) -> Floats:
-        """The earliest moment at which each parameter can be in place again."""
-        exchange = self._exchange
-        arrives = np.zeros(self._graph.num_parameters)
-        arrives[through] = (head + exchange.start_s + exchange.own_s + exchange.after_s)[through]
-        return arrives
 
 
 def _any(rows: Csr, among: Mask) -> Mask:

@@ -2,6 +2,11 @@
 
 Reductions share one network, one at a time; updates run on every worker. Transfers and updates of a step may
 run on into the next step's forward pass.
+
+A reduction in halves is two transfers. Updates that read no parameter look at gradients alone, as a norm
+does: its reduce-scatter is enough for them. Its all-gather is for updates that read a parameter and for the
+next step. Where updates wait for a norm of all gradients, one number more is reduced when all gradients are,
+whole or scattered, and all-gathers and updates wait for it.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hocket.graph import Plan, StepGraph
+from hocket.graph.clipped_step import norm_operations
 from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, flatten
 from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
 from hocket.graph.update_operations import awaited_gradients, is_update
 from hocket.kernel import kernel
-from hocket.network import Network, reduction_s
+from hocket.network import Network, halves_s, number_s, reduction_s
 from hocket.sim.loop.step_program import NEXT_STEP, NO_LANE, StepProgram
 from hocket.sim.lowering.lowered import (
     Edges,
@@ -40,7 +46,10 @@ class AllReduceLayout(NamedTuple):
     begin: int
     sources: Indices  # edges
     targets: Indices
+    looked_at: Indices  # (k,) parameters whose gradients an update without a parameter waits for
+    lookers: Indices  # (k,) that update
     update: Mask  # (n,) of the operations
+    clips: bool  # whether updates wait for a norm of all gradients
 
 
 class AllReducePlan(NamedTuple):
@@ -51,6 +60,7 @@ class AllReducePlan(NamedTuple):
     forward: Mask  # (m,) whether only first readers wait for its reduction, counted where that begins
     chunks: Indices  # (m,) of its reduction, as forward
     listed: bool  # whether reductions go strictly in order
+    halves: Mask  # (m,) whether its reduction goes in halves, as forward
     rank: Indices  # (n,) which ready operation goes first
     sequence: Indices  # operations that run strictly one after the other, empty for none
 
@@ -58,7 +68,7 @@ class AllReducePlan(NamedTuple):
     def of(cls, flat: FlatPlan, rank: Indices, sequence: Indices) -> AllReducePlan:
         """``flat`` with its operations in that order."""
         it = flat.gradients
-        return cls(it.order, it.first, it.forward, it.chunks, flat.listed, rank, sequence)
+        return cls(it.order, it.first, it.forward, it.chunks, flat.listed, it.halves, rank, sequence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +81,7 @@ class AllReduceStep:
 
     graph: StepGraph
     network: Network
-    update: Mask
-    sources: Indices
-    targets: Indices
-    gradient: int
-    reduced: int
-    ready: int
-    done: int
-    begin: int
-
-    @property
-    def layout(self) -> AllReduceLayout:
-        """The step as kernels take it."""
-        return AllReduceLayout(
-            self.gradient, self.reduced, self.done, self.begin, self.sources, self.targets, self.update
-        )
+    layout: AllReduceLayout
 
 
 def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
@@ -96,7 +92,8 @@ def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
     done, begin = n + 3 * p, n + 3 * p + 1
     edges = Edges()
     gradients, updates, _ = awaited_gradients(graph, update)
-    edges.add(reduced + gradients, updates)
+    reading = graph.reads.lengths()[updates] > 0
+    edges.add(reduced + gradients[reading], updates[reading])
     edges.add(graph.inputs.indices, graph.inputs.row_of_entry())
     maker, made = graph.produces.row_of_entry(), graph.produces.indices
     edges.add(maker, gradient + made)
@@ -116,39 +113,74 @@ def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
     return AllReduceStep(
         graph=graph,
         network=network,
-        update=update,
-        sources=sources,
-        targets=targets,
-        gradient=gradient,
-        reduced=reduced,
-        ready=ready,
-        done=done,
-        begin=begin,
+        layout=AllReduceLayout(
+            gradient=gradient,
+            reduced=reduced,
+            done=done,
+            begin=begin,
+            sources=sources,
+            targets=targets,
+            looked_at=gradients[~reading],
+            lookers=updates[~reading],
+            update=update,
+            clips=len(norm_operations(graph)) > 0,
+        ),
     )
 
 
 @kernel
+def num_transfers(layout, plan):
+    """Reductions or their first halves, whether a number is reduced behind them, and all-gathers."""
+    gathers = 0
+    for r in range(len(plan.first) - 1):
+        gathers += plan.halves[plan.first[r]]
+    return len(plan.first) - 1, int(layout.clips and gathers > 0), gathers
+
+
+@kernel
 def reduction_edges(layout, plan):
-    """Edges of a plan's reductions (global nodes 0 .. R - 1) and of their barrier (node R)."""
+    """Edges of a plan's transfers: R reductions or reduce-scatters, a number or none, all-gathers; a barrier.
+
+    These are the global nodes, in that order.
+    """
     order, first, forward, listed = plan.order, plan.first, plan.forward, plan.listed
-    num_reductions = len(first) - 1
-    barrier, u = num_reductions, num_reductions + 1
+    num_reductions, numbers, gathers = num_transfers(layout, plan)
+    number, barrier = num_reductions, num_reductions + numbers + gathers
+    u = barrier + 1
     gradient, reduced, begin = u + layout.gradient, u + layout.reduced, u + layout.begin
-    capacity = 2 * len(order) + 2 * num_reductions + 1
+    capacity = 2 * len(order) + 6 * num_reductions + 1 + len(layout.lookers)
     sources, targets = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    count = 0
+    # What updates that only look at a gradient wait for.
+    seen = np.full(layout.reduced - layout.gradient, -1, np.int64)
+    count, gather = 0, num_reductions + numbers
     for r in range(num_reductions):
+        last = gather if plan.halves[first[r]] else r
+        waited = last if forward[first[r]] else barrier
         for k in range(first[r], first[r + 1]):
             sources[count], targets[count] = gradient + order[k], r
-            waited = r if forward[first[r]] else barrier
             sources[count + 1], targets[count + 1] = waited, reduced + order[k]
             count += 2
+            seen[order[k]] = reduced + order[k] if last == r else number if numbers else r
         if not forward[first[r]]:
-            sources[count], targets[count] = r, barrier
+            sources[count], targets[count] = last, barrier
             count += 1
         if listed and r > 0:
             sources[count], targets[count] = r - 1, r
             count += 1
+        if numbers:
+            sources[count], targets[count] = r, number
+            count += 1
+        if last == gather:
+            sources[count], targets[count] = number if numbers else r, gather
+            count += 1
+            if listed:
+                before = gather - 1 if gather > num_reductions + numbers else num_reductions - 1
+                sources[count], targets[count] = before, gather
+                count += 1
+            gather += 1
+    for e in range(len(layout.lookers)):
+        sources[count], targets[count] = seen[layout.looked_at[e]], u + layout.lookers[e]
+        count += 1
     sources[count], targets[count] = barrier, begin + NEXT_STEP
     count += 1
     return sources[:count], targets[:count]
@@ -158,8 +190,9 @@ def reduction_edges(layout, plan):
 def assemble_allreduce(layout, plan, num_workers):
     """The program of a plan and each local node's preference (L,)."""
     rank, sequence = plan.rank, plan.sequence
-    num_reductions = len(plan.first) - 1
-    u = num_reductions + 1
+    num_reductions, numbers, gathers = num_transfers(layout, plan)
+    transfers = num_reductions + numbers + gathers
+    u = transfers + 1
     more_sources, more_targets = reduction_edges(layout, plan)
     num_nodes = u + layout.begin + 1
     next_ptr, next_idx = rows_of(
@@ -169,7 +202,7 @@ def assemble_allreduce(layout, plan, num_workers):
     )
     lane, lane_step = np.full(num_nodes, NO_LANE), np.zeros(num_nodes, np.int64)
     n = len(rank)
-    lane[:num_reductions] = num_workers
+    lane[:transfers] = num_workers
     lane[u : u + n], lane_step[u : u + n] = 0, 1
     preference = np.zeros(num_nodes - u, np.int64)
     # Of one step, updates come after everything that leads to a gradient.
@@ -186,28 +219,19 @@ def lower_allreduce_step(step: AllReduceStep, plan: Plan, num_workers: int) -> L
     HocketError
         When the plan's compute order leaves out an operation that others wait for.
     """
-    graph, network = step.graph, step.network
+    graph, layout = step.graph, step.layout
     flat = flatten(plan, graph)
-    reductions = flat.gradients
-    worker_ops = np.flatnonzero(~step.update)
+    worker_ops = np.flatnonzero(~layout.update)
     ranks, sequence = computing_order(plan, graph, worker_ops)
     rank = np.arange(graph.num_operations)
     rank[worker_ops] = ranks
     program, preference = assemble_allreduce(
-        step.layout, AllReducePlan.of(flat, rank, worker_ops[sequence]), num_workers
+        layout, AllReducePlan.of(flat, rank, worker_ops[sequence]), num_workers
     )
-    durations_s = np.array(
-        [
-            reduction_s(network, float(graph.parameter_bytes[batch].sum()), int(chunks))
-            for batch, chunks in zip(
-                reductions.batches(), reductions.chunks[reductions.first[:-1]], strict=True
-            )
-        ],
-        np.float64,
-    )
+    durations_s = np.array(transfers_s(graph, step.network, plan, layout.clips), np.float64)
     return Lowered(
         graph=graph,
-        network=network,
+        network=step.network,
         program=program,
         preference=preference,
         durations_s=np.ascontiguousarray(graph.durations_s.T),
@@ -216,11 +240,26 @@ def lower_allreduce_step(step: AllReduceStep, plan: Plan, num_workers: int) -> L
         occupied_s=float(durations_s.sum()),
         occupied_apart_s=float(durations_s.sum()),
         parse_s=0.0,
-        done_node=program.num_globals + step.done,
+        done_node=program.num_globals + layout.done,
         drawn_places=worker_ops,
         drawn_group=np.arange(len(worker_ops)),
         timeline_nodes=_timeline_nodes(graph, plan, program.num_globals),
     )
+
+
+def transfers_s(graph: StepGraph, network: Network, plan: Plan, clips: bool) -> list[float]:
+    """Seconds of a plan's transfers: reductions or reduce-scatters, a number or none, all-gathers."""
+    size = dict(zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True))
+    whole_s, gathers_s = [], []
+    for reduction in plan.reductions:
+        num_bytes = float(sum(size[name] for name in reduction.parameters))
+        if not reduction.halves:
+            whole_s.append(reduction_s(network, num_bytes, reduction.chunks))
+            continue
+        scatter_s, gather_s = halves_s(network, num_bytes, reduction.chunks)
+        whole_s.append(scatter_s)
+        gathers_s.append(gather_s)
+    return [*whole_s, *([number_s(network)] if clips and gathers_s else []), *gathers_s]
 
 
 def _timeline_nodes(graph: StepGraph, plan: Plan, first_op: int) -> tuple[TimelineNode, ...]:
@@ -228,8 +267,10 @@ def _timeline_nodes(graph: StepGraph, plan: Plan, first_op: int) -> tuple[Timeli
         TimelineNode(first_op + i, name, PHASE_NAMES[graph.phases[i]], "compute")
         for i, name in enumerate(graph.operation_names)
     ]
-    shown += [
-        TimelineNode(r, batch_name(reduction.parameters), "reduce", "network")
-        for r, reduction in enumerate(plan.reductions)
-    ]
+    names = [batch_name(r.parameters) + (" (scatter)" if r.halves else "") for r in plan.reductions]
+    gathers = [f"{batch_name(r.parameters)} (gather)" for r in plan.reductions if r.halves]
+    if len(names) + len(gathers) < first_op - 1:
+        names.append("norm")
+    names += gathers
+    shown += [TimelineNode(node, name, "reduce", "network") for node, name in enumerate(names)]
     return tuple(shown)
