@@ -2,6 +2,7 @@
 
     torchrun --nproc-per-node 2 examples/gpt.py
     hocket train --nproc-per-node 2 --timeline gpt.json examples/gpt.py
+    hocket profile examples/gpt.py:job --batch-size 8 --device v100 -o step.json
 
 Every step sums the gradients of several batches. All but the last run within ``model.hocket.no_sync()``:
 gradients travel once a step. Clipping takes the norm over all of them and so waits for every transfer.
@@ -69,6 +70,18 @@ def synthetic_text(batch_size: int, generator: torch.Generator) -> Tensor:
     return torch.stack(tokens, dim=1)
 
 
+def job(batch_size: int) -> tuple:
+    """A step for ``hocket profile``, of one batch and without clipping: model, batch, loss and optimizer."""
+    model, text = GPT(), synthetic_text(batch_size, torch.Generator())
+    batch = text[:, :-1], text[:, 1:]
+    return model, batch, loss_of, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def loss_of(logits: Tensor, following: Tensor) -> Tensor:
+    """The cross-entropy of logits (N, T, VOCABULARY) with the tokens (N, T) that follow."""
+    return cross_entropy(logits.flatten(0, 1), following.flatten())
+
+
 def plan_in_force(model: nn.Module) -> str:
     """The plan that trains, and whether it stays: the first 150 steps or so try several beside DDP's."""
     if not hasattr(model, "hocket"):
@@ -106,7 +119,7 @@ def main() -> None:
         for batch in range(1, args.accumulate + 1):
             text = synthetic_text(args.batch_size, mine)
             with contextlib.nullcontext() if batch == args.accumulate else no_sync():
-                loss = cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+                loss = loss_of(model(text[:, :-1]), text[:, 1:])
                 (loss / args.accumulate).backward()
         clip(max_norm=1.0)
         optimizer.step()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -72,6 +73,12 @@ FITTED = Factors(
 )
 
 
+# Torch's error where a fake tensor meets a real one.
+_NOT_COPIED = "Please convert all Tensors to FakeTensors first"
+# Torch's function that looks at the values of a transformer's mask, unless it is told whether that is causal.
+_COMPARES_MASKS = "_detect_is_causal_mask"
+
+
 @contextmanager
 def fake() -> Iterator[None]:
     """Inside, tensors get shapes but no memory: build here what only :func:`derive` is to see."""
@@ -79,11 +86,26 @@ def fake() -> Iterator[None]:
     # references to them. The mode itself has some, which follow the tensors wherever they go.
     utils: Any = torch.utils
     looked_up, utils.weakref = utils.weakref, SimpleNamespace(getweakrefs=lambda _: [])
+    FakeTensor.__deepcopy__ = _copied  # type: ignore[method-assign, assignment]
     try:
         with FakeTensorMode():
             yield
     finally:
         utils.weakref = looked_up
+        del FakeTensor.__deepcopy__
+
+
+def _copied(tensor: FakeTensor, memo: dict[int, Any]) -> Any:
+    """A deep copy of ``tensor`` of the same mode: torch's own copies the mode too, and modes do not mix."""
+    if id(tensor) not in memo:
+        if not tensor.is_leaf:
+            torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]  # raises, as for a real one
+        memo[id(tensor)] = copied = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        copied.grad = copy.deepcopy(tensor.grad, memo)
+        # What marks a parameter or a buffer, and what the user set.
+        own = {name: value for name, value in vars(tensor).items() if name not in vars(copied)}
+        vars(copied).update(copy.deepcopy(own, memo))
+    return memo[id(tensor)]
 
 
 def derive(
@@ -176,15 +198,26 @@ def record_works(
             step.run()  # an optimizer creates its state in its first step
             record(step, recorder)
     except HocketError as error:
-        if isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
-            raise HocketError(
-                f"the step needs the value of a tensor ({error.__cause__}), and deriving computes none; "
-                "profile it on a real device"
-            ) from error
+        if why := _no_values(error.__cause__):
+            raise HocketError(why) from error
         raise
     finally:
         step.model.train(was_training)
     return recorder, works
+
+
+def _no_values(cause: BaseException | None) -> str:
+    """The reason why a step cannot run without values, and the way round; "" for another ``cause``."""
+    way = "profile it on a real device"
+    if isinstance(cause, DataDependentOutputException | DynamicOutputShapeException):
+        called = traceback.extract_tb(cause.__traceback__)
+        if any(frame.name == _COMPARES_MASKS for frame in called):
+            way = f"pass is_causal (tgt_is_causal to a decoder) beside the mask, or {way}"
+        return f"the step needs the value of a tensor ({cause}), and deriving computes none; {way}"
+    if _NOT_COPIED in str(cause):
+        where = "in its model, batch or loss module"
+        return f"the step uses a tensor that is not {where}, and so not copied; hold it there, or {way}"
+    return ""
 
 
 @contextmanager

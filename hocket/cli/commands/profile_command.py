@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,7 +67,6 @@ class ProfileOptions:
         float,
         option(
             panel=PROFILE,
-            rare=True,
             metavar="X",
             min=0.0,
             max=1.0,
@@ -160,8 +160,14 @@ def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
     """The step of ``target``, derived for a device that is not here."""
     from hocket.profiler import derive, fake, load, make_step
 
-    with progress(f"deriving {target} on {step.device}"), fake():
-        setup = load(target, step.examples(), training=not step.inference)
+    training = not step.inference
+    with progress(f"deriving {target} on {step.device}"), ExitStack() as built:
+        built.enter_context(fake())
+        try:
+            setup = load(target, step.examples(), training=training)
+        except HocketError:
+            built.close()  # a function may need values, as some initializations do: then it gets memory
+            setup = load(target, step.examples(), training=training)
         return derive(
             make_step(*setup[:4], inference=step.inference),
             device=step.device,

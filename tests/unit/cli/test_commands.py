@@ -350,6 +350,26 @@ def test_a_function_that_makes_one_size_is_counted_so(in_tmp: Path) -> None:
     assert "its batch shows none; give --batch-size" in refused(hocket(*profiled))
 
 
+def test_a_function_that_needs_values_is_derived_with_memory(in_tmp: Path) -> None:
+    (in_tmp / "deep.py").write_text(
+        """
+import torch
+from torch import nn
+
+def job(batch_size):
+    rates = [each.item() for each in torch.linspace(0, 0.1, 3)]
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Dropout(rate)) for rate in rates))
+    nn.init.orthogonal_(model[0][0].weight)
+    batch = torch.randn(batch_size, 8), torch.randn(batch_size, 8)
+    return model, batch, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+    )
+    ran = hocket("profile", "deep.py:job", "--device", "v100", "--batch-size", "4", "-o", "step.json")
+    assert ran.status == 0, ran.err
+    names = [parameter["name"] for parameter in json.loads((in_tmp / "step.json").read_text())["parameters"]]
+    assert names[:2] == ["0.0.weight", "0.0.bias"]
+
+
 def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
     (in_tmp / "mine.py").write_text(FACTORY)
     ran = hocket("profile", "mine.py:small", "--device", "k80", "--inference", "-o", "step.json.zst")

@@ -41,3 +41,10 @@ def test_the_example_is_measured_with_all_its_parameters():
     measured = profile_step(make_step(*setup[:4]), steps=1, warmup=1, name=setup.name).graph
     assert (measured.model, measured.batch_size, measured.num_parameters) == ("job", 2, 20)
     assert int(measured.parameter_bytes.sum()) == 22_438_816
+
+
+def test_the_transformer_is_derived_with_all_its_parameters():
+    with fake():
+        setup = load(TARGET.replace("mine", "gpt"), 2)
+        derived = derive(make_step(*setup[:4]), device="v100")
+    assert derived.parameter_names == tuple(name for name, _ in setup.model.named_parameters())
