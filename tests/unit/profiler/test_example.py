@@ -47,4 +47,4 @@ def test_the_transformer_is_derived_with_all_its_parameters():
     with fake():
         setup = load(TARGET.replace("mine", "gpt"), 2)
         derived = derive(make_step(*setup[:4]), device="v100")
-    assert derived.parameter_names == tuple(name for name, _ in setup.model.named_parameters())
+    assert sorted(derived.parameter_names) == sorted(name for name, _ in setup.model.named_parameters())
