@@ -217,6 +217,10 @@ class _Planner:
     def on_trial(self) -> bool:
         return self.policy == "auto"
 
+    @property
+    def needs_times(self) -> bool:
+        return self.policy != "ddp"
+
     def baseline(self, graph: StepGraph) -> Plan:
         return plan_by_policy(graph, Network(), "ddp")
 

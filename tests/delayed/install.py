@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from hocket.runtime.lazy import neutral_mode
 from hocket.runtime.transfers import training_device as devices
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from tests.delayed.collectives import DeviceCollectives
 from tests.delayed.memory import allocated_like, memory_of
 from tests.delayed.mode import DelayedOperators
 from tests.delayed.streams import Event, Stream, Streams
@@ -25,10 +28,16 @@ _READERS = ("tolist", "numpy", "__array__", "__repr__")
 
 
 class DelayedDevice:
-    """What training sees of it. ``waits``: what the host has waited for in threads that train."""
+    """The device that training sees.
 
-    def __init__(self, seed: int) -> None:
+    ``waits``: what the host has waited for in threads that train; ``sums_up``: whether it has collectives of
+    its own, as GPUs have by NCCL; else gloo sums up copies on the host.
+    """
+
+    def __init__(self, seed: int, *, sums_up: bool = False) -> None:
         self.streams = Streams(seed)
+        self._sums_up = sums_up
+        self.is_timed_by_host = not sums_up  # nor could the host wait for its collectives
         self.waits: list[str] = []
 
     def record(self) -> Event:
@@ -63,6 +72,11 @@ class DelayedDevice:
         self.wait(self.record())
         return host
 
+    def transfer_group(
+        self, ranks: Sequence[int], name: str, timeout: timedelta, _: object
+    ) -> DeviceCollectives | None:
+        return DeviceCollectives(self.streams, GlooGroup(ranks, name, timeout)) if self._sums_up else None
+
     def operators(self, on_wait: Callable[[str], None] | None = None) -> DelayedOperators:
         return DelayedOperators(self.streams, on_wait or self.waits.append)
 
@@ -79,9 +93,9 @@ def moved(model: nn.Module) -> nn.Module:
 
 
 @contextlib.contextmanager
-def delayed(seed: int) -> Iterator[DelayedDevice]:
+def delayed(seed: int, *, sums_up: bool = False) -> Iterator[DelayedDevice]:
     """Within, there is such a device, whose order of work is that of ``seed``."""
-    device = DelayedDevice(seed)
+    device = DelayedDevice(seed, sums_up=sums_up)
     with contextlib.ExitStack() as undo:
         before = devices.DEVICES["cpu"]
         devices.DEVICES["cpu"] = device

@@ -17,11 +17,12 @@ _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.
 
 @dataclass(frozen=True)
 class Mutation:
-    """``old`` in the source of ``module`` becomes ``new``."""
+    """``old`` in the source of ``module`` becomes ``new``; ``sums_up``: on a device with collectives."""
 
     module: str
     old: str
     new: str
+    sums_up: bool = False
 
 
 MUTATIONS = {
@@ -66,6 +67,9 @@ MUTATIONS = {
         _CHANNEL,
         "                work.wait()\n                arrival = self._device.record()\n",
         "                arrival = self._device.record()\n                work.wait()\n",
+    ),
+    "collectives of the device are not followed": Mutation(
+        _CHANNEL, "                work.wait()\n", "", sums_up=True
     ),
     "gloo is given what is not fetched": Mutation(
         "tests.delayed.install",

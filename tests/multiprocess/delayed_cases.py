@@ -165,8 +165,9 @@ def updated_on_several(rank: int) -> list[str]:
                 model(torch.full((3, 6), 1.0 + rank + step), True).square().sum().backward()
                 optimizer.step()
             asked = streams.record()
-        with streams.on():
-            twins.ours.hocket.flush()  # on a stream that nobody follows
+        if step % 2:  # else the next pass's readers do it
+            with streams.on():
+                twins.ours.hocket.flush()  # on a stream that nobody follows
     twins.ours.hocket.flush()
     return twins.differences()
 
@@ -192,4 +193,4 @@ def short(rank: int, world: int) -> list[str]:
 
 def suite(rank: int, world: int) -> dict[str, list[str]]:
     """What a user of DistributedDataParallel has, on the device."""
-    return parity(rank, world)
+    return parity(rank, world, without=[] if here().is_timed_by_host else ["auto"])

@@ -17,6 +17,7 @@ from torch import nn
 
 import hocket
 from hocket.errors import HocketError
+from tests.delayed.install import moved
 from tests.multiprocess.setups import Plain, batch, sgd
 from tests.multiprocess.twins import sliced_plan
 
@@ -80,7 +81,7 @@ def _raise(_: torch.Tensor) -> None:
 
 
 def _train_until(rank: int, fail_at: int, how: str) -> None:
-    model = Bufferless() if "no buffers" in how else Plain()
+    model = moved(Bufferless() if "no buffers" in how else Plain())
     optimizer = sgd(model)
     issue = "ready" if how.endswith("ready") else "listed"
     hocket.distribute(model, optimizer, plan=sliced_plan(model, issue), timeout_s=120)  # noticed long before

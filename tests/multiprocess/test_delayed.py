@@ -19,23 +19,28 @@ def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_parameters_are_bitwise_those_of_ddp_in_several_orders_of_work() -> None:
-    seeds = [0, 1, 2, 3]
-    answers = rehearse(f"{CASES}:short", [{"delayed": [seed]} for seed in seeds], timeout_s=280)
-    assert dict(zip(seeds, answers, strict=True)) == {seed: [[], []] for seed in seeds}
+    orders = [(seed, sums_up) for seed in range(4) for sums_up in (False, True)]
+    runs = [{"delayed": [seed], "sums_up": sums_up} for seed, sums_up in orders]
+    answers = rehearse(f"{CASES}:short", runs, timeout_s=580)
+    assert dict(zip(orders, answers, strict=True)) == {order: [[], []] for order in orders}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_what_a_user_of_ddp_has_is_bitwise_the_same_in_ten_orders_of_work() -> None:
-    answers = rehearse(f"{CASES}:suite", [{"delayed": [seed]} for seed in range(10)], timeout_s=2900)
+    runs = [{"delayed": [seed], "sums_up": seed % 2 == 1} for seed in range(10)]
+    answers = rehearse(f"{CASES}:suite", runs, timeout_s=2900)
     assert all(found == [] for ranks in answers for rank in ranks for found in rank.values())
 
 
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_each_wait_that_is_left_out_shows() -> None:
-    runs = [{"mutation": name, "delayed": [0, 1, 2, 3]} for name in MUTATIONS]
+    runs = [
+        {"mutation": name, "delayed": [0, 1, 2, 3], "sums_up": m.sums_up} for name, m in MUTATIONS.items()
+    ]
     answers = rehearse(f"{CASES}:short", runs, timeout_s=2300)
     assert [name for name, found in zip(MUTATIONS, answers, strict=True) if found == [[], []]] == []
 

@@ -65,6 +65,15 @@ def test_a_rank_that_goes_is_named_by_the_others(tmp_path: Path, how: str, told:
         assert statuses[1] == (0 if how.startswith("return") else -signal.SIGKILL)
 
 
+@pytest.mark.parametrize("sums_up", [False, True])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_rank_that_goes_is_named_where_work_is_done_later(tmp_path: Path, seed: int, sums_up: bool) -> None:
+    options = {"fail_at": 7, "how": "kill, ready", "delayed": [seed], "sums_up": sums_up}
+    ranks = Ranks(f"{CASES}:failing", 2, options, tmp_path)
+    assert ranks.wait(150) == [0, -signal.SIGKILL], ranks.output(0)
+    assert ranks.result(0).startswith(GONE)
+
+
 def test_ranks_that_end_one_after_the_other_say_nothing(tmp_path: Path) -> None:
     ranks = Ranks(f"{CASES}:ending_apart", 2, {}, tmp_path)
     assert ranks.wait(60) == [0, 0]

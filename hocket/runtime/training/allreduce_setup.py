@@ -13,6 +13,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from hocket.errors import HocketError
 from hocket.graph import Plan, check_plan
 from hocket.graph.plan import planned_for_others
 from hocket.logs import logger
@@ -48,7 +49,8 @@ from hocket.runtime.transfers.gloo_group import (
     new_group_name,
 )
 from hocket.runtime.transfers.sparse_sums import declared_sparse
-from hocket.runtime.transfers.training_device import PROCESSORS, device_of
+from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice, device_of
+from hocket.runtime.transfers.transfer_group import TransferGroup
 from hocket.runtime.transfers.used_flags import FlagsInBuckets, FlagsOnHost
 
 OWN_THREADS = "hocket-"
@@ -80,10 +82,10 @@ def distribute(
     plan, planner = source.plan, source.planner
     optimizers = optimizers_of(optimizer)
     parameters = trained_parameters(model, optimizers, members.timeout_s)
+    device = device_of(next(iter(parameters.values())))
     ranks, name = members.numbers, new_group_name(members.process_group)
     # A collective that waits for its turn on one may be what the next one on the other waits for.
-    control, *others = (GlooGroup(ranks, f"{name}/{use}", members.timeout) for use in range(6))
-    groups = ChannelGroups(*others[:3])
+    control, *others = (GlooGroup(ranks, f"{name}/{use}", members.timeout) for use in range(4))
     alike, buffers = kept_alike(model)
     buffers = buffers if values.buffers or values.buffers_in_forward else {}
     check_same_model(alike, buffers, control)
@@ -95,12 +97,19 @@ def distribute(
         check_plan(msgspec.structs.replace(plan, compute_order=None), outline(model, parameters))
         if control.rank == 0 and (remark := planned_for_others(plan, len(ranks))):
             logger.warning("%s", remark)
-    elif len(ranks) == 1:
-        plan = baseline  # nothing travels
+    elif len(ranks) == 1 or not _can_plan(device, planner):
+        plan = baseline  # nothing travels, or it is what was asked for
     if values.parameters:
         with torch.no_grad():
             first = [b for b in buffers.values() if b.numel()] if values.buffers else []
             broadcast_tensors([*alike.values(), *first], control)
+    of_device = device.transfer_group(ranks, f"{name}/device", members.timeout, members.process_group)
+    transfers: list[TransferGroup] = (
+        [GlooGroup(ranks, f"{name}/transfers {k}", members.timeout) for k in range(2)]
+        if of_device is None
+        else [of_device]
+    )
+    groups = ChannelGroups(transfers[0], None if of_device else transfers[1], others[0])
 
     rank, offset_s = control.rank, clock_offset_s(control)
     recorder = SpanRecorder(parameters)
@@ -109,11 +118,11 @@ def distribute(
         watch = LivenessWatch(store, name, rank, ranks, lambda: rank_record(recorder, rank, offset_s))
         unless_refused.callback(watch.stop, finished=False)
         # Also for threads that transfer: one that torch still has when the interpreter ends aborts it.
-        for each in (control, groups.transfers, groups.urgent, *others[3:]):
-            each.loss_reason = lambda: watch.loss_reason
-        state = StateBuffers(model, *others[3:]) if values.buffers_in_forward else None
-        here = device_of(next(iter(parameters.values()))) is PROCESSORS
-        flags = FlagsInBuckets() if here else FlagsOnHost(control)
+        for each in (control, *transfers, *others[1:]):
+            if isinstance(each, GlooGroup):
+                each.loss_reason = lambda: watch.loss_reason
+        state = StateBuffers(model, *others[1:]) if values.buffers_in_forward else None
+        flags = FlagsInBuckets() if device is PROCESSORS else FlagsOnHost(control)
         rounds = Rounds(parameters, groups, flags, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
         training.of_all_ranks = lambda names: gather_values(names, control, list[str])
@@ -127,7 +136,7 @@ def distribute(
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.report = rounds.barriers.report = logger.info
-    measured = functools.partial(measure_reductions, groups.transfers, control)
+    measured = functools.partial(measure_reductions, transfers[0], control)
     course = choose_plan(training, choice, planner, measured, control, given_plan=plan)
     group, in_forward = members.group, values.buffers_in_forward
     uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
@@ -138,7 +147,7 @@ def distribute(
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if rank == 0 else None
-    title, used = f"{type(model).__name__}, measured", (control, *others)
+    title, used = f"{type(model).__name__}, measured", (control, *others, *transfers)
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [
         update_before_access(model, training),
@@ -150,8 +159,22 @@ def distribute(
     give_ddp_attributes(model, handle, group, in_forward, uneven)
 
 
+def _can_plan(device: TrainingDevice, planner: Planner) -> bool:
+    """Tell whether ``planner`` is to plan; else its baseline holds, as it asks for no times."""
+    if planner.needs_times and not device.is_timed_by_host:
+        raise HocketError(
+            "steps on GPUs are not timed yet, and a plan was to be made by their times; give plan='ddp', or a"
+            " plan file"
+        )
+    return device.is_timed_by_host
+
+
 def _end(
-    channel: Channel, watch: LivenessWatch, groups: Sequence[GlooGroup], title: str, timeline_path: str | None
+    channel: Channel,
+    watch: LivenessWatch,
+    groups: Sequence[TransferGroup],
+    title: str,
+    timeline_path: str | None,
 ) -> None:
     if threading.current_thread().name.startswith(OWN_THREADS) and threading.current_thread().name != _ENDING:
         # Garbage is collected wherever something is made, and ours would wait for themselves.

@@ -109,6 +109,11 @@ class AllReduceTraining(ModelHooks):
         theirs = {name for names in self.of_all_ranks(mine) for name in names}
         new = {p for name, p in self.parameters.items() if name in theirs} - self.sparse_parameters
         self.sparse_parameters |= new
+        if new and not self.rounds.sums_sparse:
+            raise HocketError(
+                f"'{min(self._names[p] for p in new)}' has sparse gradients, which are not summed up over"
+                " NCCL; give its layer sparse=False"
+            )
         if new:
             why = "gradients that may be sparse are waited for when the backward pass ends"
             self.rounds.barriers.stand(why, [self._names[p] for p in self.sparse_parameters])

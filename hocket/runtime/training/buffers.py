@@ -19,7 +19,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
 from hocket.runtime.training.ignored_parameters import ignored_names, is_ignored
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, broadcast_tensors
+from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_tensors
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
 
@@ -311,8 +312,9 @@ def _bytes_of(places: Sequence[_BufferPlace]) -> torch.Tensor:
         value = place.value
         assert value is not None
         kinds.setdefault(place.dtype, []).append(value.detach().reshape(-1))
-    none = torch.zeros(0, dtype=torch.uint8)  # they may be gone since the model was distributed
-    return torch.cat([none, *(_bits(torch.cat(values)) for values in kinds.values())])
+    if not kinds:  # they may be gone since the model was distributed
+        return torch.zeros(0, dtype=torch.uint8)
+    return torch.cat([_bits(torch.cat(values)) for values in kinds.values()])
 
 
 def _split_by_place(data: torch.Tensor, places: Sequence[_BufferPlace]) -> Sequence[torch.Tensor]:

@@ -29,7 +29,8 @@ def check_same_model(
 
 
 def _description(name: str, tensor: torch.Tensor) -> str:
-    return f"{name} {tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
+    place = "" if tensor.device.type == "cpu" else f" on {tensor.device.type}"
+    return f"{name} {tuple(tensor.shape)} {tensor.dtype}{place}".replace("torch.", "")
 
 
 def check_same_plan(plan: Plan, group: GlooGroup) -> None:

@@ -36,13 +36,17 @@ PARAMETER_WISE = frozenset(
 )  # fmt: skip
 
 
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False)
 class PartialStep:
     """A step of an optimizer for some of its parameters; ``groups``: settings with these parameters."""
 
     optimizer: torch.optim.Optimizer
     groups: Sequence[Group]
-    autocast: bool = field(default_factory=lambda: torch.is_autocast_enabled("cpu"))
+    _autocast: torch.autocast = field(init=False)
+
+    def __post_init__(self) -> None:
+        kind = next(p.device.type for group in self.groups for p in group["params"])
+        self._autocast = torch.autocast(kind, enabled=torch.is_autocast_enabled(kind))
 
     def run(self) -> None:
         """Apply it to the gradients that the parameters have now."""
@@ -54,7 +58,7 @@ class PartialStep:
                 in_its_class(optimizer),
                 torch.inference_mode(False),
                 torch.enable_grad(),
-                torch.autocast("cpu", enabled=self.autocast),
+                self._autocast,
                 torch._C.DisableTorchFunction(),
             ):
                 type(optimizer).step(optimizer)

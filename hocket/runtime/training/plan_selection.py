@@ -29,6 +29,10 @@ class Planner(Protocol):
     def on_trial(self) -> bool:
         """True if candidates are tried beside the baseline; else the first of them holds."""
 
+    @property
+    def needs_times(self) -> bool:
+        """True if plans depend on how long operations and transfers take; else the baseline holds."""
+
     def baseline(self, graph: StepGraph) -> Plan:
         """DistributedDataParallel's own plan."""
 

@@ -25,7 +25,7 @@ from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.transfers.buckets import Bucket, BucketState, Layout
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
-from hocket.runtime.transfers.gloo_group import LostError
+from hocket.runtime.transfers.gloo_group import GlooGroup, LostError
 from hocket.runtime.transfers.training_device import Event, device_of
 from hocket.runtime.transfers.used_flags import UsedFlags
 
@@ -41,7 +41,7 @@ class Rounds:
     ``parameters``: the trained ones by name, all on one device; ``used``: which of them ranks use;
     ``watch`` says whose fault a failure is. ``barriers``: why steps waited that might have gone on
     travelling. ``unfinished``: buckets that were sent, the oldest first. ``thread``: the one that trains.
-    ``failure``: why no step may follow; empty: one may.
+    ``failure``: why no step may follow; empty: one may. ``sums_sparse``: whether gradients may be sparse.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Rounds:
         self._recorder = recorder
         self._watch = watch
         watch.alarm = self.channel.fail
+        self.sums_sparse = isinstance(groups.transfers, GlooGroup)
         self._scale = 1.0 / groups.transfers.size
         self._num_ranks = groups.transfers.size
         self._sent_buckets: set[Bucket] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,10 @@ def _steps(value: Any) -> bool:
     )
 
 
+GPU_SWITCH = "HOCKET_UNTRIED_GPU"
+"""The variable that asks for training on GPUs, which is built and was run on none."""
+
+
 def trained_parameters(
     model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], timeout_s: float
 ) -> dict[str, torch.nn.Parameter]:
@@ -76,14 +81,27 @@ def trained_parameters(
     parameters = {name: p for name, p in kept_alike(model)[0].items() if p.requires_grad}
     if not parameters:
         raise HocketError("no parameter of the model requires a gradient; there is nothing to distribute")
-    for name, p in parameters.items():
-        if p.device.type != "cpu":
-            raise HocketError(
-                f"'{name}' is on {p.device}; distribute trains on CPUs so far, move the model there"
-            )
+    _check_devices(parameters)
     refuse_claimed(parameters)
     _check_optimizers(optimizers, parameters, set(model.parameters()))
     return parameters
+
+
+def _check_devices(parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """Refuse several devices, and any but processors unless the user's environment asks for GPUs."""
+    (first, begun), *others = parameters.items()
+    for name, p in others:
+        if p.device != begun.device:
+            raise HocketError(
+                f"'{first}' is on {begun.device} and '{name}' on {p.device}; a rank trains on one device:"
+                " move all of the model there"
+            )
+    if begun.device.type == "cpu" or (begun.device.type == "cuda" and os.environ.get(GPU_SWITCH) == "1"):
+        return
+    raise HocketError(
+        f"'{first}' is on {begun.device}; distribute trains on CPUs so far, move the model there"
+        f" ({GPU_SWITCH}=1 has it train on CUDA devices, which no GPU has run yet)"
+    )
 
 
 def _refuse_parallel(model: torch.nn.Module) -> None:

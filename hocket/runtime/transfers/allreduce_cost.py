@@ -12,8 +12,9 @@ import torch
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import MeasuredPoint
 from hocket.network.fit import fit_line
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective, max_over_ranks
+from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.runtime.transfers.queue import CREDIT
+from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
 _SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
 _ROWS = 5
@@ -22,7 +23,7 @@ _FEWEST, _MOST = 2, 16
 _LONG_S = 0.5  # a size that took this long is the last one
 
 
-def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
+def measure_reductions(group: TransferGroup, control: GlooGroup) -> Network:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
 
     They are timed as training sends them: one after the other, as many on the way as it has. Links let
@@ -32,7 +33,7 @@ def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
     """
     points: list[MeasuredPoint] = []
     for size_bytes in _SIZES:
-        group.barrier()
+        control.barrier()
         seconds = _rows_s(group, size_bytes)
         (slowest,) = max_over_ranks([median(seconds[1:])], control)
         points.append(MeasuredPoint(size_bytes=size_bytes, seconds=slowest))
@@ -49,7 +50,7 @@ def measure_reductions(group: GlooGroup, control: GlooGroup) -> Network:
     )
 
 
-def _rows_s(group: GlooGroup, size_bytes: int) -> list[float]:
+def _rows_s(group: TransferGroup, size_bytes: int) -> list[float]:
     """Seconds of an AllReduce of so many bytes in each row of them, the network never being idle."""
     count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]

@@ -12,9 +12,10 @@ import torch
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.runtime.lazy.gradient import PendingGradient
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum, on_wire
 from hocket.runtime.transfers.training_device import Event
+from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
 if TYPE_CHECKING:
     from hocket.runtime.training.optimizer_step import PartialStep
@@ -90,10 +91,13 @@ class BucketTransfer:
         """The bucket's size, a sparse gradient as if it were dense."""
         return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
 
-    def start(self, group: GlooGroup) -> StartedCollective | Sum:
+    def start(self, group: TransferGroup) -> StartedCollective | Sum:
         """Begin to sum it up over the ranks of ``group``."""
         sparse = self.bucket.sparse
-        return group.reduce(self.tensor) if sparse is None else sparse.start(group)
+        if sparse is None:
+            return group.reduce(self.tensor)
+        assert isinstance(group, GlooGroup)  # training refuses sparse gradients on others
+        return sparse.start(group)
 
 
 @dataclass(eq=False, frozen=True)

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer, Layout
 from hocket.runtime.transfers.cluster_gate import counter_of_environment
 from hocket.runtime.transfers.coordinator import Coordinator
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
+from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
 _PATIENCE_S = 2.0
 
@@ -38,10 +39,13 @@ class TransferError(Exception):
 
 @dataclass(frozen=True)
 class ChannelGroups:
-    """Groups that a channel alone talks on: transfers, urgent ones, and what rank 0 hears and says."""
+    """Groups that a channel alone talks on: transfers, urgent ones, and what rank 0 hears and says.
 
-    transfers: GlooGroup
-    urgent: GlooGroup
+    ``urgent``: None where urgent transfers have no group of their own, and are chosen next instead.
+    """
+
+    transfers: TransferGroup
+    urgent: TransferGroup | None
     choices: GlooGroup
 
 
@@ -62,7 +66,7 @@ class Channel:
         device: TrainingDevice = PROCESSORS,
     ) -> None:
         leads = groups.choices.rank == 0
-        self._device = device
+        self._device, self._transfers = device, groups.transfers
         self._queue = Queue(groups.transfers, groups.urgent, leads=leads)
         self._condition = self._queue.condition
         self._coordinator = Coordinator(self._queue, groups.choices)
@@ -104,6 +108,8 @@ class Channel:
             self._hopeless = True
             self._queue.error = self._queue.error or TransferError(line)
             self._condition.notify()
+        if self._queue.urgent is None:  # streams, too, wait for what never arrives
+            self._transfers.abandon()
 
     def stop(self) -> None:
         """End the threads once what can go has arrived, or failed: other ranks wait for it, too."""

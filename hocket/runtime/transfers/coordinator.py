@@ -8,7 +8,8 @@ Differs from them
 * Nothing is chosen before it can start, as what is ready then may be more urgent: the transfer that is still
   on the way keeps the network busy while the others hear of the next one.
 * What rank 0 itself waits for does not wait for credit: it goes at once, on a group of its own, and nothing
-  else is started before it has arrived. Slices would have to be much smaller for as little delay.
+  else is started before it has arrived. Slices would have to be much smaller for as little delay. Where all
+  transfers share a group (NCCL), it is the next to go.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from collections.abc import Callable, Set
 import torch
 
 from hocket.runtime.transfers.buckets import Bucket
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 
 class Coordinator:
@@ -72,7 +74,7 @@ class Coordinator:
                 self._condition.notify()
             if said is not None:
                 said.wait()
-            message.copy_(torch.tensor([place, int(lane is self._queue.urgent)]))
+            message.copy_(torch.tensor([place, int(lane is not self._queue.usual)]))
             said = self._group.broadcast(message)
 
     def _follow_choices(self) -> None:
@@ -86,7 +88,9 @@ class Coordinator:
             self._group.broadcast(message).wait()
             place, urgent = message.tolist()
             with self._condition:
-                (self._queue.urgent if urgent else self._queue.usual).next.append(place)
+                lane = self._queue.urgent if urgent else self._queue.usual
+                assert lane is not None
+                lane.next.append(place)
                 self._condition.notify()
 
     def _report_filled(self) -> None:
@@ -117,7 +121,8 @@ class Coordinator:
     def _choice(self) -> tuple[TransferLane, int] | None:
         """Rank 0: what it waits for, else the first listed place that is ready; None where it is to wait."""
         queue, ready = self._queue, self._ready()
-        if wanted := queue.awaited_places & ready:
+        wanted = queue.awaited_places & ready
+        if wanted and queue.urgent is not None:
             return queue.urgent, self._first(wanted)
         if (
             not ready
@@ -125,7 +130,7 @@ class Coordinator:
             or queue.usual.under_way + len(queue.usual.next) >= CREDIT
         ):
             return None
-        return queue.usual, self._first(ready)
+        return queue.usual, self._first(wanted or ready)
 
     def _first(self, places: Set[int]) -> int:
         # All of a round before the next one: others may wait for it, and have nothing else to send.

@@ -11,7 +11,7 @@ import ctypes
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -20,18 +20,12 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, ReduceOp
 
 from hocket.errors import HocketError
 from hocket.runtime.transfers.training_device import device_of
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 T = TypeVar("T")
 
 _SPREAD_BYTES = 4 << 20
 _GLANCE = timedelta(seconds=1)
-
-
-class StartedCollective(Protocol):
-    """A collective that was started."""
-
-    def wait(self) -> object:
-        """Return when it has ended; raises what it failed with."""
 
 
 class WatchedCollective:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Layout
-from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.predicate_condition import PredicateCondition
+from hocket.runtime.transfers.transfer_group import TransferGroup
 
 CREDIT = 2  # transfers on the way: one is reduced while the next is sent
 
@@ -22,7 +22,7 @@ class TransferLane:
     and started.
     """
 
-    group: GlooGroup
+    group: TransferGroup
     next: deque[int] = field(default_factory=deque)
     under_way: int = 0
     start_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -33,13 +33,15 @@ class Queue:
 
     ``lists_order``: whether the plan itself says what goes next. ``unready_buckets``: those whose gradients
     are still to be computed, the oldest first. ``filled_places``: those that are filled and were not started,
-    with their round; ``awaited_places``: those that this rank's training waits for. ``leads``: whether this
-    is rank 0. ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
+    with their round; ``awaited_places``: those that this rank's training waits for. ``urgent``: the lane of
+    what rank 0 waits for; None: that is the next one on the usual lane. ``leads``: whether this is rank 0.
+    ``error``: what a thread failed with; it ends all of them, as ``stopping`` does.
     """
 
-    def __init__(self, transfers: GlooGroup, urgent: GlooGroup, *, leads: bool) -> None:
+    def __init__(self, transfers: TransferGroup, urgent: TransferGroup | None, *, leads: bool) -> None:
         self.condition = PredicateCondition()
-        self.usual, self.urgent = TransferLane(transfers), TransferLane(urgent)
+        self.usual = TransferLane(transfers)
+        self.urgent = None if urgent is None else TransferLane(urgent)
         self.leads = leads
         self.order: tuple[BucketTransfer, ...] = ()
         self.lists_order = True
@@ -58,12 +60,13 @@ class Queue:
         for place, transfer in enumerate(self.order):
             self._places.setdefault(id(transfer.bucket), []).append(place)
         self.usual.next = deque(range(len(self.order)) if self.lists_order else ())
-        self.urgent.next = deque()
+        if self.urgent is not None:
+            self.urgent.next = deque()
 
     @property
     def lanes(self) -> list[TransferLane]:
         """Those that this plan's transfers take."""
-        return [self.usual] if self.lists_order else [self.usual, self.urgent]
+        return [self.usual] if self.lists_order or self.urgent is None else [self.usual, self.urgent]
 
     def places(self, bucket: Bucket) -> list[int]:
         """The places of the transfers of ``bucket``; the first place stands for all of it among ranks."""
@@ -85,21 +88,21 @@ class Queue:
 
     def unchosen_places(self) -> set[int]:
         """Places that are filled and whose turn nobody has said."""
-        return self.filled_places.keys() - self.usual.next - set(self.urgent.next)
+        return self.filled_places.keys() - {place for lane in self.lanes for place in lane.next}
 
     def must_wait(self, lane: TransferLane) -> bool:
         """True if the usual lane has to wait, as rank 0 has urgent transfers queued or under way."""
         if lane is not self.usual or not self.leads or (lane.next and lane.next[0] in self.awaited_places):
             return False
-        return bool(self.urgent.next or self.urgent.under_way)
+        return self.urgent is not None and bool(self.urgent.next or self.urgent.under_way)
 
     def under_way(self) -> int:
         """Transfers that have started and not ended."""
-        return self.usual.under_way + self.urgent.under_way
+        return sum(lane.under_way for lane in self.lanes)
 
     def may_go(self) -> bool:
         """True if something is filled, or going to be, whose turn has come or can come."""
         if self.unready_buckets:
             return True
-        turns = [lane.next[0] for lane in (self.usual, self.urgent) if lane.next]
+        turns = [lane.next[0] for lane in self.lanes if lane.next]
         return any(place in self.filled_places for place in turns) if turns else bool(self.filled_places)

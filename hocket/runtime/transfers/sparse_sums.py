@@ -16,7 +16,8 @@ from math import prod
 
 import torch
 
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 _INDEX_BYTES = 8
 
@@ -52,7 +53,7 @@ class SparseGradient:
     def __init__(self, parameter: torch.Tensor) -> None:
         self.total: torch.Tensor | None = None
         self._mine: torch.Tensor | None = None
-        self._size, self._dtype = parameter.shape, parameter.dtype
+        self._size, self._dtype, self._device = parameter.shape, parameter.dtype, parameter.device
 
     def put(self, gradient: torch.Tensor | None, num_ranks: int) -> None:
         """Take this rank's ``gradient``, a share of it, as DistributedDataParallel divides."""
@@ -66,6 +67,7 @@ class SparseGradient:
     def start(self, group: GlooGroup) -> Sum:
         """Agree on a form, which all ranks wait for, and start what brings the sum."""
         mine, self._mine = self._mine, None
+        mine = mine if mine is None else mine.cpu()  # gloo's memory; a thread that transfers may wait for it
         if mine is None:
             told = [Form.NONE, 0, 0]
         elif mine.is_sparse and mine.sparse_dim():
@@ -90,7 +92,7 @@ class SparseGradient:
         return self._gather(mine, dims, [(form != Form.NONE, count) for form, _, count in heard], group)
 
     def _arrive(self, total: torch.Tensor | None) -> None:
-        self.total = total
+        self.total = total if total is None else total.to(self._device)
 
     def _sum_dense(self, mine: torch.Tensor | None, group: GlooGroup) -> Sum:
         flat = self._flat(mine)

@@ -7,17 +7,29 @@ threads that transfer wait for events, and nobody else does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+from hocket.runtime.transfers.transfer_group import TransferGroup
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 Event = Any
 """A moment on a device's time line; None: it has been."""
 
 
 class TrainingDevice(Protocol):
-    """A device as threads of the host see it, each of which has a current stream."""
+    """A device as threads of the host see it, each of which has a current stream.
+
+    ``is_timed_by_host``: whether the host's clock says how long its work takes.
+    """
+
+    is_timed_by_host: bool
 
     def record(self) -> Event:
         """The moment at which what the current stream has been asked for is done."""
@@ -43,12 +55,19 @@ class TrainingDevice(Protocol):
     def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A copy of ``tensor`` in memory of the host, when its values are there; None: it is the host's."""
 
+    def transfer_group(
+        self, ranks: Sequence[int], name: str, timeout: timedelta, process_group: ProcessGroup | None
+    ) -> TransferGroup | None:
+        """``ranks`` that sum up its memory where it is, as ``process_group`` does; None: over gloo."""
+
 
 _NOTHING = nullcontext()
 
 
 class Processors:
     """Processors: everything has been when the call that asks for it returns."""
+
+    is_timed_by_host = True
 
     def record(self) -> Event:
         """No event."""
@@ -77,13 +96,21 @@ class Processors:
     def fetch_to_host(self, _: torch.Tensor) -> torch.Tensor | None:
         """It is the host's."""
 
+    def transfer_group(self, *_: Any) -> TransferGroup | None:
+        """Gloo sums up memory of the host where it is."""
+
 
 PROCESSORS = Processors()
 
 DEVICES: dict[str, TrainingDevice] = {"cpu": PROCESSORS}
-"""Devices that training knows, by the types of their tensors."""
+"""Devices that training has met, by their names."""
 
 
 def device_of(tensor: torch.Tensor) -> TrainingDevice:
     """The device that has ``tensor``."""
-    return DEVICES[tensor.device.type]
+    name = str(tensor.device)
+    if name not in DEVICES:
+        from hocket.runtime.transfers.cuda_device import CudaDevice  # its events are CUDA's
+
+        DEVICES[name] = CudaDevice(tensor.device)
+    return DEVICES[name]

@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 
 from hocket.runtime.transfers.buckets import Bucket
-from hocket.runtime.transfers.gloo_group import GlooGroup, StartedCollective
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.transfer_group import StartedCollective
 
 
 class UsedFlags(Protocol):

@@ -77,6 +77,7 @@ class Network:
     told: Queue[int] = field(default_factory=Queue)
     to_receive: dict[int, Queue[int]] = field(default_factory=lambda: defaultdict(Queue))
     name_of: Callable[[torch.Tensor], str] = lambda _: ""
+    abandoned: bool = False
 
     def reduce(self, tensor: torch.Tensor) -> Work:
         work = Work()
@@ -101,6 +102,9 @@ class Network:
 
     def receive(self, tensor: torch.Tensor, rank: int) -> Received:
         return Received(tensor, self.to_receive[rank])
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     def next(self) -> tuple[str, Work]:
         return self.started.get(timeout=LIMIT_S)
@@ -128,7 +132,7 @@ class Network:
 
 @contextmanager
 def sending(
-    issue: str, rank: int = 0, size: int = 1, reductions: Sequence[Reduction] = ()
+    issue: str, rank: int = 0, size: int = 1, reductions: Sequence[Reduction] = (), *, share: bool = False
 ) -> Iterator[tuple[Network, Channel, Layout]]:
     plan = Plan(
         policy="test",
@@ -143,7 +147,9 @@ def sending(
     network = Network(rank, size)
     by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
     network.name_of = lambda tensor: by_memory[tensor.data_ptr()]
-    channel = Channel(ChannelGroups(*[cast(GlooGroup, network)] * 3), LIMIT_S, lambda *_: None)
+    group = cast(GlooGroup, network)
+    groups = ChannelGroups(group, None if share else group, group)
+    channel = Channel(groups, LIMIT_S, lambda *_: None)
     channel.start(layout)
     yield network, channel, layout
     channel.stop()
@@ -240,6 +246,44 @@ def test_what_is_waited_for_goes_at_once_and_alone() -> None:
         network.wait_until_said(5)
         assert network.said[3:] == [2, 3]
         assert sorted(network.end_next(2)) == ["c", "d"]
+
+
+def test_what_is_waited_for_goes_next_where_all_share_a_group() -> None:
+    with sending("ready", share=True) as (network, channel, layout):
+        first, second = occupy(network, channel, layout, "ab")
+        fill(channel, layout, "cde")
+        waiting = threading.Thread(target=channel.wait, args=[layout.buckets[4]])
+        waiting.start()
+        assert network.quiet()  # there is no credit
+        end([first])
+        name, awaited = network.next()
+        assert name == "e"
+        end([second])
+        assert network.end_next(1) == ["c"]
+        assert network.end_next(1) == ["d"]
+        network.wait_until_said(5)
+        assert network.said == [0, 1, 4, 2, 3]
+        end([awaited])
+        waiting.join(LIMIT_S)
+        assert not waiting.is_alive()
+
+
+def test_other_ranks_take_one_order_where_all_share_a_group() -> None:
+    with sending("ready", rank=1, share=True) as (network, channel, layout):
+        fill(channel, layout, "abcd")
+        for place in (3, 0, 2, 1):
+            network.to_hear.put(place)
+        assert [network.end_next(1)[0] for _ in range(4)] == ["d", "a", "c", "b"]
+
+
+def test_streams_wait_no_longer_for_a_rank_that_is_gone_where_all_share_a_group() -> None:
+    with sending("ready", share=True) as (network, channel, layout):
+        works = occupy(network, channel, layout, "ab")
+        channel.fail("rank 1 is gone")
+        assert network.abandoned
+        with pytest.raises(TransferError, match="rank 1 is gone"):
+            channel.wait(layout.buckets[0])
+        end(works)
 
 
 def test_a_wait_that_is_interrupted_holds_nothing_up() -> None:

@@ -15,9 +15,10 @@ OF_HOST = {
     ("transfers/gloo_group.py", "max_over_ranks", "tensor.tolist"),
     ("transfers/gloo_group.py", "_unpack", "data.numpy"),
     ("transfers/sparse_sums.py", "start", "row.tolist"),
+    ("transfers/sparse_sums.py", "start", "mine.cpu"),
     ("transfers/used_flags.py", "wait", "part.tolist"),
 }
-"""Messages, which are the host's on any device."""
+"""Messages, which are the host's on any device, and sparse gradients, which transfer threads wait for."""
 
 OF_PROCESSORS = {
     ("transfers/used_flags.py", "of", "bucket.used_flags.tolist"),

@@ -1,0 +1,55 @@
+"""Collectives of the delayed device, as NCCL's are: work of a stream of their own, as they are called."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch._C._distributed_c10d import ReduceOp
+
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from tests.delayed.memory import Use, memory_of
+from tests.delayed.streams import Event, Streams
+
+
+class _Collective:
+    def __init__(self, streams: Streams, end: Event) -> None:
+        self._streams, self._end = streams, end
+
+    def wait(self) -> None:
+        """Have the current stream follow it: the host goes on."""
+        self._streams.follow(self._end)
+
+
+class DeviceCollectives:
+    """Ranks whose devices sum up by themselves; ``gloo`` is what moves the bytes."""
+
+    def __init__(self, streams: Streams, gloo: GlooGroup) -> None:
+        self.size = gloo.size
+        self._streams, self._gloo = streams, gloo
+        self._own = streams.new(transfers=True)
+
+    def reduce(self, tensor: torch.Tensor) -> _Collective:
+        """Start an AllReduce of ``tensor`` behind what the current stream was asked for."""
+        block, asked = memory_of(tensor), self._streams.record()
+        taken = tensor if block is None else Use(tensor, block, self._own)
+
+        def summed() -> None:
+            there = taken.tensor() if isinstance(taken, Use) else taken
+            on_host = there.clone()
+            with contextlib.suppress(RuntimeError):  # one that is aborted ends, and nobody is told
+                self._gloo.reduce(on_host, ReduceOp.SUM).wait()
+            there.copy_(on_host)
+
+        with self._streams.on(self._own):
+            self._streams.follow(asked)
+            self._streams.put(summed)
+            return _Collective(self._streams, self._streams.record())
+
+    def abandon(self) -> None:
+        """Use it no more, as something under way never ends."""
+        self._gloo.abandon()
+
+    def close(self) -> None:
+        """Use it no more."""
+        self._gloo.close()
