@@ -33,7 +33,7 @@ _OF_SERVERS = (
     *("servers", "server_bandwidth", "price_per_server_hour", "barrier", "window", "updates", "spread"),
     "backup",
 )
-_OF_ALL_REDUCE = ("fusion", "pattern")
+_OF_ALL_REDUCE = ("fusion", "pattern", "clip")
 
 
 class AnswerSetting(NamedTuple):

@@ -55,6 +55,11 @@ class ExchangeOptions:
         ),
     ] = None
 
+    clip: Annotated[
+        bool,
+        option("--clip", panel=PLANNING, help="All-reduce: the step clips its gradients by their norm."),
+    ] = False
+
     def check_beside(self, schedule: Plan, path: Path) -> None:
         """Refuse what the plan of a file decides."""
         asked = self.architecture

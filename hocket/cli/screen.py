@@ -86,7 +86,7 @@ def command_line(
     for name, value in {**given, **options}.items():
         if value is not None:
             flag = "network" if name == "network_file" else name.replace("_", "-")
-            found += [f"--{flag}", str(value)]
+            found += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
     return shlex.join(found)
 
 

@@ -10,6 +10,7 @@ import typer
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import progress
 from hocket.cli.screen import MORE, NETWORK_OPTIONS, Sheet, command_line
+from hocket.text import capitalized, counted
 
 if TYPE_CHECKING:
     from hocket.graph import Plan, StepGraph
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _GPUS = ("cuda", "nvidia", "amd", "tesla")
 """First words of the names that GPUs have in traces."""
-STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "workers", "servers", "window")
+STEP = (*NETWORK_OPTIONS, "architecture", "barrier", "clip", "workers", "servers", "window")
 """Parameters that the next command about the same step is to have as well."""
 
 
@@ -42,7 +43,10 @@ def planned_by(
             network,
             policy,
             Exchange(
-                architecture=architecture, barrier=planning.barrier, fusion_bytes=planning.fusion_bytes()
+                architecture=architecture,
+                barrier=planning.barrier,
+                fusion_bytes=planning.fusion_bytes(),
+                clip=planning.clip,
             ),
             seed=seed,
             budget_s=budget_s,
@@ -63,9 +67,9 @@ def step_sheet(rows: Sequence[ResultRow], *, of: str, wide: bool, title: str = "
 def train_command(context: typer.Context, graph: StepGraph, plan: Plan, network: Network, path: str) -> str:
     """The command that trains with the plan of a file, on machine K, with a word on the script.
 
-    Empty for a step of a device that nothing trains on.
+    Empty for a step of a device that nothing trains on, and for a plan with halves.
     """
-    if not _trains_on(graph):
+    if not _trains_on(graph) or halves_remark(plan):
         return ""
     options: dict[str, Any] = {"plan": path, "network": context.params.get("network_file")}
     if plan.architecture == "ps":
@@ -89,6 +93,38 @@ def remarks_on(graph: StepGraph, *, wide: bool) -> list[str]:
             " not to train by"
         )
     return remarks
+
+
+def halves_remark(plan: Plan) -> list[str]:
+    """A remark on a plan with reductions in halves; none on another."""
+    halves = sum(reduction.halves for reduction in plan.reductions)
+    if not halves:
+        return []
+    said = f"The plan has {halves} of its {counted(len(plan.reductions), 'reduction')} in halves"
+    return [f"{said} (reduce-scatter, all-gather), which training does not run: it is to compare"]
+
+
+def clipping_answer(
+    context: typer.Context, graph: StepGraph, network: Network, rows: Sequence[ResultRow]
+) -> list[str]:
+    """A line on the step unclipped, and clipped under the usual policy; none where --clip was not given.
+
+    ``graph``: the step as it was measured; ``rows``: of the clipped one, the usual policy's among them.
+    """
+    if not context.params["clip"]:
+        return []
+    from hocket.graph.clipped_step import clipped
+    from hocket.planner import policies_of
+    from hocket.report.verdicts import clipping_verdict
+    from hocket.tuner.unclipped import best_unclipped
+
+    unclipped = None
+    if clipped(graph) is not graph:
+        with progress("simulating without clipping"):
+            iterations, seed = context.params.get("iterations", 20), context.params["seed"]
+            names = policies_of("allreduce")
+            unclipped = best_unclipped(graph, network, names, iterations=iterations, seed=seed)
+    return [capitalized(clipping_verdict(rows, unclipped))]
 
 
 def _trains_on(graph: StepGraph) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from hocket.errors import HocketError
 from hocket.graph.csr import Csr, Indices
 from hocket.graph.step import Phase, StepGraph
 from hocket.graph.update_operations import awaited_gradients, is_update
@@ -29,6 +30,19 @@ def behind(graph: StepGraph, operation: int) -> npt.NDArray[np.bool_]:
     for i in graph.order.tolist():
         found[i] |= bool(found[graph.inputs.row(i)].any())
     return found
+
+
+def clipped_for(graph: StepGraph, architecture: str) -> StepGraph:
+    """:func:`clipped`, for AllReduce.
+
+    Raises
+    ------
+    HocketError
+        With parameter servers, which clip by themselves: that is not modelled.
+    """
+    if architecture == "ps":
+        raise HocketError("clip: what clipping costs with parameter servers is not modelled; leave it out")
+    return clipped(graph)
 
 
 def clipped(graph: StepGraph) -> StepGraph:

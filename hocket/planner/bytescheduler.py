@@ -7,6 +7,7 @@ first goes first, and transfers run on into that forward pass.
 Differs from the paper
 ----------------------
 * Small gradients that become ready one after the other share a transfer, up to half a partition.
+* Of a step that clips, reductions may go in halves, which the paper does not have.
 * The partition is where a transfer's constant cost is a tenth of it, and 1 MiB at least, not tuned by
   trial; ``partition_bytes`` sets it. The credit is the runtime's.
 """
@@ -21,6 +22,7 @@ from hocket.graph.format_rules import MOST_CHUNKS
 from hocket.network import Network
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
 from hocket.planner.caramel.gradient_batches import fit_network
+from hocket.planner.halves import choose_halves, halved_times
 from hocket.planner.worker_processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
@@ -36,11 +38,17 @@ def partition_of(network: Network) -> int:
 
 
 def bytescheduler(
-    graph: StepGraph, network: Network, partition_bytes: int | None = None, *, ordered: bool = False
+    graph: StepGraph,
+    network: Network,
+    partition_bytes: int | None = None,
+    *,
+    ordered: bool = False,
+    halves: bool = False,
 ) -> Plan:
     """Plan the reductions of ``graph`` in slices of at most ``partition_bytes``, the most urgent first.
 
     ``ordered``: also put the operations into Caramel's order (section 4.1), which completes gradients early.
+    ``halves``: cut in halves what gains by it (:mod:`hocket.planner.halves`), for a step that clips.
     """
     partition = partition_of(network) if partition_bytes is None else partition_bytes
     operations = step_operations(graph)
@@ -52,14 +60,31 @@ def bytescheduler(
         for g in graph.reads.row(i).tolist():
             first_read[g] = position
     batches.sort(key=lambda batch: min(first_read[g] for g in batch))
+    sizes = [sum(int(graph.parameter_bytes[g]) for g in batch) for batch in batches]
+    pieces = [
+        (batch, size, cut)
+        for batch, size in zip(batches, sizes, strict=True)
+        for cut in _slices(size, partition)
+    ]
+    cut_in_halves = [False] * len(pieces)
+    if halves:
+        travel = [size / (1 if cut is None else cut[2]) for _, size, cut in pieces]
+        of_pieces = [batch for batch, _, _ in pieces]
+        times = serial_times(graph, operations)
+        known = halved_times(graph, network, times, of_pieces, travel, [1] * len(pieces))
+        cut_in_halves = choose_halves(known).tolist()
     return Plan(
         policy="bytescheduler",
         model=graph.model,
         architecture="allreduce",
         reductions=tuple(
-            Reduction(parameters=tuple(graph.parameter_names[g] for g in batch), window="forward", slice=cut)
-            for batch in batches
-            for cut in _slices(sum(int(graph.parameter_bytes[g]) for g in batch), partition)
+            Reduction(
+                parameters=tuple(graph.parameter_names[g] for g in batch),
+                window="forward",
+                slice=cut,
+                halves=in_halves,
+            )
+            for (batch, _, cut), in_halves in zip(pieces, cut_in_halves, strict=True)
         ),
         compute_order=tuple(graph.operation_names[i] for i in operations) if ordered else None,
         issue="ready",

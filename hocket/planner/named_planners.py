@@ -56,6 +56,8 @@ POLICIES: dict[str, NamedPlanner] = {
     "bytescheduler": NamedPlanner(bytescheduler, "allreduce"),
 }
 
+_IN_HALVES: dict[str, Callable[..., Plan]] = {"caramel": caramel, "bytescheduler": bytescheduler}
+
 USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}
 """The policy of each architecture that others are compared with: DDP's buckets, parameters in file order."""
 
@@ -76,11 +78,12 @@ def plan(
     seed: int = 0,
     fusion_bytes: int = 0,
     barrier: Barrier | None = None,
+    halves: bool = False,
 ) -> Plan:
     """Plan one step of ``graph`` on ``network`` by ``policy``.
 
     ``seed`` matters to ``random`` alone, ``fusion_bytes`` to ``horovod``; ``barrier`` replaces the policy's
-    own (parameter servers).
+    own (parameter servers); ``halves``: of a step that clips, policies that can may cut reductions in halves.
 
     Raises
     ------
@@ -101,6 +104,8 @@ def plan(
         made = baselines.random(graph, network, seed)
     elif policy == "horovod":
         made = allreduce_baselines.horovod(graph, network, fusion_bytes)
+    elif halves and policy in _IN_HALVES:
+        made = _IN_HALVES[policy](graph, network, halves=True)
     else:
         made = POLICIES[policy].make(graph, network)
     return made if barrier is None else msgspec.structs.replace(made, barrier=barrier)

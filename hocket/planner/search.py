@@ -1,9 +1,9 @@
 """Search: a better plan for any step, with the simulator as judge, for as long as one likes to wait.
 
 Late acceptance hill climbing (Burke and Bykov 2017) over the orders of transfers, where batches are cut, the
-windows and chunks of reductions, and which of two ready operations a processor takes first. It starts from
-the best of the plans it is given and of those that :func:`hocket.planner.search_starts.starts` makes of them,
-and it never returns anything worse. It stops early where the bound says that nothing better exists.
+windows, halves and chunks of reductions, and which of two ready operations a processor takes first. It starts
+from the best of the plans it is given and of those that :func:`hocket.planner.search_starts.starts` makes of
+them, and it never returns anything worse. It stops early where the bound says that nothing better exists.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Evaluator(Protocol):
     """The interface of a simulator that a search asks; :class:`hocket.sim.evaluator.PlanEvaluator` is one."""
 
     chunks: Indices
+    halves: bool
 
     def seconds(self, flat: FlatPlan, *, steady: bool = False) -> float:
         """A step under ``flat``; ``steady``: steps that overlap have reached their rhythm."""
@@ -85,7 +86,7 @@ def climb(
     judged = [(evaluator.seconds(flat, steady=True), k) for k, flat in enumerate(starts)]
     best_s, k = min(judged)
     best, evaluations = starts[k], len(starts)
-    mutate = Mutations(graph, network, evaluator.chunks, best, np.random.default_rng(seed))
+    mutate = Mutations(graph, network, evaluator, best, np.random.default_rng(seed))
 
     while not (time.perf_counter() - began > budget_s or evaluations >= limit or best_s <= close_s):
         # Early figures rank neighbours; only a steady one can become the best.
@@ -127,12 +128,12 @@ class Mutations:
         self,
         graph: StepGraph,
         network: Network,
-        chunks: Indices,
+        evaluator: Evaluator,
         flat: FlatPlan,
         rng: np.random.Generator,
     ) -> None:
         self._rng = rng
-        self._chunks = chunks
+        self._chunks = evaluator.chunks
         costly = network.startup_s > 0 or network.parse_s > 0
         moves: list[tuple[Callable[[FlatPlan], FlatPlan], float]] = [(self._hurry_operation, 3.0)]
         if len(flat.pulls.order) > 1:
@@ -145,6 +146,8 @@ class Mutations:
                 moves.append((self._recut_gradients, 2.0))
         if flat.architecture == "allreduce" and len(flat.gradients.order):
             moves.append((self._switch_window, 1.0))
+            if evaluator.halves:
+                moves.append((self._switch_halves, 2.0))
             if network.parse_s_per_byte > 0:
                 moves.append((self._change_chunks, 1.0))
         self._moves = [move for move, _ in moves]
@@ -222,6 +225,12 @@ class Mutations:
         place = int(self._rng.integers(len(forward)))
         forward[place] = not forward[place]
         return replace(flat, gradients=replace(flat.gradients, forward=forward))
+
+    def _switch_halves(self, flat: FlatPlan) -> FlatPlan:
+        halves, first = flat.gradients.halves.copy(), flat.gradients.first
+        start = first[int(self._rng.integers(len(first) - 1))]
+        halves[start] = not halves[start]
+        return replace(flat, gradients=replace(flat.gradients, halves=halves))
 
     def _change_chunks(self, flat: FlatPlan) -> FlatPlan:
         chunks = flat.gradients.chunks.copy()

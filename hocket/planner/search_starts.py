@@ -18,15 +18,18 @@ from hocket.graph.flat_plan import FlatPlan, Transfers, flatten
 from hocket.graph.step import Seconds
 from hocket.network import Network, fair_share_bps, reduction_s
 from hocket.planner.caramel.completion_order import best_order, compute_order, control_edges
-from hocket.planner.worker_processor import serial_times, step_operations
+from hocket.planner.halves import halved_schedule
+from hocket.planner.worker_processor import SerialTimes, serial_times, step_operations
 
 _CAPS_BYTES = (0, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
-def starts(graph: StepGraph, network: Network, plans: Iterable[Plan], chunks: Indices) -> list[FlatPlan]:
+def starts(
+    graph: StepGraph, network: Network, plans: Iterable[Plan], chunks: Indices, halves: bool = False
+) -> list[FlatPlan]:
     """Plans to start from, all of the architecture and barrier of ``plans`` (at least one).
 
-    ``chunks`` (p,): in how many slices each parameter travels.
+    ``chunks`` (p,): in how many slices each parameter travels; ``halves``: some are to have halves.
     """
     known = [_sliced(flatten(plan, graph), chunks) for plan in plans]
     made = list(known)
@@ -40,6 +43,11 @@ def starts(graph: StepGraph, network: Network, plans: Iterable[Plan], chunks: In
         if known[0].architecture == "allreduce":
             made += [replace(known[0], gradients=order, listed=True, rank=rank) for order in gradients]
             made += [replace(plan, rank=rank) for plan in known]
+            if halves:
+                made += [
+                    replace(known[0], gradients=order, listed=False, rank=rank)
+                    for order in _halved_schedules(graph, network, times)
+                ]
             continue
         for plan in known:
             # Transfers go as they become ready, so a later order of computing takes effect on them.
@@ -49,6 +57,17 @@ def starts(graph: StepGraph, network: Network, plans: Iterable[Plan], chunks: In
                 for order in gradients[:2]
             ]
     return made
+
+
+def _halved_schedules(graph: StepGraph, network: Network, times: SerialTimes) -> list[Transfers]:
+    in_order = _by_ready(graph, times.ready_s).tolist()
+    return [halved_schedule(graph, network, times, _batch_names(graph, in_order, cap)) for cap in _CAPS_BYTES]
+
+
+def _by_ready(graph: StepGraph, ready_s: Seconds) -> Indices:
+    """Gradients in the order in which they are complete."""
+    in_order = np.flatnonzero(graph.produced)
+    return in_order[np.argsort(ready_s[in_order], kind="stable")]
 
 
 def _sliced(flat: FlatPlan, chunks: Indices) -> FlatPlan:
@@ -85,9 +104,7 @@ def _list_schedule(
     graph: StepGraph, network: Network, architecture: str, ready_s: Seconds, used_s: Seconds, cap_bytes: int
 ) -> Transfers:
     """Gradients in batches of at least ``cap_bytes`` as they appear; of the ready ones the soonest needed."""
-    in_order = np.flatnonzero(graph.produced)
-    in_order = in_order[np.argsort(ready_s[in_order], kind="stable")]
-    batches = _batch_names(graph, in_order.tolist(), cap_bytes)
+    batches = _batch_names(graph, _by_ready(graph, ready_s).tolist(), cap_bytes)
     rate_bps = fair_share_bps(network)
     now, coming, waiting, issued = 0.0, 0, list[tuple[float, int]](), list[int]()
     while coming < len(batches) or waiting:

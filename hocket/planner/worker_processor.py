@@ -23,11 +23,13 @@ class SerialTimes:
 
     ``ready_s`` (p,): when each gradient is complete, -inf for a parameter without one. ``used_s`` (p,): when
     the gradient of the step before must have been reduced, because an operation writes it anew, or reads a
-    parameter whose update waits for it; inf for never. ``total_s``: the end of the last operation.
+    parameter whose update waits for it; inf for never. ``read_s`` (p,): the same, were each parameter's
+    update to wait for its own gradient only. ``total_s``: the end of the last operation.
     """
 
     ready_s: Seconds
     used_s: Seconds
+    read_s: Seconds
     total_s: float
 
 
@@ -42,8 +44,12 @@ def serial_times(graph: StepGraph, order: Indices, durations_s: Seconds | None =
     np.maximum.at(ready_s, graph.produces.indices, end_s[maker])
     np.minimum.at(used_s, graph.produces.indices, start_s[maker])
     np.minimum.at(used_s, graph.reads.indices, start_s[graph.reads.row_of_entry()])
-    used_s = _passed_on_by_updates(graph, order, used_s)
-    return SerialTimes(ready_s=ready_s, used_s=used_s, total_s=float(ends[-1]) if len(ends) else 0.0)
+    return SerialTimes(
+        ready_s=ready_s,
+        used_s=_passed_on_by_updates(graph, order, used_s),
+        read_s=used_s,
+        total_s=float(ends[-1]) if len(ends) else 0.0,
+    )
 
 
 def _passed_on_by_updates(graph: StepGraph, order: Indices, used_s: Seconds) -> Seconds:

@@ -50,6 +50,7 @@ def predict(
     seed: int = 0,
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
+    clip: bool = False,
     price_per_worker_hour: float | None = None,
     price_per_server_hour: float | None = None,
     engine: Engine = "local",
@@ -107,6 +108,9 @@ def predict(
         Horovod's buffer, in bytes, for policy "horovod" alone; 0: none.
     budget_s
         Seconds that the planners ``exact`` and ``search`` may take for each row.
+    clip
+        The step clips its gradients by their norm (AllReduce), whether or not it was measured so; caramel,
+        bytescheduler and search may cut reductions in halves, which are simulated only.
     price_per_worker_hour, price_per_server_hour
         Prices of a machine for an hour, in any currency; None: no cost is told.
     engine
@@ -165,6 +169,7 @@ def predict(
         seed=seed,
         fusion_bytes=fusion_bytes,
         budget_s=budget_s,
+        clip=clip,
     )
     prepared = [prepare(request, w, m) for m in servers or (network.num_servers,) for w in workers]
     if prepared[0].plan.architecture == "allreduce":

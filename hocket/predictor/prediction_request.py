@@ -41,6 +41,7 @@ class Request:
     seed: int = 0
     fusion_bytes: int = 0
     budget_s: float = 10.0
+    clip: bool = False
 
     def __post_init__(self) -> None:
         if self.steps < 1:

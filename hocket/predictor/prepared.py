@@ -10,6 +10,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
+from hocket.graph.clipped_step import clipped_for
 from hocket.graph.update_operations import is_update
 from hocket.network import Network, Topology
 from hocket.planner import Architecture
@@ -131,9 +132,12 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
     FormatError, HocketError
         When the request does not fit together, or not with so many machines.
     """
-    machines, graph = request.machines, request.graph
+    machines = request.machines
     network = machines.network(request.network, num_workers, num_servers)
     architecture = _architecture(request)
+    if request.clip:
+        request = dataclasses.replace(request, graph=clipped_for(request.graph, architecture))
+    graph = request.graph
     policy = request.policy or ("ddp" if architecture == "allreduce" else "fifo")
     mode = request.mode or ("sync" if architecture == "allreduce" else "async")
     _check(request, mode, architecture, num_workers)
@@ -153,7 +157,10 @@ def prepare(request: Request, num_workers: int, num_servers: int) -> Prepared:
         plan, drawn_anew = request.plan, False
     else:
         exchange = Exchange(
-            architecture=architecture, barrier=request.barrier, fusion_bytes=request.fusion_bytes
+            architecture=architecture,
+            barrier=request.barrier,
+            fusion_bytes=request.fusion_bytes,
+            clip=request.clip,
         )
         planned = make_plan(graph, network, policy, exchange, seed=request.seed, budget_s=request.budget_s)
         plan, drawn_anew = planned.plan, planned.drawn_anew

@@ -24,10 +24,23 @@ def usual_row(rows: Sequence[ResultRow]) -> ResultRow | None:
     return next((row for row in rows if row.policy == USUAL.get(row.architecture)), None)
 
 
-def on_workers(row: ResultRow, bandwidth: str) -> str:
-    """The circumstances of ``row``: ``on 4 workers and 1 server at 1 Gbit/s``."""
+def on_workers(row: ResultRow, bandwidth: str, *, clip: bool = False) -> str:
+    """The circumstances of ``row``: ``on 4 workers and 1 server at 1 Gbit/s``, ``clipped by norm`` or not."""
     servers = f" and {counted(row.servers, 'server')}" if row.architecture == "ps" else ""
-    return f"on {counted(row.workers, 'worker')}{servers} at {bandwidth}"
+    clipped = "clipped by norm " if clip else ""
+    return f"{clipped}on {counted(row.workers, 'worker')}{servers} at {bandwidth}"
+
+
+def clipping_verdict(rows: Sequence[ResultRow], unclipped: ResultRow | None) -> str:
+    """The step unclipped under the policy that is best for that, and the clipped one under the usual policy.
+
+    ``rows``: of the clipped step, the usual policy's among them; ``unclipped``: None where that is not known.
+    """
+    usual = usual_row(rows)
+    theirs = f"clipped under {usual.policy} {_step(usual, unclipped)}" if usual is not None else ""
+    if unclipped is None:
+        return f"a step {theirs}; how long it takes unclipped the profile does not say: it clips itself"
+    return f"unclipped a step takes {_step(unclipped, usual)} ({unclipped.title}, whole reductions), {theirs}"
 
 
 def result_verdict(row: ResultRow, usual: ResultRow | None, where: str) -> str:

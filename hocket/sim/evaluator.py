@@ -36,7 +36,7 @@ class PlanEvaluator:
     """The seconds of a step of ``graph`` on ``network`` under any plan for ``architecture`` and ``barrier``.
 
     Operations take the mean of their measured times. ``chunks`` (p,): in how many slices each parameter
-    travels (parameter servers); one by default.
+    travels (parameter servers); one by default. ``halves``: a search may cut reductions in halves.
 
     Raises
     ------
@@ -51,8 +51,9 @@ class PlanEvaluator:
         architecture: Literal["ps", "allreduce"],
         barrier: Literal["step", "parameter"] = "step",
         chunks: Indices | None = None,
+        halves: bool = False,
     ) -> None:
-        self.graph, self.architecture, self.barrier = graph, architecture, barrier
+        self.graph, self.architecture, self.barrier, self.halves = graph, architecture, barrier, halves
         self.chunks = np.ones(graph.num_parameters, np.int64) if chunks is None else chunks
         mean_s = graph.durations_s.mean(axis=1)
         if architecture == "allreduce":
@@ -60,11 +61,11 @@ class PlanEvaluator:
             self._worker_ops = np.flatnonzero(~self._allreduce_layout.update)
             self._durations_s = mean_s[None, :]
             whole = [collective_cost(pattern, network) for pattern in patterns_of(network)]
-            halves = half_costs(network)
+            ways = half_costs(network)
             self._costs = TransferCosts(
                 _cost_rows(whole),
-                _cost_rows([scatter for scatter, _ in halves]),
-                _cost_rows([gather for _, gather in halves]),
+                _cost_rows([scatter for scatter, _ in ways]),
+                _cost_rows([gather for _, gather in ways]),
                 number_s(network),
             )
             self._bytes = graph.parameter_bytes.astype(np.float64)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline, check_exchanges
+from hocket.graph.clipped_step import clipped_for
 from hocket.graph.result import overlap_of
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized
@@ -66,6 +67,7 @@ def simulate(
     seed: int = 0,
     random_order: bool = False,
     timeline: bool = False,
+    clip: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Simulate synchronous steps of a job under a plan.
@@ -96,6 +98,9 @@ def simulate(
         of operations (Hashemi et al., "Caramel", MLSys 2020, section 3.3).
     timeline
         Keep the step of median length as a :class:`hocket.Timeline`.
+    clip
+        Let the step clip its gradients by their norm (AllReduce), whether or not it was measured so: no
+        update runs before the norm of all of them is known.
     progress
         Called with steps done and steps in all.
 
@@ -123,6 +128,8 @@ def simulate(
     check_exchanges(graph, plan.architecture)
     check_iterations(iterations)
     started = time.perf_counter()
+    if clip:
+        graph = clipped_for(graph, plan.architecture)
     lowered = lower(graph, plan, network)
     run = StepRuns(lowered, seed, random_order)
     # Where a step starts with everything at rest, pulls wait for no operation: one order keeps them together.

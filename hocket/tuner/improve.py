@@ -38,12 +38,23 @@ class Improved:
     evaluations: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchChoices:
+    """The freedom of a search beside orders and batches.
+
+    ``barrier``: of parameter servers; None: the better one; ``halves``: reductions may go in halves.
+    """
+
+    barrier: Barrier | None = None
+    halves: bool = False
+
+
 def improve(
     graph: StepGraph,
     network: Network,
     plans: Sequence[Plan],
     *,
-    barrier: Barrier | None,
+    choices: SearchChoices,
     seed: int,
     budget_s: float,
     progress: Callable[[float, float], None] | None = None,
@@ -59,12 +70,12 @@ def improve(
     mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
     best: tuple[float, PlanEvaluator, FlatPlan] | None = None
     evaluations = 0
-    for choice, chunks in _barriers_and_chunks(graph, network, plans[0].architecture, barrier):
-        evaluator = PlanEvaluator(mean, network, plans[0].architecture, choice, chunks)
+    for choice, chunks in _barriers_and_chunks(graph, network, plans[0].architecture, choices.barrier):
+        evaluator = PlanEvaluator(mean, network, plans[0].architecture, choice, chunks, choices.halves)
         # The search moves whole gradients; plans that slice them are compared with at the end.
         whole = [made for made in plans if all(r.slice is None for r in made.reductions)]
-        choices = [msgspec.structs.replace(made, barrier=choice) for made in whole]
-        for flat in starts(mean, network, choices, chunks):
+        known = [msgspec.structs.replace(made, barrier=choice) for made in whole]
+        for flat in starts(mean, network, known, chunks, choices.halves):
             if best is not None and time.perf_counter() - began > _FOR_STARTS * budget_s:
                 break
             seconds = evaluator.seconds(flat, steady=True)
@@ -74,7 +85,8 @@ def improve(
     assert best is not None, "there is a setting, and a start for every plan"
     _, evaluator, start = best
     cut, _ = slice_graph(mean, evaluator.chunks)
-    bound = lower_bound(cut, network, evaluator.architecture, evaluator.barrier, lockstep=True)
+    architecture, barrier = evaluator.architecture, evaluator.barrier
+    bound = lower_bound(cut, network, architecture, barrier, lockstep=True, halves=choices.halves)
     found = climb(
         graph,
         network,

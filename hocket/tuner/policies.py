@@ -11,6 +11,7 @@ import msgspec
 
 from hocket.errors import HocketError, UnknownNameError
 from hocket.graph import Plan, ResultRow, StepGraph, check_exchanges
+from hocket.graph.clipped_step import clipped_for
 from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
@@ -18,7 +19,7 @@ from hocket.planner.exact import check_exact, exact
 from hocket.planner.named_planners import BEST_BUCKETS
 from hocket.sim import simulate
 from hocket.tuner.best_buckets import best_buckets
-from hocket.tuner.improve import improve
+from hocket.tuner.improve import SearchChoices, improve
 
 Status = Literal["", "optimal", "feasible"]
 _SEARCHES = ("exact", "search")
@@ -33,11 +34,13 @@ class Exchange:
     architecture : None: the policy's own; for ``exact`` and ``search`` as :func:`usual_architecture` has it.
     barrier : in place of the policy's own, of parameter servers; None: that one, and ``search`` chooses.
     fusion_bytes : bytes of Horovod's buffer; 0: none.
+    clip : the step clips by norm, and planners may cut reductions in halves.
     """
 
     architecture: Architecture | None = None
     barrier: Barrier | None = None
     fusion_bytes: int = 0
+    clip: bool = False
 
 
 OWN_EXCHANGE = Exchange()
@@ -103,6 +106,7 @@ def plan(
     seed: int = 0,
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
+    clip: bool = False,
 ) -> Plan:
     """Plan one step of ``graph`` on ``network`` by a policy.
 
@@ -129,6 +133,9 @@ def plan(
         Horovod's buffer, in bytes, refused for other policies; 0: none.
     budget_s
         Seconds that ``exact`` and ``search`` may take, above 0.
+    clip
+        The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
+        and search may cut reductions in halves. Such plans are simulated; training refuses them.
 
     Returns
     -------
@@ -150,7 +157,7 @@ def plan(
     >>> plan.policy, plan.architecture
     ('caramel', 'allreduce')
     """
-    exchange = Exchange(architecture=architecture, barrier=barrier, fusion_bytes=fusion_bytes)
+    exchange = Exchange(architecture=architecture, barrier=barrier, fusion_bytes=fusion_bytes, clip=clip)
     return make_plan(graph, network, policy, exchange, seed=seed, budget_s=budget_s).plan
 
 
@@ -185,11 +192,15 @@ def make_plan(
         asked = asked or usual_architecture(network, barrier)
     architecture = architecture_of(policy, asked)
     check_request(graph, network, architecture, barrier, fusion_bytes)
+    if exchange.clip:
+        graph = clipped_for(graph, architecture)
     if fusion_bytes and policy not in POLICIES:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
     if policy == BEST_BUCKETS:
         return PlannedPolicy(plan=for_workers(best_buckets(graph, network, seed=seed), network))
     if policy == "exact":
+        if exchange.clip:
+            raise HocketError("clip: the exact planner knows whole reductions only; use search")
         if barrier == "parameter":
             raise HocketError(
                 "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
@@ -209,12 +220,23 @@ def make_plan(
         return PlannedPolicy(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
     if policy == "search":
         names = policies_of(architecture)
-        plans = [plan_by_policy(graph, network, name, seed=seed, barrier=barrier) for name in names]
+        plans = [
+            plan_by_policy(graph, network, name, seed=seed, barrier=barrier, halves=exchange.clip)
+            for name in names
+        ]
         better = improve(
-            graph, network, plans, barrier=barrier, seed=seed, budget_s=budget_s, progress=progress
+            graph,
+            network,
+            plans,
+            choices=SearchChoices(barrier=barrier, halves=exchange.clip),
+            seed=seed,
+            budget_s=budget_s,
+            progress=progress,
         )
         return PlannedPolicy(plan=for_workers(better.plan, network), evaluations=better.evaluations)
-    made = plan_by_policy(graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier)
+    made = plan_by_policy(
+        graph, network, policy, seed=seed, fusion_bytes=fusion_bytes, barrier=barrier, halves=exchange.clip
+    )
     return PlannedPolicy(plan=for_workers(made, network), drawn_anew=POLICIES[policy].drawn_anew)
 
 

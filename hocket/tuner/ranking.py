@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hocket.graph import Plan, ResultRow, StepGraph, Timeline
+from hocket.graph.clipped_step import clipped_for
 from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.graph.result import WAITING
 from hocket.network import Network
@@ -20,7 +21,7 @@ from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
 from hocket.tuner.best_buckets import best_buckets
-from hocket.tuner.improve import improve
+from hocket.tuner.improve import SearchChoices, improve
 from hocket.tuner.policies import (
     Exchange,
     PlannedPolicy,
@@ -31,6 +32,7 @@ from hocket.tuner.policies import (
     policy_names,
     usual_architecture,
 )
+from hocket.tuner.unclipped import best_unclipped
 
 _SHOWN = 3
 
@@ -52,6 +54,9 @@ class Tuning(Summarized):
         Seconds a step if all took the profile's mean, by policy, of the best row, the usual policy's and
         ``ddp-best``'s: the gain that does not come from steps of unlike length. Empty where the best row's
         ``straggler_fraction`` is below 10%.
+    unclipped
+        Where the step was tuned as one that clips: the best policy's row without clipping, the search left
+        out. None otherwise, and where the profile itself clips, of which nobody knows how it is without.
     evaluations
         The number of plans that the search simulated.
     wall_s
@@ -70,6 +75,7 @@ class Tuning(Summarized):
     plans: dict[str, Plan]
     timelines: dict[str, Timeline] = field(default_factory=dict)
     alike_s: dict[str, float] = field(default_factory=dict)
+    unclipped: ResultRow | None = None
     evaluations: int
     wall_s: float
 
@@ -119,6 +125,7 @@ def tune(
     fusion_bytes: int = 0,
     budget_s: float = 10.0,
     timelines: bool = False,
+    clip: bool = False,
     progress: Callable[[str, float, float], None] | None = None,
 ) -> Tuning:
     """Simulate every policy of an architecture, search for a better plan from theirs, and rank them all.
@@ -147,6 +154,9 @@ def tune(
         Seconds that the search may take, above 0, and ``exact`` as many.
     timelines
         Keep timelines of the best plan and of the usual policy's, as in :class:`hocket.Tuning`.
+    clip
+        The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
+        and the search may cut reductions in halves, which are simulated only. ``exact`` is left out.
     progress
         Called with what is being done, and how much of how much: policies while they are planned and
         simulated; seconds during the search, whose name holds the best step so far.
@@ -174,7 +184,11 @@ def tune(
     architecture = architecture or usual_architecture(network, barrier)
     check_request(graph, network, architecture, barrier, fusion_bytes)
     report = progress or (lambda name, done, total: None)
-    left_out = {"search"} if can_be_exact(graph, network, architecture, barrier) else {"search", "exact"}
+    measured = graph
+    if clip:
+        graph = clipped_for(graph, architecture)
+    is_exact = not clip and can_be_exact(graph, network, architecture, barrier)
+    left_out = {"search"} if is_exact else {"search", "exact"}
     names = [name for name in policy_names(architecture) if name not in left_out]
     planned: dict[str, PlannedPolicy] = {}
     for name in names:
@@ -188,6 +202,7 @@ def tune(
             architecture=architecture,
             barrier=barrier,
             fusion_bytes=fusion_bytes if name == "horovod" else 0,
+            clip=clip,
         )
         planned[name] = make_plan(graph, network, name, exchange, seed=seed, budget_s=budget_s)
     report("search", len(names), len(names) + 1)
@@ -195,7 +210,7 @@ def tune(
         graph,
         network,
         [made.plan for made in planned.values()],
-        barrier=barrier,
+        choices=SearchChoices(barrier=barrier, halves=clip),
         seed=seed,
         budget_s=budget_s,
         progress=lambda spent_s, best_s: report(f"search ({best_s:.4g} s)", spent_s, budget_s),
@@ -254,6 +269,9 @@ def tune(
         },
         timelines=shown,
         alike_s=alike_s,
+        unclipped=None
+        if measured is graph
+        else best_unclipped(measured, network, names, iterations=iterations, seed=seed),
         evaluations=planned["search"].evaluations,
         wall_s=time.perf_counter() - began,
     )

@@ -82,13 +82,13 @@ def test_every_neighbour_is_a_plan_that_runs(data: st.DataObject) -> None:
     chunks = np.ones(graph.num_parameters, np.int64)
     if plan.barrier == "parameter":
         chunks = np.array([data.draw(st.integers(1, max(1, min(3, size)))) for size in graph.parameter_bytes])
+    judge = PlanEvaluator(graph, network, plan.architecture, plan.barrier, chunks, data.draw(st.booleans()))
     flat = starts(graph, network, [plan], chunks)[0]
-    mutate = Mutations(graph, network, chunks, flat, np.random.default_rng(data.draw(st.integers(0, 9))))
+    mutate = Mutations(graph, network, judge, flat, np.random.default_rng(data.draw(st.integers(0, 9))))
     for _ in range(12):
         flat = mutate(flat)
         check_plan(plan_of(flat, graph, "neighbour"), graph)
     assert sorted(flat.rank.tolist()) == list(range(graph.num_operations))
-    judge = PlanEvaluator(graph, network, plan.architecture, plan.barrier, chunks)
     found = judge.plan(flat, "neighbour")
     check_plan(found, graph)
     if plan.architecture == "ps":

@@ -27,7 +27,15 @@ from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PolicyPlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import as_sentence, show
-from hocket.cli.step_screen import beside_usual, planned_by, remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import (
+    beside_usual,
+    clipping_answer,
+    halves_remark,
+    planned_by,
+    remarks_on,
+    step_sheet,
+    train_command,
+)
 from hocket.errors import HocketError
 from hocket.text import counted, scaled_text
 
@@ -61,6 +69,7 @@ def plan(
     """Plan what is transferred in which order, with what the simulator expects of it."""
     from hocket.document import check_writable, is_standard_output
     from hocket.graph import load_step, save_plan
+    from hocket.graph.clipped_step import clipped_for
     from hocket.graph.io import plan_document
     from hocket.report.verdicts import on_workers, result_verdict, usual_row
     from hocket.sim import simulate
@@ -78,7 +87,8 @@ def plan(
     network, of_network = described_network(context, num_workers, machines.servers)
     if output is not None:
         check_writable(output, *options.inputs(step, net.network_file))
-    graph = load_step(step)
+    measured = load_step(step)
+    graph = clipped_for(measured, exchange.value) if planning.clip else measured
     planned = planned_by(graph, network, policy, exchange.value, planning, seed)
     with progress("simulating") as report:
         row = planned.with_bounds(simulate(graph, planned.plan, network, seed=seed, progress=report).row)
@@ -87,24 +97,27 @@ def plan(
     settings += [*step_settings(context, network), *of_network]
     settings += other_options(context, settings)
     rows = beside_usual(context, graph, network, row, iterations=20)
-    answer = result_verdict(
-        row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"))
-    )
+    where = on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
+    answered = [
+        result_verdict(row, usual_row(rows), where),
+        *clipping_answer(context, measured, network, rows),
+    ]
     asked = assumptions(graph, applying(settings, made.architecture))
     if output is None or is_standard_output(output):
         if output is None:
             print_json(plan_document(made))
         else:
             save_plan(made, output)
-        note(as_sentence(answer))
+        for answer in answered:
+            note(as_sentence(answer))
         note(asked)
         return
     save_plan(made, output)
     show(
-        [answer, *caution(graph)],
+        [*answered, *caution(graph)],
         assumptions=asked,
         sheets=[step_sheet(rows, of=row.policy, wide=out.wide)],
-        remarks=remarks_on(graph, wide=out.wide),
+        remarks=[*halves_remark(made), *remarks_on(graph, wide=out.wide)],
         following=train_command(context, graph, made, network, str(output)),
     )
     note(f"{output}: {_transfers(made)}")

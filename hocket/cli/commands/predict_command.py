@@ -91,6 +91,7 @@ def predict(
         "seed": simulation.seed,
         "fusion_bytes": planning.fusion_bytes(),
         "budget_s": planning.budget_s(),
+        "clip": planning.clip,
     }
     numbers = {"workers": num_workers, "servers": num_servers, "repeats": simulation.repeats}
     numbers |= {"engine": simulation.engine, "price_per_worker_hour": machines.price_per_worker_hour}
@@ -109,7 +110,10 @@ def predict(
     else:
         assumed = assumptions(graph, applying(settings, exchange.value))
         said = f"{assumed}; each worker: one device, a link of its own"
-        answered = [*map(capitalized, verdicts(rows, scaled_text(network.bandwidth_bps, "bit/s")))]
+        at = scaled_text(network.bandwidth_bps, "bit/s") + (", clipped by norm" if planning.clip else "")
+        answered = [*map(capitalized, verdicts(rows, at))]
+        if planning.clip:
+            answered.append(_beside_clipped(graph, network, request, rows))
         also = _crowded_servers(graph, rows)
         _show(context, rows, points, said, [*answered, *caution(graph)], also)
     if idle is not None:
@@ -181,6 +185,26 @@ def _run(
     if output.plot is not None and page is not None:
         write_whole(page.encode(), output.plot)
     return rows
+
+
+def _beside_clipped(
+    graph: StepGraph, network: Network, request: dict[str, Any], rows: Sequence[Prediction]
+) -> str:
+    """A line on the fastest row: clipped under ddp, unclipped by its policy or bytescheduler."""
+    from hocket.graph.clipped_step import clipped
+    from hocket.predictor import predict as run
+    from hocket.text import rate_text
+
+    row = max(rows, key=lambda row: row.throughput)
+    of_ddp = {**request, "policy": "ddp", "plan": None, "fusion_bytes": 0}
+    (ddp,) = run(graph, network, workers=row.workers, **of_ddp)
+    said = f"With {row.machines}: clipped under ddp {rate_text(ddp.throughput)}"
+    if clipped(graph) is graph:
+        return f"{said}; what it would be unclipped the profile does not say: it clips itself"
+    others = [{**request, "clip": False}, {**of_ddp, "clip": False, "policy": "bytescheduler"}]
+    unclipped = [run(graph, network, workers=row.workers, **other)[0] for other in others]
+    other = max(unclipped, key=lambda row: row.throughput)
+    return f"{said}, unclipped {rate_text(other.throughput)} ({other.policy}, whole reductions)"
 
 
 _CROWDED = 1.5  # times its share of the bytes, from which a server is said to have most of them
@@ -284,4 +308,5 @@ def _following(context: typer.Context, rows: Sequence[Prediction]) -> str:
         return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
     workers = max(2, row.workers)
     servers = row.servers or None
-    return command_line(context, "hocket", "tune", step, workers=workers, servers=servers)
+    clip = context.params["clip"] or None
+    return command_line(context, "hocket", "tune", step, clip=clip, workers=workers, servers=servers)

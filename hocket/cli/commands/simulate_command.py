@@ -29,7 +29,16 @@ from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanOrPlanningOptions
 from hocket.cli.printing import print_json, progress
 from hocket.cli.screen import command_line, show
-from hocket.cli.step_screen import STEP, beside_usual, planned_by, remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import (
+    STEP,
+    beside_usual,
+    clipping_answer,
+    halves_remark,
+    planned_by,
+    remarks_on,
+    step_sheet,
+    train_command,
+)
 from hocket.errors import HocketError
 from hocket.text import scaled_text
 
@@ -62,6 +71,7 @@ def simulate(
     """Simulate training steps under one policy: how long they take and how far from the limit that is."""
     from hocket.document import write_json
     from hocket.graph import load_plan, load_step
+    from hocket.graph.clipped_step import clipped_for
     from hocket.interop import timeline_document
     from hocket.origin import origin
     from hocket.planner.named_planners import USUAL
@@ -79,7 +89,8 @@ def simulate(
     exchange = architecture_setting(context, policy, schedule)
     num_workers = machines.num_workers(exchange.value)
     network, of_network = described_network(context, num_workers, machines.servers)
-    graph = load_step(step)
+    measured = load_step(step)
+    graph = clipped_for(measured, exchange.value) if planning.clip else measured
     if schedule is not None:
         planned = _given_plan(graph, network, schedule, planning)
     else:
@@ -113,16 +124,16 @@ def simulate(
         print_json({**msgspec.to_builtins(row), **made, **asked_for})
         return
     rows = beside_usual(context, graph, network, row, simulation.iterations)
+    where = on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
     show(
         [
-            result_verdict(
-                row, usual_row(rows), on_workers(row, scaled_text(network.bandwidth_bps, "bit/s"))
-            ),
+            result_verdict(row, usual_row(rows), where),
+            *clipping_answer(context, measured, network, rows),
             *caution(graph),
         ],
         assumptions=assumptions(graph, applying(settings, row.architecture)),
         sheets=[step_sheet(rows, of=row.policy, wide=output.wide)],
-        remarks=remarks_on(graph, wide=output.wide),
+        remarks=[*halves_remark(planned.plan), *remarks_on(graph, wide=output.wide)],
         following=command_line(context, "hocket", "tune", str(step), like=STEP)
         if plan is None
         else train_command(context, graph, planned.plan, network, str(plan)),

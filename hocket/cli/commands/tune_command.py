@@ -28,7 +28,7 @@ from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import command_line, show
-from hocket.cli.step_screen import remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import halves_remark, remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted, scaled_text
 
 if TYPE_CHECKING:
@@ -84,7 +84,13 @@ def tune(
     from hocket.origin import origin
     from hocket.report.result_files import Entry
     from hocket.report.step_page import render
-    from hocket.report.verdicts import gains, on_workers, ranking_remarks, ranking_verdict
+    from hocket.report.verdicts import (
+        clipping_verdict,
+        gains,
+        on_workers,
+        ranking_remarks,
+        ranking_verdict,
+    )
     from hocket.tuner import tune as run
 
     out.check()
@@ -104,6 +110,7 @@ def tune(
             fusion_bytes=planning.fusion_bytes(),
             budget_s=planning.budget_s(),
             timelines=report is not None,
+            clip=planning.clip,
             progress=lambda what, done, total: tell(done, total, what),
         )
     save_plan(found.plan, written)
@@ -121,6 +128,7 @@ def tune(
                 "best": best.policy,
                 "bound_s": best.bound_s,
                 "alike_s": found.alike_s,
+                **({"unclipped": msgspec.to_builtins(found.unclipped)} if planning.clip else {}),
                 "plan": str(written),
                 "evaluations": found.evaluations,
                 "wall_s": found.wall_s,
@@ -130,13 +138,15 @@ def tune(
             }
         )
     else:
-        where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"))
+        where = on_workers(best, scaled_text(network.bandwidth_bps, "bit/s"), clip=planning.clip)
+        beside = [capitalized(clipping_verdict(found.ranked, found.unclipped))] if planning.clip else []
         show(
-            [capitalized(ranking_verdict(found.ranked, where, found.alike_s)), *caution(graph)],
+            [capitalized(ranking_verdict(found.ranked, where, found.alike_s)), *beside, *caution(graph)],
             assumptions=assumptions(graph, applying(settings, exchange.value)),
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
             remarks=[
                 *ranking_remarks(found.ranked),
+                *halves_remark(found.plan),
                 *_free_slices(network),
                 *remarks_on(graph, wide=out.wide),
             ],
@@ -159,6 +169,7 @@ def _free_slices(network: Network) -> list[str]:
 def _more_workers(context: typer.Context, architecture: str) -> str:
     """The command for where no plan gains anything: it asks what more workers do."""
     exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
+    exchange["clip"] = context.params["clip"] or None
     return command_line(context, "hocket", "predict", str(context.params["step"]), **exchange)
 
 

@@ -38,6 +38,8 @@ SCREENS = (
     Screen("predict-servers", "predict branches.step.json --mode async --bandwidth 1kbit/s --workers 1-6"),
     Screen("predict-wide", "predict branches.step.json --bandwidth 1kbit/s --workers 1-3 --wide"),
     Screen("tune", f"tune branches.step.json {SLOW} --budget 8s"),
+    Screen("tune-clip", f"tune branches.step.json {SLOW} --clip --budget 2s"),
+    Screen("predict-clip", "predict branches.step.json --bandwidth 1kbit/s --workers 1-3 --clip"),
     Screen("tune-nothing-to-gain", "tune branches.step.json --budget 1s"),
     Screen("tune-servers", f"tune tictac_fig1.step.json --architecture ps {SLOW} --budget 1s"),
     Screen("plan", f"plan branches.step.json --policy caramel {SLOW} -o plan.json"),

@@ -1,0 +1,85 @@
+"""``--clip``: steps that clip by norm, in every command that plans or simulates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hocket.graph import load_plan
+from tests.unit.cli.test_commands import BRANCHES, GOLDEN, hocket, in_tmp
+
+__all__ = ["in_tmp"]
+
+SERVED = "clip: what clipping costs with parameter servers is not modelled"
+NETWORK = ["--bandwidth", "1kbit/s", "--workers", "2", "--latency", "250ms"]
+
+
+def test_a_clipped_step_stands_beside_an_unclipped_one(in_tmp: Path) -> None:
+    ran = hocket("tune", BRANCHES, *NETWORK, "--clip", "--budget", "1s", "-o", "best.json", "--json")
+    assert ran.status == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["given"]["clip"] is True
+    assert "exact" not in {row["policy"] for row in document["ranked"]}
+    by_policy = {row["policy"]: row["iteration_s"] for row in document["ranked"]}
+    plain = json.loads(hocket("simulate", BRANCHES, *NETWORK, "--policy", "ddp", "--json").out)
+    assert by_policy["ddp"] >= plain["iteration_s"]
+    assert document["unclipped"]["iteration_s"] <= plain["iteration_s"]
+    assert any(reduction.halves for reduction in load_plan("best.json").reductions)
+    again = hocket("simulate", BRANCHES, *NETWORK, "--clip", "--plan", "best.json", "--json")
+    assert json.loads(again.out)["iteration_s"] == pytest.approx(document["ranked"][0]["iteration_s"])
+    said = hocket("simulate", BRANCHES, *NETWORK, "--clip", "--plan", "best.json").out
+    assert " a step clipped by norm on 2 workers at 1 kbit/s" in said
+    assert "\nUnclipped a step takes " in said
+    assert ", clipped under ddp " in said
+    assert "in halves (reduce-scatter, all-gather), which training does not run: it is to compare" in said
+    assert "Next: " not in said
+    assert "unclipped" not in json.loads(hocket("tune", BRANCHES, *NETWORK, "--budget", "1s", "--json").out)
+
+
+def test_training_refuses_a_plan_with_halves_in_one_line(in_tmp: Path) -> None:
+    planned = hocket("plan", BRANCHES, *NETWORK, "--clip", "--policy", "caramel", "-o", "plan.json")
+    assert planned.status == 0, planned.err
+    assert "reductions in halves (reduce-scatter, all-gather)" in planned.out
+    (in_tmp / "train.py").write_text("")
+    ran = hocket("train", "--plan", "plan.json", "train.py")
+    assert ran.status == 2
+    assert "plan.json: reductions[" in ran.err
+    assert "].halves: true is for simulation alone, and training reduces whole gradients" in ran.err
+    assert ran.err.strip().endswith("plan without --clip")
+
+
+@pytest.mark.parametrize("policy", ["wfbp", "ddp", "horovod"])
+def test_what_frameworks_do_stays_whole(in_tmp: Path, policy: str) -> None:
+    assert hocket("plan", BRANCHES, *NETWORK, "--clip", "--policy", policy, "-o", "plan.json").status == 0
+    assert load_plan("plan.json").reductions == load_plan(GOLDEN / f"branches.{policy}.plan.json").reductions
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["tune", BRANCHES, "--clip", "--architecture", "ps"],
+            SERVED,
+        ),
+        (["predict", BRANCHES, "--clip", "--mode", "async"], SERVED),
+        (["plan", BRANCHES, "--clip", "--policy", "tac"], SERVED),
+        (["plan", BRANCHES, "--clip", "--policy", "exact"], "clip: the exact planner knows whole reductions"),
+    ],
+)
+def test_what_does_not_clip_says_so(in_tmp: Path, arguments: list[str], told: str) -> None:
+    ran = hocket(*arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert told in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_prediction_says_what_clipping_costs(in_tmp: Path) -> None:
+    ran = hocket("predict", BRANCHES, "--bandwidth", "1kbit/s", "--workers", "1,2", "--clip", "--steps", "50")
+    assert ran.status == 0, ran.err
+    assert ran.out.startswith("All-reduce at 1 kbit/s, clipped by norm: ")
+    assert ": clipped under ddp " in ran.out.splitlines()[1]
+    assert ", unclipped " in ran.out.splitlines()[1]
+    assert ran.out.splitlines()[-1].startswith("Next: hocket tune ")
+    assert " --clip" in ran.out.splitlines()[-1]
