@@ -11,6 +11,7 @@ SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _FULL = 0.9  # of its time, or of what as many workers could do: below it there is room
+_LESS = 1 - _CHANCE
 _SHOWN = 0.005  # of a speed-up, which is printed with two decimals
 _NAMED = 4  # of several numbers of workers in a row
 
@@ -124,14 +125,22 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     least = min(slow, key=lambda row: row.bottleneck_utilization)
     most = min(least.throughput / least.bottleneck_utilization, least.throughput / (least.efficiency or 1.0))
     said = (
-        f"{_machines(slow)}: workers wait though nothing is busy all the time ({least.bottleneck}"
-        f" {least.bottleneck_utilization:.0%} with {least.machines}). Those that meet on the network go on"
-        " together for many steps, while real ones drift apart, so these figures may be pessimistic."
-        f" With {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
+        f"{_machines(slow)}: workers wait though nothing is busy all the time ({least.busiest} with"
+        f" {least.machines})"
+    )
+    if any(row.takes_turns for row in slow):
+        said += ", as they pull together and then push together, and one way of a link waits for the other"
+    if any(row.servers > 1 for row in slow):
+        said += (
+            ". With several servers a worker that is ahead shares its own link among them, and those behind"
+            " catch up"
+        )
+    said += (
+        f". With {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
     )
     if any(row.spread for row in slow):
-        return f"{said}; they begin apart here, so it is not how they began"
-    return f"{said}; --spread, by which they begin apart, and --repeats show how much of it is chance"
+        return f"{said}: they meet though they begin apart here"
+    return f"{said}: real ones may drift apart; --spread, by which they begin apart, and --repeats show more"
 
 
 def _waits_together(row: Prediction) -> bool:
@@ -146,10 +155,11 @@ def unsteady_note(rows: Iterable[Prediction]) -> str | None:
     unsteady = [row for row in rows if row.steady is False]
     if not unsteady:
         return None
+    apart = any(row.mode == "async" and not row.spread for row in unsteady)
     return (
         f"not steady: with {_machines(unsteady)}, the halves of a run differ by more than 5% after"
-        f" {max(row.steps for row in unsteady)} steps; give more --max-steps, or --spread"
-        " for asynchronous workers that begin apart"
+        f" {max(row.steps for row in unsteady)} steps; give more --max-steps"
+        + (", or --spread for asynchronous workers that begin apart" if apart else "")
     )
 
 
@@ -208,9 +218,12 @@ def _costs(rows: Sequence[Prediction]) -> list[str]:
     if low is None or low.cost_per_example is None:
         return []
     price = f"{low.machines}, {digits(1e6 * low.cost_per_example)} per million examples"
+    alone = ""
+    if low.alone_cost_per_example is not None and low.alone_cost_per_example < _LESS * low.cost_per_example:
+        alone = f"; one worker alone costs less, {digits(1e6 * low.alone_cost_per_example)}"
     if len(rows) == 1:
-        return [f"cost: {price}"]
-    said = f"cheapest of these rows: {price}"
+        return [f"cost: {price}{alone}"]
+    said = f"cheapest of these rows: {price}{alone}"
     if fast is not low and fast.cost_per_example and low.cost_per_example and _faster(fast, low):
         dearer, faster = fast.cost_per_example / low.cost_per_example, fast.throughput / low.throughput
         said += (
@@ -224,7 +237,7 @@ def _doubt(curve: Sequence[Prediction]) -> str:
     """A clause on rows that :func:`together_note` is about, where there are some."""
     if any(row.lockstep for row in curve):
         return "; pessimistic, as workers stay in lockstep: see the note"
-    slow = [row.workers for row in curve if _waits_together(row)]
+    slow = [row.workers for row in curve if _waits_together(row) and not row.spread]
     return f"; {workers_text(slow)} may be faster than shown, see the note" if slow else ""
 
 
@@ -240,7 +253,7 @@ def _growth(curve: Sequence[Prediction]) -> str:
     said = _course(curve, best)
     if best.speedup is not None and best.speedup < 1 - _CHANCE and best.alone_throughput is not None:
         apart = "without servers" if best.servers else "without a network"
-        said += f"; one worker alone, {apart}, is faster: {rate_text(best.alone_throughput)}"
+        return f"one worker alone, {apart}, is faster, {rate_text(best.alone_throughput)}: {said}"
     return said
 
 
@@ -315,8 +328,8 @@ def _rate(row: Prediction) -> str:
 
 
 def _busiest(row: Prediction, where: str = "") -> str:
-    share = f"{row.bottleneck_utilization:.0%} of the time"
-    said = f"busiest{f' {where}' if where else ''}: {row.bottleneck}, {share}"
+    share = row.busiest if row.takes_turns else f"{row.bottleneck}, {row.bottleneck_utilization:.0%}"
+    said = f"busiest{f' {where}' if where else ''}: {share} of the time"
     if (row.uneven_fraction or 0.0) >= _UNEVEN:
         said += (
             f"; up to {row.uneven_fraction:.0%} is waiting for each step's slowest worker, as the profile's"

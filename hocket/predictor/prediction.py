@@ -22,6 +22,9 @@ from hocket.predictor.run_outcome import Outcome
 from hocket.predictor.usage import Usage
 from hocket.text import counted, duration_text, rate_text
 
+_ONE_WAY, _BOTH_WAYS = 0.65, 0.85
+"""Of the time: links used less in either direction, and more in both together, wait for their other one."""
+
 
 class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     """One row of a prediction, of one configuration: its throughput, and what limits it.
@@ -44,6 +47,9 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         The resource that is busy longest, and for which fraction of the time it is: "worker processors",
         "server processors", "transfer startups", "downlink" and "uplink" (servers' interfaces, to workers and
         from them), "worker links" or "rack uplinks"; with AllReduce "worker processors" or "network".
+    opposite_utilization
+        The same of the other direction of servers' or workers' links, where those are the bottleneck; None
+        of another one.
     uneven_fraction
         The part of a synchronous step for which its slowest worker computes longer than workers do on
         average, since measured steps differ in length; at most the part in which a worker does not compute.
@@ -64,6 +70,8 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         True where workers were told to begin apart (``Machines.spread``).
     cost_per_example
         In the currency of the prices; None without any.
+    alone_cost_per_example
+        That of the worker alone of ``alone_throughput``, without servers; None without a price of workers.
     events, wall_s
         Operations and transfers that were simulated, and the seconds that took.
     steps, steady
@@ -93,12 +101,14 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     throughput_high: float | None = None
     bottleneck: str
     bottleneck_utilization: float
+    opposite_utilization: float | None = None
     uneven_fraction: float | None = None
     lin: float | None = None
     cynthia: float | None = None
     lockstep: bool = False
     spread: bool = False
     cost_per_example: float | None = None
+    alone_cost_per_example: float | None = None
     alone_throughput: float | None = None
     speedup: float | None = None
     efficiency: float | None = None
@@ -110,6 +120,24 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
         """The numbers of workers and servers, in words."""
         servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
         return counted(self.workers, "worker") + servers
+
+    @property
+    def busiest(self) -> str:
+        """The bottleneck and its use, of links in both directions where pulls and pushes take turns."""
+        said = f"{self.bottleneck} {self.bottleneck_utilization:.0%}"
+        if not self.takes_turns:
+            return said
+        other = {"downlink": "uplink", "uplink": "downlink"}.get(self.bottleneck, "the other way")
+        return f"{said}, {other} {self.opposite_utilization:.0%}"
+
+    @property
+    def takes_turns(self) -> bool:
+        """True if links that are the bottleneck are about as busy in both directions, half the time each.
+
+        A worker pulls, computes and pushes in turn; more of them may do so together.
+        """
+        both = self.bottleneck_utilization + (self.opposite_utilization or 0.0)
+        return self.bottleneck_utilization < _ONE_WAY and both > _BOTH_WAYS
 
     def _summary(self) -> ObjectSummary:
         rate = rate_text(self.throughput)
@@ -182,6 +210,7 @@ def summed_up(
         throughput_high=high,
         bottleneck=resource,
         bottleneck_utilization=busy,
+        opposite_utilization=usage.opposite.get(resource),
         # Steps that overlap absorb a part: no worker waits while it computes.
         uneven_fraction=None if uneven is None else min(usage.idle_of_workers, uneven / step_s),
         lin=lin(totals, network.num_workers) if totals else None,
@@ -190,6 +219,9 @@ def summed_up(
         spread=prepared.request.machines.spread,
         cost_per_example=cost,
         alone_throughput=alone,
+        alone_cost_per_example=price_per_worker_hour / 3600 / alone
+        if alone and price_per_worker_hour is not None
+        else None,
         speedup=None if efficiency is None else efficiency * most,
         efficiency=efficiency,
         steps=max(outcome.steps for outcome in outcomes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,9 +14,13 @@ from hocket.sim.lowering.lowered import Floats
 
 @dataclass(frozen=True)
 class Usage:
-    """The busy fraction of each kind of resource, by name; of links the busiest one counts."""
+    """The busy fraction of each kind of resource, by name; of links the busiest one counts.
+
+    ``opposite``: of kinds of links, that of the direction in which the busiest one is not.
+    """
 
     busy: dict[str, float]
+    opposite: dict[str, float] = field(default_factory=dict)
 
     @property
     def bottleneck(self) -> tuple[str, float]:
@@ -35,7 +39,7 @@ class Usage:
     @staticmethod
     def mean(usages: Sequence[Usage]) -> Usage:
         """The mean of several runs of one configuration."""
-        return Usage({name: float(np.mean([u.busy[name] for u in usages])) for name in usages[0].busy})
+        return Usage(*(_mean([getattr(u, kind) for u in usages]) for kind in ("busy", "opposite")))
 
 
 def of_servers(
@@ -66,11 +70,17 @@ def of_servers(
     routes = topology.routes()
     for hop in routes.T:
         np.add.at(load, hop[hop >= 0], bps[hop >= 0])
-    cuts = np.cumsum([num_servers, num_servers, 2 * num_workers])
-    names = ("downlink", "uplink", "worker links", "rack uplinks")
-    for name, part in zip(names, np.split(load / capacity, cuts), strict=True):
-        busy[name] = float(part.max())
-    return Usage(busy)
+    cuts = np.cumsum([num_servers, num_servers, num_workers, num_workers])
+    *ways, racks = (float(part.max()) for part in np.split(load / capacity, cuts))
+    downlink, uplink, inwards, outwards = ways
+    busy |= {"downlink": downlink, "uplink": uplink, "worker links": max(inwards, outwards)}
+    busy["rack uplinks"] = racks
+    opposite = {"downlink": uplink, "uplink": downlink, "worker links": min(inwards, outwards)}
+    return Usage(busy, opposite)
+
+
+def _mean(fractions: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([each[name] for each in fractions])) for name in fractions[0]}
 
 
 def of_reductions(rates: Floats, speeds: Sequence[float], worker_s: float, network_s: float) -> Usage:

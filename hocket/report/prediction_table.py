@@ -110,8 +110,7 @@ def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughp
         if column.heading == "Throughput":
             found.append(column._replace(short=f"Examples{column.unit[1:]}", unit=""))
         elif column.heading == "Bottleneck":
-            shares = [f"{row.bottleneck} {row.bottleneck_utilization:.0%}" for row in rows]
-            found.append(text_column("Busiest", shares, _BUSIEST))
+            found.append(text_column("Busiest", [row.busiest for row in rows], _BUSIEST))
         else:
             found.append(column)
     return found

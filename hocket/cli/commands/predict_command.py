@@ -115,7 +115,8 @@ def predict(
         if planning.clip:
             answered.append(_beside_clipped(graph, network, request, rows))
         also = _crowded_servers(graph, rows)
-        _show(context, rows, points, said, [*answered, *caution(graph)], also)
+        following = _following(context, rows, network.bandwidth_bps)
+        _show(context, rows, points, said, [*answered, *caution(graph)], also, following)
     if idle is not None:
         note(idle)
     errors = [f"{error.model} {error.mean:.1%}" for error in model_errors(rows, points)]
@@ -209,8 +210,8 @@ def _beside_clipped(
 
 _CROWDED = 1.5  # times its share of the bytes, from which a server is said to have most of them
 _UPDATES = {
-    "arrival": "updates arrival (a processor for each worker's)",
-    "commit": "updates commit (one worker's after another's)",
+    "arrival": "updates on arrival (those of different workers at once)",
+    "commit": "updates on commit (one worker's after another's)",
 }
 
 
@@ -250,6 +251,7 @@ def _show(
     said: str,
     answered: Sequence[str],
     also: Sequence[str],
+    following: str,
 ) -> None:
     """Print the answers first, and what makes figures uncertain last."""
     from hocket.columns import in_one_line
@@ -267,7 +269,7 @@ def _show(
         sheets=[Sheet("", columns, saturated_rows(rows))],
         remarks=remarks,
         notes=caveats(rows),
-        following=_following(context, rows),
+        following=following,
     )
 
 
@@ -299,14 +301,20 @@ def _crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
     return said
 
 
-def _following(context: typer.Context, rows: Sequence[Prediction]) -> str:
-    """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange."""
+def _following(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps: float) -> str:
+    """The command that may make steps shorter; what ``tune`` does not rank is asked of the other exchange.
+
+    Where one worker alone is fastest, no order of transfers helps as much as a faster network.
+    """
     step = str(context.params["step"])
     row = max(rows, key=lambda row: row.throughput)
     if row.mode == "async":
         like = (*NETWORK_OPTIONS, "workers")
         return command_line(context, "hocket", "predict", step, like=like, architecture="allreduce")
-    workers = max(2, row.workers)
-    servers = row.servers or None
     clip = context.params["clip"] or None
-    return command_line(context, "hocket", "tune", step, clip=clip, workers=workers, servers=servers)
+    if row.workers == 1 or (row.speedup or 1.0) < 1.0:
+        faster = scaled_text(10 * bandwidth_bps, "bit/s").replace(" ", "")
+        same = (*NETWORK_OPTIONS, "workers", "servers", "architecture", "mode")
+        return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
+    servers = row.servers or None
+    return command_line(context, "hocket", "tune", step, clip=clip, workers=row.workers, servers=servers)

@@ -90,8 +90,8 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
             "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
-            "architecture ps; by default: mode async, window 28 MB, updates arrival (a processor for each"
-            " worker's), bandwidth 10 Gbit/s, 0 s a byte"
+            "architecture ps; by default: mode async, window 28 MB, updates on arrival (those of"
+            " different workers at once), bandwidth 10 Gbit/s, 0 s a byte"
             "; each worker: one device, a link of its own",
         ),
         (

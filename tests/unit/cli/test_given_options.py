@@ -42,7 +42,7 @@ DECIDING = {
         ("--speed 1,1,1,0.5", "speed 1,1,1,0.5", ALL_REDUCE),
         ("--worker-bandwidth 1Gbit/s", "worker bandwidth 1Gbit/s", ALL_REDUCE),
         ("--server-bandwidth 1Gbit/s", "server bandwidth 1Gbit/s", ASYNC),
-        ("--updates commit", "updates commit (one worker's after another's)", ASYNC),
+        ("--updates commit", "updates on commit (one worker's after another's)", ASYNC),
         ("--window 1MB", "window 1 MB", ASYNC),
         ("--spread", "spread", ASYNC),
         ("--barrier parameter", "barrier parameter", SYNC),

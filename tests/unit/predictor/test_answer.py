@@ -155,7 +155,11 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
             "90%); 4 workers are slower than 2 (0.78x)",
         ),
         ([row(1, 50), row(2, 1e-6)], "2 workers are slower than 1 (2e-08x): stay with 1"),
-        ([row(1, 0), row(2, 0)], "2 workers are no faster than 1 (0 examples/s each): stay with 1"),
+        (
+            [row(1, 0), row(2, 0)],
+            "one worker alone, without servers, is faster, 50 examples/s: 2 workers are no faster than 1 (0"
+            " examples/s each): stay with 1",
+        ),
     ],
 )
 def test_a_verdict_claims_no_more_than_was_tried(rows: list[Prediction], said: str) -> None:
@@ -177,10 +181,11 @@ def test_a_single_row_claims_no_growth() -> None:
 
 def test_what_one_worker_alone_does_better_is_said() -> None:
     (line,) = answers([row(1, 20), row(2, 40)])
-    assert line.endswith("; one worker alone, without servers, is faster: 50 examples/s")
+    alone = "one worker alone, without servers, is faster, 50 examples/s: throughput still grows at 2 workers"
+    assert line.startswith(f"1 server, asynchronous: {alone}, 40 examples/s")
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
     (line,) = answers([row(8, 30, **reduced), row(16, 45, **reduced)])
-    assert line.endswith("; one worker alone, without a network, is faster: 50 examples/s")
+    assert line.startswith("all-reduce: one worker alone, without a network, is faster, 50 examples/s: ")
     assert "one worker alone, without" not in answers([row(1, 50), row(2, 60)])[0]
 
 
@@ -253,13 +258,20 @@ def test_workers_that_wait_though_nothing_is_busy_are_named() -> None:
         "16 workers on 4 servers: workers wait though nothing is busy all the time (downlink 59%"
     )
     assert "With 16 workers and 4 servers, 320 examples/s is shown and 542 examples/s is the most" in note
-    assert note.endswith("--spread, by which they begin apart, and --repeats show how much of it is chance")
+    assert note.endswith(
+        "real ones may drift apart; --spread, by which they begin apart, and --repeats show more"
+    )
+    assert "share" in note
+    assert "share" not in str(together_note([row(16, 320, bottleneck_utilization=0.59)]))
     found = answers([row(8, 370, servers=4), slow])
     assert note in found
     assert found[0].endswith("; 16 workers may be faster than shown, see the note")
-    apart = together_note([row(16, 320, servers=4, bottleneck_utilization=0.59, spread=True)])
+    begun_apart = row(16, 320, servers=4, bottleneck_utilization=0.59, spread=True)
+    apart = together_note([begun_apart])
     assert apart is not None
     assert "--spread" not in apart
+    assert apart.endswith(": they meet though they begin apart here")
+    assert "may be faster" not in answers([begun_apart])[0]
     usual: list[dict[str, Any]] = [
         {"bottleneck_utilization": 0.95},  # the downlink is the limit
         {"efficiency": 0.95},  # nothing is lost
@@ -270,6 +282,37 @@ def test_workers_that_wait_though_nothing_is_busy_are_named() -> None:
     for changes in usual:
         assert together_note([row(16, 320, **{"bottleneck_utilization": 0.59, **changes})]) is None
     assert together_note([row(1, 20, bottleneck_utilization=0.4)]) is None
+
+
+def test_a_run_that_has_not_settled_is_told_of_what_was_not_given() -> None:
+    told = unsteady_note([row(2, 60, steady=False)])
+    assert str(told).endswith("give more --max-steps, or --spread for asynchronous workers that begin apart")
+    given: list[dict[str, Any]] = [{"spread": True}, {"mode": "sync"}]
+    for changes in given:
+        assert str(unsteady_note([row(2, 60, steady=False, **changes)])).endswith("; give more --max-steps")
+
+
+def test_links_that_wait_for_their_other_way_show_both() -> None:
+    half: dict[str, Any] = {"bottleneck_utilization": 0.5, "opposite_utilization": 0.49}
+    assert row(2, 60, **half).busiest == "downlink 50%, uplink 49%"
+    assert row(2, 60, bottleneck="worker links", **half).busiest == "worker links 50%, the other way 49%"
+    assert row(2, 60, **{**half, "opposite_utilization": 0.1}).busiest == "downlink 50%"
+    assert row(2, 60, bottleneck_utilization=0.9, opposite_utilization=0.9).busiest == "downlink 90%"
+    assert answers([row(2, 60, spread=True, **half)])[0].endswith(
+        "busiest: downlink 50%, uplink 49% of the time"
+    )
+    assert "push together" in str(together_note([row(2, 60, **half)]))
+
+
+def test_one_worker_alone_that_costs_less_is_named() -> None:
+    prices: dict[str, Any] = {"cost_per_example": 3e-6, "alone_cost_per_example": 1e-6}
+    assert "cost: 2 workers and 1 server, 3 per million examples; one worker alone costs less, 1" in answers(
+        [row(2, 60, **prices)]
+    )
+    (told,) = [line for line in answers([row(2, 60, **prices), row(4, 70, **prices)]) if "cheapest" in line]
+    assert "; one worker alone costs less, 1" in told
+    same: dict[str, Any] = {"cost_per_example": 1e-6, "alone_cost_per_example": 1e-6}
+    assert "costs less" not in " ".join(answers([row(1, 50, servers=0, **same)]))
 
 
 def test_lockstep_is_said_once_and_why() -> None:
