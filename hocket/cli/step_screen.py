@@ -127,6 +127,13 @@ def clipping_answer(
     return [capitalized(clipping_verdict(rows, unclipped))]
 
 
+def measured_gains(graph: StepGraph) -> list[str]:
+    """A remark on where gains of training are that were measured; none for a step that nothing trains."""
+    if not _trains_on(graph):
+        return []
+    return ["Gains are simulated; those measured in training, by rho, are in docs/guides/train.md"]
+
+
 def _trains_on(graph: StepGraph) -> bool:
     """Tell whether nothing says that the graph is of a GPU, on which hocket.distribute does not train."""
     from hocket.datasheets import DEVICES

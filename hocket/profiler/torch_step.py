@@ -19,7 +19,7 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor, get_num_threads, nn
 from torch._ops import OpOverload
 from torch.optim import Optimizer
 
@@ -101,10 +101,13 @@ class Profile:
             reasons.append(f"with operations that sum to {self.sum_to_plain:.0%} of a step without profiler")
         if not reasons:
             return ""
-        return (
-            f"measured {' and '.join(reasons)}: times, and answers from them, may be far off; measure again"
-            " on a quiet machine, or with --threads 1, which leaves the other processors to others"
-        )
+        errs = "times, and answers from them, may be far off"
+        if self.use is not None and self.use.crowded:
+            errs = "computing looks too slow, so that rho looks too small, and below rho 1 what a plan gains"
+        again = "measure again on a quiet machine"
+        if get_num_threads() > 1:
+            again += ", or, for workers of one core each, with --threads 1"
+        return f"measured {' and '.join(reasons)}: {errs}; {again}"
 
     def with_caveats(self, *others: str) -> Profile:
         """This profile, whose graph has ``others`` and its own caveat as its caveat."""

@@ -94,6 +94,13 @@ def ranking_remarks(rows: Sequence[ResultRow]) -> list[str]:
     return remarks
 
 
+def best_buckets(best: ResultRow) -> str:
+    """The line of a script for where DDP's own plan with its best bucket is the best one; else empty."""
+    if best.policy != BEST_BUCKETS:
+        return ""
+    return f"DistributedDataParallel(model, bucket_cap_mb={(best.bucket_bytes or 0) >> 20})  # in your script"
+
+
 def gains(rows: Sequence[ResultRow]) -> bool:
     """Tell whether the fastest of ``rows`` beats the usual policy; yes where that is not among them."""
     usual = usual_row(rows)
@@ -193,8 +200,8 @@ def _above(row: ResultRow) -> str:
     if row.straggler_fraction < WAITING:
         return said
     return (
-        f"{said} (the bound has no waits between workers; the first to end a step waits for the last, here"
-        f" {percent_text(row.straggler_fraction)} of a step on average)"
+        f"{said}. The bound has no waits between workers; the first to end a step waits for the last, here"
+        f" {percent_text(row.straggler_fraction)} of a step on average"
     )
 
 

@@ -28,7 +28,7 @@ from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
 from hocket.cli.screen import command_line, show
-from hocket.cli.step_screen import halves_remark, remarks_on, step_sheet, train_command
+from hocket.cli.step_screen import halves_remark, measured_gains, remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted, scaled_text
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def tune(
     from hocket.report.result_files import Entry
     from hocket.report.step_page import render
     from hocket.report.verdicts import (
+        best_buckets,
         clipping_verdict,
         gains,
         on_workers,
@@ -146,13 +147,16 @@ def tune(
             sheets=[step_sheet(found.ranked, of=best.policy, wide=out.wide)],
             remarks=[
                 *ranking_remarks(found.ranked),
+                *measured_gains(graph),
                 *halves_remark(found.plan),
                 *_free_slices(network),
                 *remarks_on(graph, wide=out.wide),
             ],
-            following=train_command(context, graph, found.plan, network, str(written))
-            if gains(found.ranked)
-            else _more_workers(context, best.architecture),
+            following=(
+                _more_workers(context, best.architecture)
+                if not gains(found.ranked)
+                else best_buckets(best) or train_command(context, graph, found.plan, network, str(written))
+            ),
         )
     note(f"{written}: the plan of {best.title}; the search tried {counted(found.evaluations, 'plan')}")
     if report is not None:

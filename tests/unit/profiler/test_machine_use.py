@@ -73,6 +73,11 @@ def test_this_machine_counts_the_work_of_this_process() -> None:
     assert 0.0 < use.own <= use.processors * 1.1
 
 
+def _measured(use: MachineUse) -> Profile:
+    graph = strategies.step([strategies.parameter("a", 8)], [strategies.operation("f", [1.0], reads=["a"])])
+    return Profile(graph=graph, plain_step_s=np.ones(1), own_sum_s=np.ones(1), use=use)
+
+
 @pytest.mark.parametrize(
     ("use", "crowded"),
     [
@@ -84,9 +89,20 @@ def test_this_machine_counts_the_work_of_this_process() -> None:
 )
 def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) -> None:
     assert use.crowded == crowded
-    graph = strategies.step([strategies.parameter("a", 8)], [strategies.operation("f", [1.0], reads=["a"])])
-    measured = Profile(graph=graph, plain_step_s=np.ones(1), own_sum_s=np.ones(1), use=use)
-    said = f"measured while other programs used {use.others:.1f} of {use.processors} processors: times"
+    measured = _measured(use)
+    said = (
+        f"measured while other programs used {use.others:.1f} of {use.processors} processors: computing looks"
+    )
     assert measured.caveat.startswith(said) == bool(measured.caveat) == crowded
     kept = measured.with_caveats("compiled").graph.caveat
     assert kept == ("; ".join(["compiled", measured.caveat]) if crowded else "compiled")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_busy_machine_errs_one_way_and_advice_is_not_what_was_done(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.profiler.torch_step.get_num_threads", lambda: threads)
+    caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
+    assert "computing looks too slow, so that rho looks too small" in caveat
+    assert ("--threads 1" in caveat) == (threads > 1)

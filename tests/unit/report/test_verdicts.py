@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.report.comparison import ComparedRun, ComparedTime, Comparison, OneSided
 from hocket.report.verdicts import (
+    best_buckets,
     comparison_verdict,
     gains,
     on_workers,
@@ -29,12 +30,19 @@ def reduced(policy, iteration_s, bound_s=0.0, **changes):
 
 def test_a_bound_that_counts_no_waits_says_so_where_workers_wait():
     assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.29), None, WHERE).endswith(
-        "reach (the bound has no waits between workers; the first to end a step waits for the last,"
-        " here 29% of a step on average)"
+        "reach. The bound has no waits between workers; the first to end a step waits for the last,"
+        " here 29% of a step on average"
     )
     assert result_verdict(reduced("caramel", 1.0, 0.8, straggler_fraction=0.09), None, WHERE).endswith(
         "reach"
     )
+
+
+def test_where_ddps_best_bucket_is_best_the_script_keeps_ddp():
+    assert best_buckets(reduced("ddp-best", 1.0, bucket_bytes=5 << 20)).startswith(
+        "DistributedDataParallel(model, bucket_cap_mb=5)"
+    )
+    assert best_buckets(reduced("caramel", 1.0)) == ""
 
 
 def test_a_result_is_told_beside_the_usual_policy_and_the_least_possible():
