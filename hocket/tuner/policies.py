@@ -199,8 +199,6 @@ def make_plan(
     if policy == BEST_BUCKETS:
         return PlannedPolicy(plan=for_workers(best_buckets(graph, network, seed=seed), network))
     if policy == "exact":
-        if exchange.clip:
-            raise HocketError("clip: the exact planner knows whole reductions only; use search")
         if barrier == "parameter":
             raise HocketError(
                 "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
@@ -214,6 +212,7 @@ def make_plan(
             evaluate=lambda made: simulate(mean, made, network, iterations=4).row.iteration_s,
             time_limit_s=budget_s,
             seed=seed,
+            halves=exchange.clip,
         )
         # A bound proven for mean durations is none for a few steps drawn from several.
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
@@ -302,13 +301,17 @@ def check_request(
 
 
 def can_be_exact(
-    graph: StepGraph, network: Network, architecture: Architecture, barrier: Barrier | None
+    graph: StepGraph,
+    network: Network,
+    architecture: Architecture,
+    barrier: Barrier | None,
+    halves: bool = False,
 ) -> bool:
     """True if the exact planner is installed and its models cover the request."""
     if barrier == "parameter":
         return False
     try:
-        check_exact(graph, network, architecture)
+        check_exact(graph, network, architecture, halves)
     except HocketError:
         return False
     return True

@@ -16,7 +16,7 @@ from hocket.graph.plan import ARCHITECTURE_NAMES
 from hocket.graph.result import WAITING
 from hocket.network import Network
 from hocket.notebook import ObjectSummary, Summarized, data_frame
-from hocket.planner import Architecture, Barrier
+from hocket.planner import Architecture, Barrier, policies_of
 from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.sim import check_iterations, simulate
 from hocket.text import counted, duration_text
@@ -156,7 +156,8 @@ def tune(
         Keep timelines of the best plan and of the usual policy's, as in :class:`hocket.Tuning`.
     clip
         The step clips its gradients by their norm, whether or not it was measured so: caramel, bytescheduler
-        and the search may cut reductions in halves, which are simulated only. ``exact`` is left out.
+        and the search may cut reductions in halves, which are simulated only, and so may ``exact`` where
+        transfers cost nothing to start.
     progress
         Called with what is being done, and how much of how much: policies while they are planned and
         simulated; seconds during the search, whose name holds the best step so far.
@@ -187,7 +188,7 @@ def tune(
     measured = graph
     if clip:
         graph = clipped_for(graph, architecture)
-    is_exact = not clip and can_be_exact(graph, network, architecture, barrier)
+    is_exact = can_be_exact(graph, network, architecture, barrier, clip)
     left_out = {"search"} if is_exact else {"search", "exact"}
     names = [name for name in policy_names(architecture) if name not in left_out]
     planned: dict[str, PlannedPolicy] = {}
@@ -271,7 +272,7 @@ def tune(
         alike_s=alike_s,
         unclipped=None
         if measured is graph
-        else best_unclipped(measured, network, names, iterations=iterations, seed=seed),
+        else best_unclipped(measured, network, policies_of(architecture), iterations=iterations, seed=seed),
         evaluations=planned["search"].evaluations,
         wall_s=time.perf_counter() - began,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, Pull, Push, Reduction, StepGraph, check_plan
+from hocket.graph.clipped_step import clipped
 from hocket.network import Network
 from hocket.planner import plan
 from hocket.planner.exact import Optimum, check_exact, exact
@@ -25,13 +26,14 @@ def seconds(graph: StepGraph, made: Plan, network: Network) -> float:
     return simulate(graph, made, network, iterations=4).row.iteration_s
 
 
-def optimum(graph: StepGraph, network: Network, architecture: str) -> Optimum:
+def optimum(graph: StepGraph, network: Network, architecture: str, *, halves: bool = False) -> Optimum:
     found = exact(
         graph,
         network,
         architecture=architecture,  # type: ignore[arg-type]
         evaluate=lambda made: seconds(graph, made, network),
         time_limit_s=20.0,
+        halves=halves,
     )
     check_plan(found.plan, graph)
     assert found.bound_s <= found.objective_s * (1 + 1e-9)
@@ -98,6 +100,37 @@ def test_no_batching_beats_it_where_transfers_cost_to_start(data: st.DataObject)
         for pushes in partitions(trained)
     )
     assert found.objective_s <= best + 1e-6
+
+
+@given(st.data())
+@examples(15)
+def test_no_halves_beat_the_exact_period_of_a_clipped_step(data: st.DataObject) -> None:
+    graph = clipped(data.draw(steps(samples=1, training=True, max_parameters=3, max_operations=6)))
+    network = Network(bandwidth_bps=1000.0, num_workers=2)
+    found = optimum(graph, network, "allreduce", halves=True)
+    trained = tuple(name for i, name in enumerate(graph.parameter_names) if graph.produced[i])
+    made = plan(graph, network, "ddp")
+    best = min(
+        seconds(
+            graph,
+            msgspec.structs.replace(
+                made,
+                reductions=tuple(
+                    Reduction(parameters=batch, window="forward", halves=half)
+                    for batch, half in zip(batches, halves, strict=True)
+                ),
+                issue=issue,
+            ),
+            network,
+        )
+        for batches in partitions(trained)
+        for halves in product((False, True), repeat=len(batches))
+        for issue in ("listed", "ready")
+    )
+    if found.status == "optimal":
+        assert found.objective_s <= best * (1 + 1e-4) + 1e-6
+    bound = lower_bound(graph, network, "allreduce", "step", lockstep=True, halves=True)
+    assert found.objective_s >= bound.shared - 1e-6
 
 
 @given(st.data())

@@ -61,7 +61,6 @@ def test_a_tuned_step_is_no_slower_than_any_policy(case: tuple[StepGraph, Networ
     graph, network = case
     found = tune(graph, network, clip=True, budget_s=0.05, iterations=3)
     check_plan(found.plan, graph)
-    assert {"exact"} & found.plans.keys() == set()
     assert found.best.iteration_s <= min(row.iteration_s for row in found.ranked)
     assert found.unclipped is None  # the graph clips itself
     assert all(row.bound_s <= row.iteration_s * (1 + 1e-9) for row in found.ranked)

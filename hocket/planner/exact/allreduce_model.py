@@ -8,13 +8,13 @@ for, end by 2 T. For a given T that is a question of order alone; the shortest T
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import combinations
 
 from ortools.sat.python import cp_model
 
 from hocket.graph import Plan, Reduction, StepGraph
-from hocket.network import Network, collective_cost, patterns_of
+from hocket.network import Network, collective_cost, halves_s, patterns_of
 from hocket.planner.exact.constraint_model import (
     ModelledStep,
     ModelSolution,
@@ -28,6 +28,7 @@ from hocket.planner.exact.constraint_model import (
     solver_for,
     work_of,
 )
+from hocket.planner.exact.halved_channel import HalvedChannel, HalvedTicks, channel_in_halves
 
 # Periods that differ by less than this fraction are the same. A finer comparison does not change what is
 # found: plans differ by more, and the plan's own period is that of its simulation.
@@ -42,11 +43,12 @@ def shortest_period(
     evaluate: Callable[[Plan], float],
     time_limit_s: float,
     seed: int,
+    halves: bool = False,
 ) -> ModelSolution:
-    """The plan whose steps follow each other fastest."""
+    """The plan whose steps follow each other fastest; ``halves``: each whole or in halves."""
     ends_at = time.perf_counter() + time_limit_s
     work = work_of(graph)
-    step = _FixedStep(work, network)
+    step = _FixedStep(work, network, halves)
     # A first plan: program order, each gradient alone as soon as it is complete.
     last_maker = {p: max(work.main.index(i) for i in work.makers[p]) for p in work.trained}
     plan = _plan(graph, work.main, [[p] for p in sorted(work.trained, key=last_maker.__getitem__)])
@@ -69,7 +71,7 @@ def shortest_period(
         solver.parameters.cp_model_probing_level = 0  # most periods are decided in less time than it takes
         status = solver.solve(schedule.model)
         if status == cp_model.OPTIMAL:
-            found = _plan(graph, schedule.order(solver), schedule.batches(solver))
+            found = schedule.plan(solver)
             found_s = evaluate(found)
             long = max(low + 1, min(period, step.ticks_of(found_s)))
             if found_s < best_s:
@@ -88,18 +90,23 @@ def shortest_period(
     )
 
 
-def _plan(graph: StepGraph, order: list[int], batches: list[list[int]]) -> Plan:
+def _plan(graph: StepGraph, order: list[int], batches: list[list[int]], halved: Collection[int] = ()) -> Plan:
+    """A plan of ``batches`` as listed, or, where some of the parameters go in halves, as they are ready."""
     return Plan(
         policy="exact",
         model=graph.model,
         architecture="allreduce",
         reductions=tuple(
             # Waiting for every reduction takes at least as long as each reader's waiting for its own.
-            Reduction(parameters=tuple(graph.parameter_names[p] for p in batch), window="forward")
+            Reduction(
+                parameters=tuple(graph.parameter_names[p] for p in batch),
+                window="forward",
+                halves=batch[0] in halved,
+            )
             for batch in batches
         ),
         compute_order=tuple(graph.operation_names[i] for i in order),
-        issue="listed",
+        issue="ready" if halved else "listed",
     )
 
 
@@ -121,7 +128,7 @@ class _FixedStep:
     to the other's; ``unordered``: the other pairs.
     """
 
-    def __init__(self, work: ModelledStep, network: Network) -> None:
+    def __init__(self, work: ModelledStep, network: Network, halves: bool) -> None:
         graph, trained = work.graph, work.trained
         self.work = work
         sizes = graph.parameter_bytes[trained].tolist()
@@ -130,10 +137,14 @@ class _FixedStep:
         for batch_s, byte_s in costs:
             times_s += [batch_s, *(byte_s * size for size in sizes)]
             occurrences += [len(trained), *[1] * len(trained)]
+        parts_s = [halves_s(network, size) for size in sizes] if halves else []
+        times_s += [seconds for parts in parts_s for seconds in parts]
+        occurrences += [1] * (2 * len(parts_s))
         self.times: TickScale = in_ticks(times_s, occurrences)
         counts = iter(self.times.counts)
         self.ticks = [next(counts) for _ in range(graph.num_operations)]
         self.reductions = [(next(counts), {p: next(counts) for p in trained}) for _ in costs]
+        self.halved = self._halved_ticks(list(counts)) if halves and trained else None
         self.readers = [
             [i for i in work.main if p in graph.reads.row(i)] for p in range(graph.num_parameters)
         ]
@@ -142,7 +153,20 @@ class _FixedStep:
         pairs = combinations(range(graph.num_operations), 2)
         self.unordered = [(i, j) for i, j in pairs if not {(i, j), (j, i)} & self.apart.keys()]
         network_ticks = min(batch + sum(each.values()) for batch, each in self.reductions) if trained else 0
+        if self.halved is not None:
+            parts = sum(self.halved.scatter.values()) + sum(self.halved.gather.values())
+            network_ticks = min(network_ticks, parts)
         self.least_period = max(sum(self.ticks), network_ticks)
+
+    def _halved_ticks(self, counts: list[int]) -> HalvedTicks:
+        """``counts``: a scatter and a gather for each trained parameter."""
+        trained = self.work.trained
+        _, whole = min(self.reductions, key=lambda way: sum(way[1].values()))
+        return HalvedTicks(
+            whole=whole,
+            scatter=dict(zip(trained, counts[::2], strict=True)),
+            gather=dict(zip(trained, counts[1::2], strict=True)),
+        )
 
     def ticks_of(self, seconds: float) -> int:
         """Whole ticks within which ``seconds`` end, with what rounding may add."""
@@ -203,11 +227,14 @@ class _Schedule:
     def _end(self, i: int) -> cp_model.LinearExpr:
         return self._start[i] + self._step.ticks[i]
 
-    def _reduce(self) -> SerialChannel:
+    def _reduce(self) -> SerialChannel | HalvedChannel:
         """One reduction after the other, and each step's before the next step's."""
         model, step, work = self.model, self._step, self._step.work
         costs, horizon = step.reductions, 2 * self._period
-        if any(batch for batch, _ in costs):
+        channel: SerialChannel | HalvedChannel
+        if step.halved is not None:
+            channel = channel_in_halves(model, step.halved, horizon)
+        elif any(batch for batch, _ in costs):
             channel = channel_in_batches(model, costs, horizon)
         else:
             cheapest = min((each for _, each in costs), key=lambda each: sum(each.values()))
@@ -219,8 +246,12 @@ class _Schedule:
             for i in work.makers[p]:
                 model.add(channel.leave[p] >= self._end(i))
         for i in step.held:
+            # A norm, which reads no parameter, looks at what is scattered.
+            there = channel.arrive
+            if isinstance(channel, HalvedChannel) and not len(work.graph.reads.row(i)):
+                there = channel.seen
             for p in work.awaited[i]:
-                model.add(self._start[i] >= channel.arrive[p])
+                model.add(self._start[i] >= there[p])
         return channel
 
     def _hold_up_next_step(self, parameter: int, readers: list[int]) -> None:
@@ -234,13 +265,19 @@ class _Schedule:
                 for i in readers:
                     model.add(self._end(update) <= self._start[i] + self._period)
 
-    def order(self, solver: cp_model.CpSolver) -> list[int]:
+    def plan(self, solver: cp_model.CpSolver) -> Plan:
+        """The plan of a solved model."""
+        graph, channel = self._step.work.graph, self._channel
+        if not isinstance(channel, HalvedChannel):
+            batches = [] if channel is None else [batch for _, batch in channel.batches(solver)]
+            return _plan(graph, self._order(solver), batches)
+        listed = channel.in_order(solver)
+        halved = {p for p, in_halves in listed if in_halves}
+        return _plan(graph, self._order(solver), [[p] for p, _ in listed], halved)
+
+    def _order(self, solver: cp_model.CpSolver) -> list[int]:
         """Forward and backward as they run."""
         main, ticks = self._step.work.main, self._step.ticks
         begin = {i: solver.value(self._place[i]) for i in main}
         position = {i: k for k, i in enumerate(main)}
         return sorted(main, key=lambda i: (begin[i], begin[i] + ticks[i], position[i]))
-
-    def batches(self, solver: cp_model.CpSolver) -> list[list[int]]:
-        """The reductions as they go."""
-        return [batch for _, batch in self._channel.batches(solver)] if self._channel is not None else []

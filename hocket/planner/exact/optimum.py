@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
-from hocket.network import Network, window_cuts
+from hocket.network import Network, reduction_s, window_cuts
 
 MOST_OPERATIONS = 200
 MOST_PARAMETERS = 40
@@ -39,6 +40,7 @@ def exact(
     evaluate: Callable[[Plan], float],
     time_limit_s: float = 60.0,
     seed: int = 0,
+    halves: bool = False,
 ) -> Optimum:
     """Find the best plan for ``graph`` on ``network`` by constraint programming.
 
@@ -49,6 +51,8 @@ def exact(
     chunks. ``evaluate`` simulates a plan, in seconds; ``time_limit_s`` and ``seed`` are the solver's, which
     runs on one thread and finds the same every time unless the limit stops it.
 
+    ``halves``: of a step that clips by norm, each gradient whole or in halves, with AllReduce.
+
     Raises
     ------
     HocketError
@@ -58,11 +62,11 @@ def exact(
     started = time.perf_counter()
     if not 0 < time_limit_s <= 1e9:
         raise HocketError(f"a time limit of {time_limit_s} s is not between 0 and 1e9; give e.g. 60")
-    check_exact(graph, network, architecture)
+    check_exact(graph, network, architecture, halves)
     from hocket.planner.exact.allreduce_model import shortest_period
     from hocket.planner.exact.server_model import shortest_step
 
-    find = shortest_step if architecture == "ps" else shortest_period
+    find = shortest_step if architecture == "ps" else partial(shortest_period, halves=halves)
     found = find(graph, network, evaluate=evaluate, time_limit_s=time_limit_s, seed=seed)
     return Optimum(
         plan=found.plan,
@@ -73,7 +77,9 @@ def exact(
     )
 
 
-def check_exact(graph: StepGraph, network: Network, architecture: Literal["ps", "allreduce"]) -> None:
+def check_exact(
+    graph: StepGraph, network: Network, architecture: Literal["ps", "allreduce"], halves: bool = False
+) -> None:
     """Refuse what the models do not cover.
 
     Raises
@@ -94,6 +100,11 @@ def check_exact(graph: StepGraph, network: Network, architecture: Literal["ps", 
         raise HocketError(
             f"a parse cost of {network.parse_s_per_byte} s/byte makes chunks matter, which the exact planner "
             "does not choose; leave it out, or use search"
+        )
+    if halves and reduction_s(network, 0.0) > 0:
+        raise HocketError(
+            f"clip: a startup of {reduction_s(network, 0.0):g} s a reduction makes batches of halves matter,"
+            " which the exact planner does not choose; leave it out, or use search"
         )
     if architecture == "ps" and (network.parse_s_per_byte > 0 or network.parse_s > 0):
         raise HocketError(

@@ -65,7 +65,10 @@ def test_what_frameworks_do_stays_whole(in_tmp: Path, policy: str) -> None:
         ),
         (["predict", BRANCHES, "--clip", "--mode", "async"], SERVED),
         (["plan", BRANCHES, "--clip", "--policy", "tac"], SERVED),
-        (["plan", BRANCHES, "--clip", "--policy", "exact"], "clip: the exact planner knows whole reductions"),
+        (
+            ["plan", BRANCHES, "--clip", "--policy", "exact", "--latency", "1ms"],
+            "clip: a startup of 0.004 s a reduction makes batches of halves matter",
+        ),
     ],
 )
 def test_what_does_not_clip_says_so(in_tmp: Path, arguments: list[str], told: str) -> None:
