@@ -12,7 +12,7 @@ LOWEST := $(VENV)-lowest
 OF_EXTRAS := tests/unit/runtime tests/unit/planner tests/unit/sim tests/unit/predictor tests/unit/cluster/live \
   tests/unit/interop tests/property/test_exact.py tests/multiprocess
 
-.PHONY: demo test test-slow test-long test-lowest lint fuzz bench docs dist clean
+.PHONY: demo test test-slow test-long test-gpu test-lowest lint fuzz bench docs dist clean
 
 # Profile a real model on this machine, plan, simulate, and write the report: hocket-demo/report.html
 demo: $(FIRST)
@@ -22,13 +22,17 @@ demo: $(FIRST)
 # tests go by folder, not by how many tests they hold: those with real processes hold few and must not come last.
 test: $(STAMP)
 	$(BIN)/python -m tests.kernels
-	$(BIN)/python -m pytest -q -m "not slow and not long" $(PARALLEL)
+	$(BIN)/python -m pytest -q -m "not slow and not long and not gpu" $(PARALLEL)
 
 # Labs alone: their nodes have both processors.
 test-slow: $(STAMP)
 	$(BIN)/python -m tests.kernels
 	$(BIN)/python -m pytest -q -m "slow and not long" $(PARALLEL) --ignore tests/lab
 	$(BIN)/python -m pytest -q -m "slow and not long" tests/lab
+
+# On a machine with a GPU and a torch that was built for it; without one every test of it is skipped.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -rs -m gpu tests/gpu
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long
@@ -39,7 +43,7 @@ test-lowest:
 	$(LOWEST)/bin/python scripts/lowest_versions.py > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt \
 	  --editable '.[torch,dev,optimal,ray,grpc,chakra,lightning,accelerate]'
-	$(LOWEST)/bin/python -m pytest -q -m "not slow and not long" $(OF_EXTRAS)
+	$(LOWEST)/bin/python -m pytest -q -m "not slow and not long and not gpu" $(OF_EXTRAS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

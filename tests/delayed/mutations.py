@@ -88,7 +88,7 @@ MUTATIONS = {
     "others' flags are not waited for": Mutation(_ROUNDS, "if not self._used.known:", "if False:"),
     "flags are this rank's": Mutation(_FLAGS, "work.wait()", "pass"),
     "flags are read on the device": Mutation(
-        _SETUP, "FlagsInBuckets() if here else FlagsOnHost(control)", "FlagsInBuckets()"
+        _SETUP, "FlagsInBuckets() if device is PROCESSORS else FlagsOnHost(control)", "FlagsInBuckets()"
     ),
     "buckets are the host's": Mutation(
         "hocket.runtime.transfers.buckets",

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import hocket
+from hocket.errors import HocketError
 from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
 from tests.delayed.streams import Event
@@ -16,6 +17,8 @@ from tests.multiprocess.parity_cases import parity
 from tests.multiprocess.setups import Plain, Small, batch, sgd, train
 from tests.multiprocess.training_cases import Branches, unused_parameters
 from tests.multiprocess.twins import Twins, sliced_plan
+
+HABITS = ("plainly", "accumulating", "with some unused", "clipped", "scaled")
 
 
 def here() -> DelayedDevice:
@@ -92,7 +95,7 @@ def _train_step(twins: Twins, rank: int, step: int, read: Event) -> None:
 def settled_steps(rank: int, world: int, plan: str) -> list[str]:
     """What has the host wait for the device once the plan stays, on each side of DDP's habits."""
     found = []
-    for how in ("plainly", "accumulating", "with some unused", "clipped", "scaled"):
+    for how in HABITS:
         torch.manual_seed(0)
         model = moved(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 2)))
         spare = moved(nn.Linear(6, 6))
@@ -103,13 +106,13 @@ def settled_steps(rank: int, world: int, plan: str) -> list[str]:
         for step in range(6):
             if step == 3:
                 here().waits.clear()
-            _step(how, model, optimizer, torch.full((3, 6), 1.0 + rank + step))
+            step_by_habit(how, model, optimizer, torch.full((3, 6), 1.0 + rank + step))
         found += [f"{how}: {wait}" for wait in here().waits]
         model.hocket.detach()
     return found
 
 
-def _step(how: str, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+def step_by_habit(how: str, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
     optimizer.zero_grad()
     if how == "accumulating":
         with model.hocket.no_sync():
@@ -119,6 +122,25 @@ def _step(how: str, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch
     if how == "clipped":
         hocket.clip_grad_norm_(model, 1.0)
     optimizer.step()
+
+
+def told(rank: int, world: int) -> str:
+    """What explain() begins with."""
+    model = moved(Plain())
+    hocket.distribute(model, sgd(model), plan="ddp")
+    report: str = model.hocket.explain()
+    model.hocket.detach()
+    return report.splitlines()[0]
+
+
+def planned(rank: int, world: int) -> str:
+    """Why no plan is made."""
+    model = moved(Plain())
+    try:
+        hocket.distribute(model, sgd(model))
+    except HocketError as error:
+        return str(error)
+    return "accepted"
 
 
 def filled_on_several(rank: int) -> list[str]:

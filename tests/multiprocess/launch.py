@@ -101,7 +101,8 @@ def call(case: str, options: dict[str, Any]) -> Any:
     """What ``case`` returns on this rank.
 
     ``options`` are its keywords, but for ``mutation`` and ``delayed``: seeds to run it on the delayed device
-    with, until it returns something. ``sums_up``: that device has collectives of its own.
+    with, until it returns something. ``sums_up``: that device has collectives of its own. ``backend``: of the
+    process group; ``device``: the GPU that models are on.
     """
     import importlib
 
@@ -109,11 +110,16 @@ def call(case: str, options: dict[str, Any]) -> Any:
     import torch.distributed as dist
 
     from tests.delayed.mutations import mutate
+    from tests.gpu import placement
 
     if mutation := options.pop("mutation", None):
         mutate(mutation)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if device := options.pop("device", ""):
+        placement.DEVICES.append(torch.device(device))
+        torch.cuda.set_device(device)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    dist.init_process_group(options.pop("backend", "gloo"))
     module, function = case.split(":")
     run_case = getattr(importlib.import_module(module), function)
     sums_up = options.pop("sums_up", False)

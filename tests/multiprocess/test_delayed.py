@@ -19,6 +19,14 @@ def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
 
 
 @pytest.mark.slow
+def test_times_of_the_host_are_not_taken_for_those_of_a_device() -> None:
+    (line, _) = run(f"{CASES}:told", delayed=[0], sums_up=True)
+    assert line.startswith("times are the host's, which only asks the GPU")
+    refused = run(f"{CASES}:planned", delayed=[0], sums_up=True)
+    assert {line.partition(";")[2] for line in refused} == {" give plan='ddp', or a plan file"}
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_parameters_are_bitwise_those_of_ddp_in_several_orders_of_work() -> None:
     orders = [(seed, sums_up) for seed in range(4) for sums_up in (False, True)]

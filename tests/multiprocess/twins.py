@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hocket
 from hocket.graph import Plan, Reduction
 from tests.delayed.install import moved
+from tests.gpu.placement import placed
 
 Optimizer = torch.optim.Optimizer
 
@@ -55,7 +56,8 @@ class Twins:
     ) -> None:
         torch.manual_seed(0)
         model = make()
-        self.ours = moved(copy.deepcopy(model))
+        self.ours = moved(placed(copy.deepcopy(model)))
+        placed(model)
         of_both = {"process_group": group, "init_sync": init_sync, **(buffers or {})}
         self.ddp = DistributedDataParallel(model, find_unused_parameters=unused, **of_both)
         self.optimizers = optimize(model), optimize(self.ours)

@@ -12,6 +12,8 @@ from hocket.runtime.training.explain import MeasuredTimeline, explanation, timel
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
 
+_OF_HOST = "times are the host's, which only asks the GPU for its work: they are not those of the step"
+
 
 class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     """The training of one model on this rank: ``model.hocket`` after :func:`hocket.distribute`.
@@ -49,7 +51,8 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     def explain(self) -> str:
         """A report: the plan in force and why, what limits this rank's steps, and what forces a barrier."""
         training = self._training
-        return explanation(training.recorder, self._decision, training.rounds.barriers)
+        report = explanation(training.recorder, self._decision, training.rounds.barriers)
+        return report if training.rounds.is_timed_by_host else f"{_OF_HOST}\n{report}"
 
     def join(
         self,

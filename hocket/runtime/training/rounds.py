@@ -76,6 +76,11 @@ class Rounds:
         self._process = os.getpid()
 
     @property
+    def is_timed_by_host(self) -> bool:
+        """True if the host's clock says how long the device's work takes."""
+        return self._device.is_timed_by_host
+
+    @property
     def is_forked(self) -> bool:
         """True if this process is a child of the one that trains."""
         return os.getpid() != self._process

@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from hocket.errors import HocketError
 from hocket.graph import OperationRow, StepGraph, StepRows, step_from_rows
+from hocket.logs import logger
 from hocket.runtime.observe.step_rows import parameter_rows
 from hocket.runtime.training.ignored_parameters import kept_alike
 from hocket.runtime.training.parameter_ownership import WHOLE_ONLY, refuse_claimed
@@ -96,7 +97,10 @@ def _check_devices(parameters: Mapping[str, torch.nn.Parameter]) -> None:
                 f"'{first}' is on {begun.device} and '{name}' on {p.device}; a rank trains on one device:"
                 " move all of the model there"
             )
-    if begun.device.type == "cpu" or (begun.device.type == "cuda" and os.environ.get(GPU_SWITCH) == "1"):
+    if begun.device.type == "cpu":
+        return
+    if begun.device.type == "cuda" and os.environ.get(GPU_SWITCH) == "1":
+        logger.warning("training on %s, which no GPU has run yet: compare it with DDP's", begun.device)
         return
     raise HocketError(
         f"'{first}' is on {begun.device}; distribute trains on CPUs so far, move the model there"

@@ -48,3 +48,17 @@ def test_one_optimizer_or_several() -> None:
 def test_what_is_no_model_and_no_optimizer_gets_one_line(model: Any, optimizer: Any, message: str) -> None:
     with pytest.raises(HocketError, match=f"^{message}"):
         trained_parameters(model, optimizers_of(optimizer), 1.0)
+
+
+def test_a_device_that_is_none_of_the_processors_is_refused_and_so_are_two() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 1, device="meta"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(HocketError, match=r"^'0.weight' is on cpu and '1.weight' on meta; a rank trains on"):
+        trained_parameters(model, [optimizer], 1.0)
+    model = torch.nn.Linear(2, 1, device="meta")
+    with pytest.raises(HocketError) as caught:
+        trained_parameters(model, [torch.optim.SGD(model.parameters(), 0.1)], 1.0)
+    assert str(caught.value) == (
+        "'weight' is on meta; distribute trains on CPUs so far, move the model there (HOCKET_UNTRIED_GPU=1"
+        " has it train on CUDA devices, which no GPU has run yet)"
+    )
