@@ -180,7 +180,7 @@ def updated_on_several(rank: int) -> list[str]:
     rounds.fill = filled
     asked = streams.record()
     for step in range(4):
-        with streams.on():
+        with streams.on(streams.first if step % 2 else streams.new()):
             streams.follow(asked)
             for model, optimizer, _ in twins.each():
                 optimizer.zero_grad()
