@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -14,11 +15,7 @@ from hocket.network import Network
 from hocket.planner import allreduce_baselines, baselines
 from hocket.planner.bytescheduler import bytescheduler
 from hocket.planner.caramel.caramel import caramel
-from hocket.planner.ibatch import ibatch
-from hocket.planner.ibatch_greedy import ibatch_greedy
 from hocket.planner.p3 import p3
-from hocket.planner.tac import tac
-from hocket.planner.tic import tic
 
 Architecture = Literal["ps", "allreduce"]
 Barrier = Literal["step", "parameter"]
@@ -37,6 +34,16 @@ class NamedPlanner:
     drawn_anew: bool = False
 
 
+def _loaded_late(name: str) -> Callable[[StepGraph, Network], Plan]:
+    """The planner of that name, in the module of that name, whose kernels load when it first plans."""
+
+    def make(graph: StepGraph, network: Network) -> Plan:
+        made: Plan = getattr(importlib.import_module(f"hocket.planner.{name}"), name)(graph, network)
+        return made
+
+    return make
+
+
 POLICIES: dict[str, NamedPlanner] = {
     "fifo": NamedPlanner(baselines.fifo),
     "random": NamedPlanner(baselines.random, drawn_anew=True),
@@ -44,10 +51,10 @@ POLICIES: dict[str, NamedPlanner] = {
     "default": NamedPlanner(baselines.default),
     "layerwise": NamedPlanner(baselines.layerwise),
     "poseidon": NamedPlanner(baselines.poseidon),
-    "tic": NamedPlanner(tic),
-    "tac": NamedPlanner(tac),
-    "ibatch-greedy": NamedPlanner(ibatch_greedy),
-    "ibatch": NamedPlanner(ibatch),
+    "tic": NamedPlanner(_loaded_late("tic")),
+    "tac": NamedPlanner(_loaded_late("tac")),
+    "ibatch-greedy": NamedPlanner(_loaded_late("ibatch_greedy")),
+    "ibatch": NamedPlanner(_loaded_late("ibatch")),
     "p3": NamedPlanner(p3),
     "wfbp": NamedPlanner(allreduce_baselines.wfbp, "allreduce", drawn_anew=True),
     "ddp": NamedPlanner(allreduce_baselines.ddp, "allreduce"),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from hocket.errors import HocketError
 from hocket.graph import Plan, StepGraph
@@ -18,12 +17,9 @@ from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
 from hocket.planner import plan as plan_by_policy
-from hocket.planner.allreduce_baselines import ddp
-from hocket.planner.bytescheduler import bytescheduler, partition_of
-from hocket.sim import simulate
 from hocket.tuner.ddp_keywords import buffers_synced
 from hocket.tuner.plan_argument import PlanArgument, resolve_argument
-from hocket.tuner.policies import Exchange, make_plan
+from hocket.tuner.planning_process import AUTO, PlanRequest, plans_of_process
 from hocket.tuner.server_plans import ServingPlanner, resolve_server_plan
 
 if TYPE_CHECKING:
@@ -34,11 +30,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Module")
 Opt = TypeVar("Opt", bound="Optimizer | Sequence[Optimizer]")
 
-_BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
-_PARTITIONS = (0.5, 1.0, 2.0, 4.0)  # of the planner's own choice
-_MOST_TRIED = 3
-_ALIKE = 1.02
-_ITERATIONS = 4
 _TIMEOUT_S = 1800.0
 
 _served_jobs: set[tuple[ServedJob, int]] = set()
@@ -129,7 +120,7 @@ def distribute(
     show_log()
     init_sync = init_sync is None or init_sync
     buffers = buffers_synced(ddp_keywords, broadcast_buffers)
-    wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", "auto")
+    wanted = plan if plan is not None else os.environ.get("HOCKET_PLAN", AUTO)
     if network is None and (path := os.environ.get("HOCKET_NETWORK")):
         network = load_network(path).network()
     job = job_of_environment()
@@ -143,11 +134,12 @@ def distribute(
         _serve(model, optimizer, wanted, network, job, buffers.in_forward, timeout_s)
         return model, optimizer
     given, policy = resolve_plan(wanted)
+    limit_s = _TIMEOUT_S if timeout_s is None else timeout_s
     runtime.distribute(
         model,
         optimizer,
-        runtime.PlanSource(planner=_Planner(policy), plan=given, network=network),
-        runtime.TrainingRanks(process_group, _TIMEOUT_S if timeout_s is None else timeout_s),
+        runtime.PlanSource(planner=_Planner(policy, limit_s), plan=given, network=network),
+        runtime.TrainingRanks(process_group, limit_s),
         runtime.RankZeroValues(init_sync, buffers.at_start, buffers.in_forward),
         compile=compile,
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
@@ -209,13 +201,18 @@ def resolve_plan(argument: PlanArgument) -> tuple[Plan | None, str]:
 
 @dataclass(frozen=True)
 class _Planner:
-    """Plans for :mod:`hocket.runtime.training.plan_selection`; ``policy``: "auto" for whatever is best."""
+    """Plans for :mod:`hocket.runtime.training.plan_selection`; ``policy``: "auto" for whatever is best.
+
+    They are made in a process of their own, within ``timeout_s``: planners take 60 MB and more to load, which
+    the one that trains would keep.
+    """
 
     policy: str
+    timeout_s: float = _TIMEOUT_S
 
     @property
     def on_trial(self) -> bool:
-        return self.policy == "auto"
+        return self.policy == AUTO
 
     @property
     def needs_times(self) -> bool:
@@ -225,45 +222,4 @@ class _Planner:
         return plan_by_policy(graph, Network(), "ddp")
 
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
-        if self.policy != "auto":
-            return [make_plan(graph, network, self.policy, Exchange(architecture="allreduce")).plan]
-        plans, known = best_plans(graph, network), [self.baseline(graph).reductions]
-        for mb in _BUCKETS_MB:
-            made = ddp(graph, network, mb << 20)
-            if made.reductions not in known:  # as those of small models are
-                known.append(made.reductions)
-                plans.append(msgspec.structs.replace(made, policy=f"ddp {mb} MB"))
-        return plans
-
-
-def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
-    """The plans for ``graph`` to try, the one that looks best in simulation first, each under its own name.
-
-    Of those that differ by hardly anything there, the one with the fewest transfers and the one with the most
-    are among them: what each costs the processors is not simulated, nor how long a large one holds up an
-    urgent one where ranks are out of step. They are simulated on the typical step: in the few steps of a
-    profile one that was disturbed would decide.
-    """
-    partition = partition_of(network)
-    plans = [plan_by_policy(graph, network, "caramel")]
-    # A chain of operations has one order; another one is worth a plan where it changes what is ready when.
-    free = bool(np.diff(graph.inputs.indptr).max(initial=0) > 1)
-    for factor in _PARTITIONS:
-        size = round(factor * partition)
-        for ordered in (False, True) if free else (False,):
-            made = bytescheduler(graph, network, size, ordered=ordered)
-            if any((made.reductions, made.compute_order) == (p.reductions, p.compute_order) for p in plans):
-                continue  # as where no gradient is larger than a slice
-            name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
-            plans.append(msgspec.structs.replace(made, policy=name))
-    step = graph.typical()
-    seconds = {
-        plan.policy: simulate(step, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
-    }
-    ranked = sorted(plans, key=lambda plan: seconds[plan.policy])
-    least_s = seconds[ranked[0].policy]
-    alike = [plan for plan in ranked if seconds[plan.policy] <= _ALIKE * least_s]
-    fewest = min(alike, key=lambda plan: len(plan.reductions))
-    most = max(alike, key=lambda plan: len(plan.reductions))
-    by_name = {plan.policy: plan for plan in (ranked[0], fewest, most, *ranked)}
-    return list(by_name.values())[:_MOST_TRIED]
+        return plans_of_process(PlanRequest(self.policy, graph, network), self.timeout_s)

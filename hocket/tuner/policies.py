@@ -15,11 +15,7 @@ from hocket.graph.clipped_step import clipped_for
 from hocket.network import Network, assign_servers, check_exchange
 from hocket.planner import POLICIES, Architecture, Barrier, policies_of
 from hocket.planner import plan as plan_by_policy
-from hocket.planner.exact import check_exact, exact
 from hocket.planner.named_planners import BEST_BUCKETS
-from hocket.sim import simulate
-from hocket.tuner.best_buckets import best_buckets
-from hocket.tuner.improve import SearchChoices, improve
 
 Status = Literal["", "optimal", "feasible"]
 _SEARCHES = ("exact", "search")
@@ -197,12 +193,17 @@ def make_plan(
     if fusion_bytes and policy not in POLICIES:
         raise HocketError(f"fusion {fusion_bytes} B: {policy} finds its own batches; leave it out")
     if policy == BEST_BUCKETS:
+        from hocket.tuner.best_buckets import best_buckets
+
         return PlannedPolicy(plan=for_workers(best_buckets(graph, network, seed=seed), network))
     if policy == "exact":
         if barrier == "parameter":
             raise HocketError(
                 "barrier 'parameter': the exact planner knows one barrier per step; leave it out"
             )
+        from hocket.planner.exact import exact
+        from hocket.sim import simulate
+
         # The models know one duration of each operation, and so does the simulation that judges for them.
         mean = dataclasses.replace(graph, durations_s=graph.durations_s.mean(axis=1, keepdims=True))
         optimum = exact(
@@ -218,6 +219,8 @@ def make_plan(
         proven_s = optimum.bound_s if graph.num_samples == 1 else 0.0
         return PlannedPolicy(plan=for_workers(optimum.plan, network), status=optimum.status, bound_s=proven_s)
     if policy == "search":
+        from hocket.tuner.improve import SearchChoices, improve
+
         names = policies_of(architecture)
         plans = [
             plan_by_policy(graph, network, name, seed=seed, barrier=barrier, halves=exchange.clip)
@@ -311,6 +314,8 @@ def can_be_exact(
     if barrier == "parameter":
         return False
     try:
+        from hocket.planner.exact import check_exact
+
         check_exact(graph, network, architecture, halves)
     except HocketError:
         return False

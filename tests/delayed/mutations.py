@@ -91,9 +91,9 @@ MUTATIONS = {
         _SETUP, "FlagsInBuckets() if device is PROCESSORS else FlagsOnHost(control)", "FlagsInBuckets()"
     ),
     "buckets are the host's": Mutation(
-        "hocket.runtime.transfers.buckets",
-        "first.detach().new_zeros(sum(sizes) + len(names))",
-        "torch.zeros(sum(sizes) + len(names))",
+        "hocket.runtime.transfers.bucket_memory",
+        "first.detach().new_zeros(end + num_flags)",
+        "torch.zeros(end + num_flags)",
     ),
     "gradients that are read are not waited for": Mutation(
         _ROUNDS,

@@ -150,11 +150,11 @@ def filled_on_several(rank: int) -> list[str]:
     fill = rounds.fill
     side = [streams.new() for _ in range(3)]
 
-    def filled(p: nn.Parameter, gradient: torch.Tensor) -> None:
+    def filled(p: nn.Parameter) -> None:
         produced = streams.record()
         with streams.on(side[p.numel() % 3]):
             streams.follow(produced)
-            fill(p, gradient)
+            fill(p)
 
     rounds.fill = filled
     for step in range(4):

@@ -22,6 +22,14 @@ def _holders_of_storage(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 _BY_ONE_TENSOR = _holders_of_storage(_SAMPLE[0])
+
+
+def _holders_of_base(view: torch.Tensor) -> tuple[int, int]:
+    base: Any = [view._base]
+    return base[0]._use_count(), sys.getrefcount(base[0])
+
+
+_BY_ONE_VIEW = _holders_of_base(torch.empty(1).view(1))
 _BY_TRAINING = _PARAMETER._use_count()  # type: ignore[attr-defined]
 
 
@@ -30,12 +38,21 @@ def is_referenced(holder: Any, key: Any) -> bool:
     return sys.getrefcount(holder[key]) > _BY_ONE_HOLDER
 
 
-def shares_memory(tensor: torch.Tensor) -> bool:
+def shares_memory(tensor: torch.Tensor, arrived: torch.Tensor | None = None) -> bool:
     """Tell whether something else has the memory of ``tensor``.
 
     That may be a view, ``data``, what a state_dict holds, the storage's own object, or another process.
+    ``arrived``, which autograd is about to let go, and what it is a view of do not count.
     """
-    return _holders_of_storage(tensor) != _BY_ONE_TENSOR or tensor.untyped_storage().is_shared()
+    in_torch, in_python = _holders_of_storage(tensor)
+    if arrived is not None and torch._C._is_alias_of(tensor, arrived):  # type: ignore[attr-defined]
+        in_torch -= 1 if _has_base_of_others(arrived) else 2
+    return (in_torch, in_python) != _BY_ONE_TENSOR or tensor.untyped_storage().is_shared()
+
+
+def _has_base_of_others(view: torch.Tensor) -> bool:
+    """Tell whether ``view`` is of no tensor, or of one that something else has."""
+    return view._base is None or _holders_of_base(view) != _BY_ONE_VIEW
 
 
 def is_held(parameter: torch.nn.Parameter) -> bool:

@@ -7,7 +7,6 @@ Libraries of operators (``torch.ops``) are none of them: their operators are cal
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import torch
 _ROOT = Path(torch.__file__).parent
 # Symbols that an extension calls to have a tensor of a Python object, by itself or by pybind11.
 _TAKES_TENSORS = (b"THPVariable", b"type_casterIN2at6TensorE")
+_PIECE_BYTES = 1 << 20
+_OVERLAP_BYTES = max(map(len, _TAKES_TENSORS)) - 1
 
 
 class _Library(ctypes.Structure):
@@ -81,11 +82,14 @@ def takes_tensors(library: Path) -> bool:
     """Tell whether a shared library that is not torch's own takes tensors from Python."""
     if _ROOT in library.parents or not library.is_file():
         return False
+    # Piece by piece: some have hundreds of megabytes, which would count as memory of the process if mapped.
+    content = b""
     with library.open("rb") as file:
-        if not file.seek(0, 2):
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(call) >= 0 for call in _TAKES_TENSORS)
+        while piece := file.read(_PIECE_BYTES):
+            content = content[-_OVERLAP_BYTES:] + piece
+            if any(content.find(call) >= 0 for call in _TAKES_TENSORS):
+                return True
+    return False
 
 
 _LOADED = Extensions()

@@ -32,6 +32,8 @@ class Reductions:
             for name, size in zip(graph.parameter_names, graph.parameter_bytes.tolist(), strict=True)
         }
         self._layout = lay_out(plan, parameters)
+        for each in self._layout.buckets:
+            each.allocate()
         self._number = {bucket: k for k, bucket in enumerate(self._layout.buckets)}
         of_parameter = {name: self._number[b] for b in self._layout.buckets for name in b.names}
         names = graph.parameter_names

@@ -315,7 +315,7 @@ class AllReduceTraining(ModelHooks):
             return
         self._note_gradient(parameter, gradient)
         if not self.learning and parameter not in self.late_parameters:
-            before = parameter.grad
+            before = self.rounds.move_out(parameter)
             self.rounds.fill(parameter, gradient if before is None else before + gradient)
 
     def gradient_order(self) -> Sequence[Parameter] | None:
@@ -327,6 +327,12 @@ class AllReduceTraining(ModelHooks):
     ) -> None:
         if self.compiled_step is None or not self.compiled_step.is_reported(p):
             super()._after_accumulation(p, before, gradients)
+            if not self._synchronising or gradients[0] is None:
+                return
+            if self.learning or p in self.late_parameters:
+                self.rounds.keep(p, gradients[0])
+            else:
+                self.rounds.hand_over(p, gradients[0])
 
     def _gradient_missing(self) -> None:
         self._round_open = True
@@ -340,8 +346,7 @@ class AllReduceTraining(ModelHooks):
 
     def _gradient_completed(self, p: Parameter) -> None:
         if not self.learning and p not in self.late_parameters:
-            assert p.grad is not None
-            self.rounds.fill(p, p.grad)
+            self.rounds.fill(p)
 
     def _backward_ended(self) -> None:
         if self._round_open:

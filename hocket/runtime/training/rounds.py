@@ -26,7 +26,7 @@ from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.transfers.buckets import Bucket, BucketState, Layout
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup, LostError
-from hocket.runtime.transfers.training_device import Event, device_of
+from hocket.runtime.transfers.training_device import PROCESSORS, Event, device_of
 from hocket.runtime.transfers.used_flags import UsedFlags
 
 Parameter = torch.nn.Parameter
@@ -56,6 +56,8 @@ class Rounds:
         self._device = device_of(next(iter(parameters.values())))
         moved = functools.partial(recorder.record_transfer, "reduce")
         self.channel = Channel(groups, timeout_s, moved, self._device)
+        # Of a device, memory that streams still read would go, or be read by streams that nobody waits for.
+        self._hands_out = self._device is PROCESSORS
         self._used = used
         self._updated: Event = None
         self.barriers = Barriers()
@@ -89,16 +91,19 @@ class Rounds:
         """Send along ``layout`` from the next round on; everything is finished, here and on all ranks."""
         assert not self.unfinished
         self.channel.stop()
-        if self._layout is not None:
-            for bucket in self._layout.buckets:
-                bucket.stand_ins.clear()  # gradients and buckets hold each other
-                self._device.wait(bucket.last_use)  # its memory may be another stream's, and goes
-            self._used.forget()
+        for bucket in () if self._layout is None else self._layout.buckets:
+            self._release(bucket)
+        self._used.forget()
         self._layout = layout
         self._turn = {bucket: turn for turn, bucket in enumerate(layout.buckets)}
-        for bucket in layout.buckets:
-            bucket.stand_ins = [self._stand_in(bucket, index) for index in range(len(bucket.views))]
         self.channel.start(layout)
+
+    def _release(self, bucket: Bucket) -> None:
+        """Have no memory for ``bucket``; parameters keep theirs."""
+        bucket.stand_ins.clear()  # gradients and buckets hold each other
+        if bucket.has_memory:
+            self._device.wait(bucket.last_use)  # its memory may be another stream's, and goes
+            bucket.release()
 
     def divide_by(self, num_ranks: int) -> None:
         """Gradients of the rounds to come are means over so many ranks."""
@@ -113,6 +118,9 @@ class Rounds:
         for p in sparse:
             p.grad = None  # what arrives is written into it
         for bucket in self._layout.buckets:
+            if bucket.has_memory and bucket.memory.is_used:
+                self._release(bucket)
+            self._open(bucket)
             for index in range(len(bucket.parameters)):
                 self._put(bucket, index, None)
             bucket.filled_indices.clear()
@@ -124,8 +132,11 @@ class Rounds:
 
     # A round begins.
 
-    def fill(self, p: Parameter, gradient: torch.Tensor) -> None:
-        """``gradient`` is complete: put it in its bucket, and send the bucket if it was the last."""
+    def fill(self, p: Parameter, gradient: torch.Tensor | None = None) -> None:
+        """The gradient of ``p`` is complete: put it in its bucket, and send the bucket if it was the last.
+
+        ``gradient``: one that autograd has still to give to ``p``; None: it has.
+        """
         bucket, index = self._place(p)
         if bucket in self._sent_buckets:
             raise HocketError(
@@ -135,11 +146,48 @@ class Rounds:
         if bucket.state is BucketState.SENT:
             self._check_fresh(bucket, p)
             self.finish(bucket)
-        bucket.state = BucketState.FILLING
+        self._open(bucket)
         bucket.filled_indices.add(index)
-        self._put(bucket, index, gradient)
+        self._put(bucket, index, p.grad if gradient is None else gradient)
         if len(bucket.filled_indices) == len(bucket.parameters):
             self._submit(bucket)
+
+    def move_out(self, p: Parameter) -> torch.Tensor | None:
+        """The gradient of ``p``, in memory of its own: it is going to change while its bucket travels."""
+        bucket, index = self._place(p)
+        if isinstance(p.grad, PendingGradient):
+            self.finish_before_read(p)
+        if p.grad is not None and bucket.has_memory and bucket.memory.has(index, p.grad):
+            p.grad = p.grad.clone()
+        return p.grad
+
+    def hand_over(self, p: Parameter, arrived: torch.Tensor) -> None:
+        """Have gradients that were sent with that of ``p`` nowhere but in their bucket.
+
+        ``arrived``: what autograd has just made that of ``p`` of, and still has.
+        """
+        bucket, _ = self._place(p)
+        if self._hands_out and bucket in self._sent_buckets and bucket.sparse is None:
+            for index in range(len(bucket.parameters)):
+                self._hand_over(bucket, index, arrived)
+
+    def keep(self, p: Parameter, arrived: torch.Tensor) -> None:
+        """Have the gradient of ``p``, to which autograd may still add, in its bucket and nowhere else.
+
+        ``arrived``: as for :meth:`hand_over`.
+        """
+        bucket, index = self._place(p)
+        if not self._hands_out or bucket.sparse is not None or bucket.state is BucketState.SENT:
+            return
+        self._open(bucket)
+        memory, own = bucket.memory, [p.grad]
+        if own[0] is None or not memory.can_stand_for(index, own[0]) or memory.has(index, own[0]):
+            return
+        p.grad = memory.gradients[index]
+        if is_referenced(own, 0) or shares_memory(own[0], arrived):
+            p.grad = own[0]
+        else:
+            self._write(bucket, index, own[0], 1.0)
 
     def close(self) -> list[Bucket]:
         """Send what has not been sent, with zeros where there is no gradient; the buckets that have such."""
@@ -150,19 +198,57 @@ class Rounds:
             if bucket not in self._sent_buckets and self._complete(bucket)
         ]
         for bucket in self._sent_buckets:
-            if bucket.sparse is not None:
-                continue
-            for index, (p, stand_in) in enumerate(zip(bucket.parameters, bucket.stand_ins, strict=True)):
-                if p.grad is None:
+            for index, p in enumerate(bucket.parameters if bucket.sparse is None else ()):
+                if p.grad is None or self._hand_over(bucket, index):
                     continue
-                bucket.own_gradients[index] = (
-                    p.grad.reduced_gradient if isinstance(p.grad, PendingGradient) else p.grad
-                )
-                p.grad = stand_in
+                bucket.own_gradients[index] = p.grad
+                p.grad = bucket.stand_ins[index]
                 if is_referenced(bucket.own_gradients, index) or shares_memory(bucket.own_gradients[index]):
                     self._aliased_buckets[bucket] = None
         self._all_sent()
         return unused
+
+    def _open(self, bucket: Bucket) -> None:
+        """Begin to fill ``bucket``, in memory in which nobody has anything to look for."""
+        if bucket.state is BucketState.FILLING:
+            return
+        bucket.state = BucketState.FILLING
+        if bucket.sparse is not None:
+            return
+        if not bucket.has_memory:
+            self._allocate()
+        elif bucket.memory.is_held:
+            self._release(bucket)
+            self._allocate()
+
+    def _allocate(self) -> None:
+        """Have memory for every bucket that has none."""
+        assert self._layout is not None
+        # All at once: what lives long and comes between gradients would leave holes where those were.
+        for bucket in self._layout.buckets:
+            if bucket.sparse is None and not bucket.has_memory:
+                bucket.allocate()
+                indices = range(len(bucket.parameters))
+                bucket.stand_ins = [self._stand_in(bucket, index) for index in indices]
+
+    def _hand_over(self, bucket: Bucket, index: int, arrived: torch.Tensor | None = None) -> bool:
+        """Have a stand-in in place of a gradient that was sent; whether so: not where others have it, too."""
+        p, memory, stand_in = bucket.parameters[index], bucket.memory, bucket.stand_ins[index]
+        if p.grad is stand_in:
+            return True
+        if isinstance(p.grad, PendingGradient):
+            p.grad = p.grad.reduced_gradient
+        own = [p.grad]
+        if not self._hands_out or own[0] is None or not memory.can_stand_for(index, own[0]):
+            return False
+        p.grad = stand_in  # a gradient counts as a reference in some versions of torch
+        if memory.has(index, own[0]):
+            own.clear()
+            if memory.is_lent(index):
+                p.grad = memory.gradients[index]
+        elif is_referenced(own, 0) or shares_memory(own[0], arrived):
+            p.grad = own[0]
+        return p.grad is stand_in
 
     def finish_unused(self, buckets: list[Bucket]) -> None:
         """Give this rank the gradients of parameters that only others used."""
@@ -170,9 +256,9 @@ class Rounds:
             unused = (name for name, p in zip(bucket.names, bucket.parameters, strict=True) if p.grad is None)
             self.barriers.meet("parameters that some ranks did not use", unused)
             self.finish(bucket)
-            for p, view, used in zip(bucket.parameters, bucket.views, self._used.of(bucket), strict=True):
+            for index, (p, used) in enumerate(zip(bucket.parameters, self._used.of(bucket), strict=True)):
                 if p.grad is None and used:
-                    p.grad = view.clone()
+                    p.grad = self._reduced(bucket, index)
 
     def finish_aliased(self) -> None:
         """Finish buckets whose gradients are held by another name: they are to change there, too."""
@@ -195,6 +281,7 @@ class Rounds:
         """Fill what is missing of ``bucket`` and send it; whether this rank lacks a gradient of it."""
         if bucket.state is BucketState.SENT:
             self.finish(bucket)
+        self._open(bucket)
         unused = False
         for index, p in enumerate(bucket.parameters):
             if index in bucket.filled_indices:
@@ -212,14 +299,20 @@ class Rounds:
         """Have ``gradient`` in its place in ``bucket``; None: this rank has none."""
         if gradient is not None and gradient.layout is not torch.strided:
             self._check_layout(bucket, index, gradient.layout)
+        if gradient is not None and bucket.sparse is None and bucket.memory.has(index, gradient):
+            bucket.in_place.add(index)  # autograd may still add to it
+        else:
+            self._write(bucket, index, gradient, self._scale)
+
+    def _write(self, bucket: Bucket, index: int, gradient: torch.Tensor | None, scale: float) -> None:
         self._device.follow(bucket.last_use)
         if bucket.sparse is not None:
             bucket.sparse.put(gradient, self._num_ranks)
         elif gradient is None:
-            bucket.views[index].zero_()
+            bucket.memory.views[index].zero_()
         else:
             # As DistributedDataParallel does: divided before it is summed up.
-            torch.mul(gradient.detach(), self._scale, out=bucket.views[index])
+            torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
         bucket.stream, bucket.last_use = self._device.stream(), self._device.record()
 
     def _check_layout(self, bucket: Bucket, index: int, layout: torch.layout) -> None:
@@ -235,6 +328,9 @@ class Rounds:
             )
 
     def _submit(self, bucket: Bucket) -> None:
+        while bucket.in_place:
+            index = bucket.in_place.pop()
+            self._write(bucket, index, bucket.memory.views[index], self._scale)
         if bucket.sparse is None:
             self._used.tell(bucket)
         bucket.filled_indices.clear()
@@ -336,7 +432,8 @@ class Rounds:
         held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
         if bucket.pending_steps:
             started = time.perf_counter()
-            for p, view, used in zip(bucket.parameters, bucket.views, self._used.of(bucket), strict=True):
+            views = bucket.memory.views
+            for p, view, used in zip(bucket.parameters, views, self._used.of(bucket), strict=True):
                 p.grad = view if used else None
             for deferred in bucket.pending_steps:
                 deferred.run()
@@ -346,22 +443,36 @@ class Rounds:
             p.grad = gradient
 
     def _final_gradient(self, bucket: Bucket, index: int) -> torch.Tensor | None:
-        """The gradient that its parameter is to have; the bucket's own memory is the next round's."""
+        """The gradient that its parameter is to have."""
         p, own = bucket.parameters[index], bucket.own_gradients.pop(index, None)
         if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
             return p.grad
         stand_in = bucket.stand_ins[index]
-        # The very tensor that it was, as with DistributedDataParallel, unless it has a history to keep.
-        view = bucket.views[index]
-        stand_in.reduced_gradient = view.clone() if own is None or own.requires_grad else own.copy_(view)
+        # The very tensor that somebody has, as with DistributedDataParallel, unless it has a history to keep.
+        if own is None or own.requires_grad:
+            stand_in.reduced_gradient = self._reduced(bucket, index)
+        else:
+            stand_in.reduced_gradient = own.copy_(bucket.memory.views[index])
+        stand_in.wait = _no_wait
         bucket.stand_ins[index] = self._stand_in(bucket, index)
         return stand_in.reduced_gradient if p.grad is stand_in else p.grad
 
+    def _reduced(self, bucket: Bucket, index: int) -> torch.Tensor:
+        """A gradient that has arrived; who has it when its bucket is filled again keeps that memory."""
+        memory = bucket.memory
+        return memory.gradients[index] if self._hands_out else memory.views[index].clone()
+
     def _stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
-        return PendingGradient(bucket.views[index], functools.partial(self._read_early, bucket, index))
+        return PendingGradient(bucket.memory.views[index], functools.partial(self._read_early, bucket, index))
 
     def _read_early(self, bucket: Bucket, index: int) -> None:
         """Wait for a gradient that is looked at while it may still be on its way."""
+        if bucket in self._sent_buckets:
+            raise HocketError(
+                f"the gradient of '{bucket.names[index]}' was read, or came again, in a backward pass in"
+                " which it had left, which the first steps did not show; let them run as later ones, or"
+                " read it when the pass is over"
+            )
         if bucket in self.unfinished:
             when = "after" if bucket.pending_steps else "before"
             self.barriers.meet(
@@ -389,6 +500,10 @@ class Rounds:
             if isinstance(error, RuntimeError) and not any(word in failure.lower() for word in _OF_GLOO):
                 raise
             raise HocketError(f"training stopped: {self._watch.blame(failure)}") from None
+
+
+def _no_wait() -> None:
+    """Return: the gradient is there."""
 
 
 def _in_own_tensor(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:

@@ -12,8 +12,9 @@ import torch
 from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.transfers.bucket_memory import BucketMemory, places_in
 from hocket.runtime.transfers.gloo_group import GlooGroup
-from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum, on_wire
+from hocket.runtime.transfers.sparse_sums import SparseGradient, Sum
 from hocket.runtime.transfers.training_device import Event
 from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
@@ -33,28 +34,28 @@ class BucketState(enum.Enum):
 class Bucket:
     """Parameters whose gradients are complete, reduced and applied together.
 
-    ``flat``: their gradients one behind the other and, at the end, ``used_flags``: for each whether this rank
-    used it; summed over the ranks, a zero says that nobody did. ``views``: each gradient's place in it,
-    strided as its parameter; ``stand_ins``: what parameters have for gradients on their way, and
-    ``own_gradients``: the tensors that they had before, which get the values when those are wanted.
-    ``forward``: whether it may travel into the next step's forward pass. ``pending_steps``: what its
-    optimizers still have to do once it has arrived. ``rounds``: how often it was sent; ``missing_transfers``:
-    those of the last time of which it is not known when they end. ``sparse``: what sums up a gradient that
-    may be sparse, the bucket's only one, which has no place in ``flat``; else None. ``stream``: the device's
-    that filled it, on which its optimizers do their part, too; ``last_use``: when its memory was read or
-    written last; ``arrivals``: when the sums of its transfers come.
+    ``pieces``: offset and elements of what travels of its memory. There its gradients are and, behind them,
+    flags: for each whether this rank used it; summed over the ranks, a zero says that nobody did. It has none
+    before its first round. ``stand_ins``: what parameters have for gradients on their way, and
+    ``own_gradients``: tensors that others have, too, which get the values when those are wanted. ``forward``:
+    whether it may travel into the next step's forward pass. ``pending_steps``: what its optimizers still have
+    to do once it has arrived. ``in_place``: which gradients are in its memory and not divided yet.
+    ``rounds``: how often it was sent; ``missing_transfers``: those of the last time of which it is not known
+    when they end. ``sparse``: what sums up a gradient that may be sparse, the bucket's only one, which has no
+    memory here; else None. ``stream``: the device's that filled it, on which its optimizers do their part,
+    too; ``last_use``: when its memory was read or written last; ``arrivals``: when the sums of its transfers
+    come.
     """
 
     names: tuple[str, ...]
     parameters: tuple[torch.nn.Parameter, ...]
     forward: bool
-    flat: torch.Tensor
-    views: tuple[torch.Tensor, ...]
-    used_flags: torch.Tensor
+    pieces: list[tuple[int, int]] = field(default_factory=list)
     stand_ins: list[PendingGradient] = field(default_factory=list)
     own_gradients: dict[int, torch.Tensor] = field(default_factory=dict)
     state: BucketState = BucketState.IDLE
     filled_indices: set[int] = field(default_factory=set)
+    in_place: set[int] = field(default_factory=set)
     rounds: int = 0
     missing_transfers: int = 0
     pending_steps: list[PartialStep] = field(default_factory=list)
@@ -62,6 +63,26 @@ class Bucket:
     stream: Any = None
     last_use: Event = None
     arrivals: list[Event] = field(default_factory=list)
+    _memory: BucketMemory | None = None
+
+    @property
+    def memory(self) -> BucketMemory:
+        """Its memory; there is none before :meth:`allocate`."""
+        assert self._memory is not None
+        return self._memory
+
+    @property
+    def has_memory(self) -> bool:
+        """True if it has been allocated."""
+        return self._memory is not None
+
+    def allocate(self) -> None:
+        """Have new memory."""
+        self._memory = BucketMemory(self.parameters, self.pieces)
+
+    def release(self) -> None:
+        """Have none."""
+        self._memory = None
 
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
@@ -79,17 +100,23 @@ class Bucket:
 class BucketTransfer:
     """One AllReduce on the wire: a piece of a bucket, and its name in timelines.
 
-    ``tensor``: what gloo sums up in place; empty where the bucket's gradient may be sparse.
+    ``piece``: its number among those of the bucket; there is none where the gradient may be sparse.
     """
 
     bucket: Bucket
-    tensor: torch.Tensor
+    piece: int
     name: str
 
     @property
     def num_bytes(self) -> int:
-        """The bucket's size, a sparse gradient as if it were dense."""
-        return self.tensor.nbytes if self.bucket.sparse is None else self.bucket.parameters[0].nbytes
+        """Its size, a sparse gradient's as if it were dense."""
+        first = self.bucket.parameters[0]
+        return first.nbytes if self.bucket.sparse else self.bucket.pieces[self.piece][1] * first.itemsize
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The part of the bucket's memory that gloo sums up in place."""
+        return self.bucket.memory.pieces[self.piece]
 
     def start(self, group: TransferGroup) -> StartedCollective | Sum:
         """Begin to sum it up over the ranks of ``group``."""
@@ -113,9 +140,9 @@ class Layout:
 def lay_out(
     plan: Plan, parameters: Mapping[str, torch.nn.Parameter], sparse: Collection[torch.nn.Parameter] = ()
 ) -> Layout:
-    """Allocate the buffers of ``plan``, which covers the trained ``parameters`` (by name) as plans have to.
+    """The buckets of ``plan``, which covers the trained ``parameters`` (by name) as plans have to.
 
-    A reduction of several types or devices becomes one for each. Buffers hold as many bytes as the gradients,
+    A reduction of several types or devices becomes one for each. Buckets hold as many bytes as the gradients,
     but for those of ``sparse`` parameters: each is one transfer, where it, or its first slice, is listed.
     """
     buckets: list[Bucket] = []
@@ -127,10 +154,10 @@ def lay_out(
             for names in _alike(reduction.parameters, parameters, sparse):
                 if parameters[names[0]] in sparse:
                     bucket = _sparse_bucket(names[0], parameters)
-                    transfers.append(BucketTransfer(bucket, bucket.flat, names[0]))
+                    transfers.append(BucketTransfer(bucket, 0, names[0]))
                 else:
                     bucket = _bucket(names, parameters, forward)
-                    transfers += _pieces(bucket, reduction.chunks)
+                    transfers += _cut(bucket, reduction.chunks)
                 buckets.append(bucket)
             continue
         (name,), (first, end, count) = reduction.parameters, reduction.slice
@@ -138,17 +165,16 @@ def lay_out(
             if name not in sliced:
                 sliced[name] = _sparse_bucket(name, parameters)
                 buckets.append(sliced[name])
-                transfers.append(BucketTransfer(sliced[name], sliced[name].flat, name))
+                transfers.append(BucketTransfer(sliced[name], 0, name))
             continue
         if name not in sliced:
             sliced[name] = _bucket((name,), parameters, forward)
             buckets.append(sliced[name])
-        slices = torch.tensor_split(sliced[name].flat, count)[first:end]
-        start, elements = slices[0].storage_offset(), sum(piece.numel() for piece in slices)
+        slices = _split(sliced[name], count)[first:end]
+        elements = sum(length for _, length in slices)
         if elements:
             shown = batch_name(tuple(f"{name}[{k}]" for k in range(first, end)))
-            piece = sliced[name].flat.narrow(0, start, elements)
-            transfers.append(BucketTransfer(sliced[name], on_wire(piece), shown))
+            transfers.append(_transfer(sliced[name], (slices[0][0], elements), shown))
     place = {p: (bucket, i) for bucket in buckets for i, p in enumerate(bucket.parameters)}
     return Layout(plan, tuple(buckets), tuple(transfers), place)
 
@@ -167,41 +193,30 @@ def _alike(
 
 
 def _bucket(names: tuple[str, ...], by_name: Mapping[str, torch.nn.Parameter], forward: bool) -> Bucket:
-    parameters = tuple(by_name[name] for name in names)
-    sizes = [p.numel() for p in parameters]
-    first = parameters[0]
-    flat = first.detach().new_zeros(sum(sizes) + len(names))
-    *pieces, used = flat.split([*sizes, len(names)])
-    views = tuple(
-        # A gradient laid out as its parameter, as autograd makes it, lets optimizers run along memory.
-        piece.as_strided(p.shape, p.stride()) if _is_dense(p) else piece.view(p.shape)
-        for p, piece in zip(parameters, pieces, strict=True)
-    )
-    return Bucket(names, parameters, forward, flat, views, used)
+    return Bucket(names, tuple(by_name[name] for name in names), forward)
 
 
 def _sparse_bucket(name: str, by_name: Mapping[str, torch.nn.Parameter]) -> Bucket:
-    p, nothing = by_name[name], torch.zeros(0)
-    return Bucket((name,), (p,), False, nothing, (), nothing, sparse=SparseGradient(p))
+    p = by_name[name]
+    return Bucket((name,), (p,), False, sparse=SparseGradient(p))
 
 
-def _is_dense(parameter: torch.Tensor) -> bool:
-    """True if the strides reach every element of a block of memory once."""
-    extents = sorted(zip(parameter.stride(), parameter.shape, strict=True))
-    reached = 1
-    for stride, extent in extents:
-        if extent != 1 and stride != reached:
-            return False
-        reached *= extent
-    return True
-
-
-def _pieces(bucket: Bucket, chunks: int) -> list[BucketTransfer]:
+def _cut(bucket: Bucket, chunks: int) -> list[BucketTransfer]:
     name = batch_name(bucket.names)
-    tensors = [t for t in torch.tensor_split(bucket.flat, chunks) if t.numel()]
+    pieces = [piece for piece in _split(bucket, chunks) if piece[1]]
     return [
-        BucketTransfer(
-            bucket, on_wire(tensor), name if len(tensors) == 1 else f"{name} {k + 1}/{len(tensors)}"
-        )
-        for k, tensor in enumerate(tensors)
+        _transfer(bucket, piece, name if len(pieces) == 1 else f"{name} {k + 1}/{len(pieces)}")
+        for k, piece in enumerate(pieces)
     ]
+
+
+def _split(bucket: Bucket, count: int) -> list[tuple[int, int]]:
+    """Offset and elements of ``count`` parts, as equal as can be, of the memory of ``bucket``."""
+    elements = places_in(bucket.parameters)[1] + len(bucket.parameters)
+    longer, length = elements % count, elements // count
+    return [(k * length + min(k, longer), length + (k < longer)) for k in range(count)]
+
+
+def _transfer(bucket: Bucket, piece: tuple[int, int], name: str) -> BucketTransfer:
+    bucket.pieces.append(piece)
+    return BucketTransfer(bucket, len(bucket.pieces) - 1, name)

@@ -45,8 +45,8 @@ class FlagsInBuckets:
 
     def tell(self, bucket: Bucket) -> None:
         """Put them behind its gradients."""
-        bucket.used_flags.zero_()
-        bucket.used_flags[list(bucket.filled_indices)] = 1
+        bucket.memory.used_flags.zero_()
+        bucket.memory.used_flags[list(bucket.filled_indices)] = 1
 
     def close(self) -> None:
         """They travel with buckets."""
@@ -56,7 +56,7 @@ class FlagsInBuckets:
 
     def of(self, bucket: Bucket) -> list[bool]:
         """Read them where they are summed up."""
-        return [bool(count) for count in bucket.used_flags.tolist()]
+        return [bool(count) for count in bucket.memory.used_flags.tolist()]
 
     def forget(self) -> None:
         """Buckets have theirs."""

@@ -144,6 +144,8 @@ def sending(
     )
     names = {name for reduction in plan.reductions for name in reduction.parameters}
     layout = lay_out(plan, {name: torch.nn.Parameter(torch.zeros(3)) for name in sorted(names)})
+    for bucket in layout.buckets:
+        bucket.allocate()
     network = Network(rank, size)
     by_memory = {transfer.tensor.data_ptr(): transfer.name for transfer in layout.transfers}
     network.name_of = lambda tensor: by_memory[tensor.data_ptr()]

@@ -21,7 +21,7 @@ OF_HOST = {
 """Messages, which are the host's on any device, and sparse gradients, which transfer threads wait for."""
 
 OF_PROCESSORS = {
-    ("transfers/used_flags.py", "of", "bucket.used_flags.tolist"),
+    ("transfers/used_flags.py", "of", "bucket.memory.used_flags.tolist"),
     ("training/buffers.py", "_changed_names", "torch.equal"),
     ("training/buffers.py", "_same", "torch.equal"),
     ("training/buffers.py", "_receive_verdict", "torch.equal"),

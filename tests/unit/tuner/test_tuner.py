@@ -18,8 +18,8 @@ from hocket.planner import policies_of
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
 from hocket.tuner import Exchange, make_plan, plan, tune
-from hocket.tuner.distribute import _Planner, best_plans
 from hocket.tuner.policies import architecture_of, check_request
+from hocket.tuner.training_plans import best_plans, plans_to_try
 from tests.golden.make import BRANCHES_NETWORK, branches
 from tests.strategies import networks, operation, parameter, step, steps
 
@@ -158,7 +158,7 @@ def test_ddps_buckets_are_tried_once_each() -> None:
     rows = [parameter(f"p{i}", 2**20) for i in range(4)]
     graph = step(rows, [operation("o", [1.0], produces=[row.name for row in rows], phase="backward")])
     network = Network(num_workers=2)
-    names = [plan.policy for plan in _Planner("auto").candidates(graph, network)]
+    names = [plan.policy for plan in plans_to_try(graph, network)]
     # With 5 MiB they are those of 25.
     assert [name for name in names if name.startswith("ddp")] == ["ddp 1 MB"]
     assert len(names) == len(set(names))

@@ -1,0 +1,114 @@
+"""A bucket's memory: gradients one behind the other, and the tensors over it that parameters have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from hocket.runtime.lazy.aliases import is_referenced, shares_memory
+from hocket.runtime.transfers.sparse_sums import on_wire
+
+# As torch's own memory has: kernels may round differently elsewhere.
+_ALIGNMENT_BYTES = 64
+
+
+def places_in(parameters: Sequence[torch.Tensor]) -> tuple[list[int], int]:
+    """The offsets of the gradients of ``parameters``, all of one type, and behind them that of flags."""
+    unit = max(1, _ALIGNMENT_BYTES // parameters[0].itemsize)
+    offsets, end = [], 0
+    for p in parameters:
+        offsets.append(end)
+        end += -(-p.numel() // unit) * unit
+    return offsets, end
+
+
+class BucketMemory:
+    """The memory of the gradients of ``parameters``, cut into ``pieces`` (offset, elements) that travel.
+
+    ``views``: each gradient's place, strided as its parameter; ``gradients``: the same places again, as
+    tensors that parameters may have for gradients, each of a storage of its own; ``used_flags``: behind them,
+    one for each parameter.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], pieces: Sequence[tuple[int, int]]) -> None:
+        self._parameters = parameters
+        offsets, end = places_in(parameters)
+        first, num_flags = parameters[0], len(parameters)
+        flat = first.detach().new_zeros(end + num_flags)
+        self.views = [_view(flat, offset, p) for offset, p in zip(offsets, parameters, strict=True)]
+        self.gradients = [_tensor_at(view) for view in self.views]
+        self.used_flags = flat.narrow(0, end, num_flags)
+        self.pieces = [on_wire(flat.narrow(0, *piece)) for piece in pieces]
+
+    def has(self, index: int, gradient: torch.Tensor) -> bool:
+        """Tell whether ``gradient`` is in its own place here."""
+        view = self.views[index]
+        return (
+            gradient.layout is torch.strided
+            and gradient.data_ptr() == view.data_ptr()
+            and gradient.stride() == view.stride()
+        )
+
+    def can_stand_for(self, index: int, gradient: torch.Tensor) -> bool:
+        """Tell whether what is here may take the place of ``gradient``, one of its parameter's."""
+        view = self.views[index]
+        return (
+            type(gradient) is torch.Tensor
+            and not gradient.requires_grad
+            and gradient.dtype is view.dtype
+            and gradient.layout is torch.strided
+            and gradient.stride() == view.stride()
+        )
+
+    def is_lent(self, index: int) -> bool:
+        """Tell whether anything but its parameter has the gradient that was handed out, or its memory."""
+        # No variable is to refer to it here, as that would count, nor the parameter, as it may.
+        p = self._parameters[index]
+        used = p.grad is self.gradients[index]
+        if used:
+            p.grad = None
+        lent = (
+            is_referenced(self.gradients, index)
+            or self.gradients[index]._use_count() > 1  # type: ignore[attr-defined]
+            or shares_memory(self.gradients[index])
+            or not self.has(index, self.gradients[index])
+        )
+        if used:
+            p.grad = self.gradients[index]
+        return lent
+
+    @property
+    def is_used(self) -> bool:
+        """True if a parameter has a gradient here."""
+        return any(p.grad is own for p, own in zip(self._parameters, self.gradients, strict=True))
+
+    @property
+    def is_held(self) -> bool:
+        """True if the script has any of it by a name of its own, and is to find there what it found."""
+        return any(self.is_lent(index) for index in range(len(self.gradients)))
+
+
+def _tensor_at(view: torch.Tensor) -> torch.Tensor:
+    """A tensor like ``view`` whose storage ends where that does, and keeps its memory."""
+    first = view.storage_offset() * view.itemsize
+    storage = view.untyped_storage()[first : first + view.numel() * view.itemsize]
+    tensor = torch.empty(0, dtype=view.dtype, device=view.device)
+    return tensor.set_(storage, 0, view.shape, view.stride())
+
+
+def _view(flat: torch.Tensor, offset: int, p: torch.Tensor) -> torch.Tensor:
+    # A gradient laid out as its parameter, as autograd makes it, lets optimizers run along memory.
+    piece = flat.narrow(0, offset, p.numel())
+    return piece.as_strided(p.shape, p.stride()) if _is_dense(p) else piece.view(p.shape)
+
+
+def _is_dense(parameter: torch.Tensor) -> bool:
+    """True if the strides reach every element of a block of memory once."""
+    extents = sorted(zip(parameter.stride(), parameter.shape, strict=True))
+    reached = 1
+    for stride, extent in extents:
+        if extent != 1 and stride != reached:
+            return False
+        reached *= extent
+    return True
