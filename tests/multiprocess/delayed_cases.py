@@ -171,11 +171,11 @@ def updated_on_several(rank: int) -> list[str]:
     streams, rounds = here().streams, twins.ours.hocket._training.rounds
     fill, side = rounds.fill, {p: streams.new() for p in twins.ours.parameters()}
 
-    def filled(p: nn.Parameter, gradient: torch.Tensor) -> None:
+    def filled(p: nn.Parameter) -> None:
         produced = streams.record()
         with streams.on(side[p]):
             streams.follow(produced)
-            fill(p, gradient)
+            fill(p)
 
     rounds.fill = filled
     asked = streams.record()
