@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hocket.errors import HocketError
 from tests.multiprocess.buffer_cases import batch, plain
 from tests.multiprocess.twins import Twins, differing
 
@@ -151,7 +152,30 @@ def some_of_the_outputs(rank: int) -> list[str]:
     return loop(rank, Twins(Several, adam, unused=True), loss)
 
 
-CASES = (undefined, undefined_while_accumulating, odd_parameters, some_of_the_outputs)
+def read_in_the_pass(rank: int) -> list[str]:
+    """A parameter's hook finds this rank's own gradient, as with DDP; of what has left nobody finds any."""
+    twins = Twins(Maybe, lambda model: torch.optim.SGD(model.parameters(), lr=0.1), unused=True)
+    read: list[list[float]] = [[], []]
+    for norms, model in zip(read, (twins.ddp.module, twins.ours), strict=True):
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(lambda p, norms=norms: norms.append(float(p.grad.norm())))
+    for step in range(6):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(10 * rank + step))
+        for model, optimizer, _ in twins.each():
+            optimizer.zero_grad()
+            model(x, "").square().sum().backward()
+            optimizer.step()
+    found = twins.differences() + ([] if read[0] == read[1] and len(read[0]) == 36 else ["what hooks read"])
+    early = twins.ours.head.bias  # its gradient leaves first
+    twins.ours.left.weight.register_post_accumulate_grad_hook(lambda _: early.grad.norm())
+    try:
+        twins.ours(x, "").square().sum().backward()
+    except HocketError as error:
+        return found if "'head.bias' was read" in str(error) else [*found, str(error)]
+    return [*found, "a gradient that had left was read"]
+
+
+CASES = (undefined, undefined_while_accumulating, odd_parameters, some_of_the_outputs, read_in_the_pass)
 
 
 def all_of_them(rank: int, world: int) -> dict[str, list[str]]:

@@ -470,8 +470,8 @@ class Rounds:
         if bucket in self._sent_buckets:
             raise HocketError(
                 f"the gradient of '{bucket.names[index]}' was read, or came again, in a backward pass in"
-                " which it had left, which the first steps did not show; let them run as later ones, or"
-                " read it when the pass is over"
+                " which it had left; read it in a hook of that parameter or when the pass is over, and use"
+                " checkpoints with use_reentrant=False"
             )
         if bucket in self.unfinished:
             when = "after" if bucket.pending_steps else "before"
