@@ -19,7 +19,7 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from torch import Tensor, get_num_threads, nn
+from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.optim import Optimizer
 
@@ -104,9 +104,7 @@ class Profile:
         errs = "times, and answers from them, may be far off"
         if self.use is not None and self.use.crowded:
             errs = "computing looks too slow, so that rho looks too small, and below rho 1 what a plan gains"
-        again = "measure again on a quiet machine"
-        if get_num_threads() > 1:
-            again += ", or, for workers of one core each, with --threads 1"
+        again = "do not decide by it, measure again on a quiet machine"
         return f"measured {' and '.join(reasons)}: {errs}; {again}"
 
     def with_caveats(self, *others: str) -> Profile:

@@ -98,11 +98,7 @@ def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) 
     assert kept == ("; ".join(["compiled", measured.caveat]) if crowded else "compiled")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_busy_machine_errs_one_way_and_advice_is_not_what_was_done(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hocket.profiler.torch_step.get_num_threads", lambda: threads)
+def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
     assert "computing looks too slow, so that rho looks too small" in caveat
-    assert ("--threads 1" in caveat) == (threads > 1)
+    assert caveat.endswith("do not decide by it, measure again on a quiet machine")
