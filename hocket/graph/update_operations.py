@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import and_
+
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +46,43 @@ def awaited_gradients(graph: StepGraph, update: Mask) -> tuple[Indices, Indices,
         parameters.append(gradients)
         operations.append(np.full(len(gradients), op))
     return np.concatenate(parameters), np.concatenate(operations), stands_for
+
+
+def early_updates(
+    graph: StepGraph, update: Mask, parameters: Indices, operations: Indices
+) -> tuple[Indices, Indices, Indices]:
+    """Updates that need no gradient, such as a moment's decay, with the gradients that they wait for.
+
+    A program runs them in its optimizer's step all the same, so each waits for what all that need it wait
+    for, here as pairs of parameters and operations; the third are those of which nothing is known so.
+    ``parameters`` and ``operations`` are what :func:`awaited_gradients` says of the others.
+    """
+    # The gradients that each update needs, itself or by others, a bit each.
+    needed = [0] * graph.num_operations
+    for parameter, operation in zip(parameters.tolist(), operations.tolist(), strict=True):
+        needed[operation] |= 1 << parameter
+    in_order = graph.order[update[graph.order]].tolist()
+    for i in in_order:
+        for j in graph.inputs.row(i).tolist():
+            needed[i] |= needed[j]
+    users = graph.inputs.transpose(graph.num_operations)
+    early = [i for i in in_order if not needed[i]]
+    pairs: list[tuple[int, int]] = []
+    unknown: list[int] = []
+    for i in reversed(early):
+        of_users = [needed[j] for j in users.row(i).tolist()]
+        needed[i] = reduce(and_, of_users) if of_users else 0
+        pairs += [(parameter, i) for parameter in _bits(needed[i])]
+        unknown += [] if needed[i] else [i]
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1], np.array(unknown, np.int64)
+
+
+def _bits(number: int) -> Iterator[int]:
+    """The places of the ones in ``number``."""
+    while number:
+        yield (number & -number).bit_length() - 1
+        number &= number - 1
 
 
 def waits_for_all_gradients(graph: StepGraph) -> bool:

@@ -141,6 +141,22 @@ def awaited(i: int, updates: Sequence[int], graph: StepGraph, trained: set[int])
     return found
 
 
+def needed_by(i: int, updates: Sequence[int], graph: StepGraph, trained: set[int]) -> set[int]:
+    """The gradients that update ``i`` needs, itself or by the updates that it needs."""
+    found = awaited(i, updates, graph, trained)
+    for j in graph.inputs.row(i).tolist():
+        found |= needed_by(j, updates, graph, trained) if j in updates else set()
+    return found
+
+
+def accompanied(i: int, updates: Sequence[int], graph: StepGraph, trained: set[int]) -> set[int]:
+    """The gradients that update ``i`` waits for: those it needs, or if none those that all its users do."""
+    if needed := needed_by(i, updates, graph, trained):
+        return needed
+    users = [j for j in updates if i in graph.inputs.row(j).tolist()]
+    return set.intersection(*(accompanied(j, updates, graph, trained) for j in users)) if users else set()
+
+
 def reduction_steps(
     graph: StepGraph,
     plan: Plan,
@@ -258,6 +274,10 @@ def reduction_run(
                     rank = (k, 1, i)
                     for p in awaited(i, updates, graph, trained):
                         needs |= arrived(k, p) if reads[i] else seen(k, p)
+                    if not needed_by(i, updates, graph, trained):
+                        # It needs no gradient, but an optimizer's step is what it is part of.
+                        others = accompanied(i, updates, graph, trained)
+                        needs |= set().union(*(arrived(k, p) for p in others)) if others else barrier(k)
                 else:
                     rank = (k, 0, main.index(i))
                     if plan.compute_order is not None and main.index(i) > 0:

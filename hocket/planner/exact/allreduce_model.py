@@ -47,7 +47,7 @@ def shortest_period(
 ) -> ModelSolution:
     """The plan whose steps follow each other fastest; ``halves``: each whole or in halves."""
     ends_at = time.perf_counter() + time_limit_s
-    work = work_of(graph)
+    work = work_of(graph, with_early=True)
     step = _FixedStep(work, network, halves)
     # A first plan: program order, each gradient alone as soon as it is complete.
     last_maker = {p: max(work.main.index(i) for i in work.makers[p]) for p in work.trained}

@@ -16,7 +16,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hocket.graph import Plan, StepGraph
-from hocket.graph.update_operations import awaited_gradients, is_update
+from hocket.graph.update_operations import awaited_gradients, early_updates, is_update
 
 # A horizon of this many ticks: a rounded time is off by 2e-12 of it at most, and sums stay far below 2^63.
 _HORIZON_TICKS = 2.0**38
@@ -80,8 +80,11 @@ class ModelledStep:
         return [p for p, makers in enumerate(self.makers) if makers]
 
 
-def work_of(graph: StepGraph) -> ModelledStep:
-    """Sort out which operations are updates and what they wait for."""
+def work_of(graph: StepGraph, *, with_early: bool = False) -> ModelledStep:
+    """Sort out which operations are updates and what they wait for.
+
+    ``with_early``: also what those wait for that need no gradient, as workers' own do.
+    """
     update = is_update(graph)
     updates = graph.order[update[graph.order]].tolist()
     makers = graph.produces.transpose(graph.num_parameters)
@@ -89,6 +92,10 @@ def work_of(graph: StepGraph) -> ModelledStep:
     parameters, waiting, _ = awaited_gradients(graph, update)
     for parameter, i in zip(parameters.tolist(), waiting.tolist(), strict=True):
         awaited[i].add(parameter)
+    if with_early:
+        also, early, _ = early_updates(graph, update, parameters, waiting)
+        for parameter, i in zip(also.tolist(), early.tolist(), strict=True):
+            awaited[i].add(parameter)
     return ModelledStep(
         graph=graph,
         main=graph.order[~update[graph.order]].tolist(),

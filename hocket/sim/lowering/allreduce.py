@@ -22,7 +22,7 @@ from hocket.graph.csr import Indices
 from hocket.graph.flat_plan import FlatPlan, flatten
 from hocket.graph.plan import batch_name
 from hocket.graph.step import PHASE_NAMES
-from hocket.graph.update_operations import awaited_gradients, is_update
+from hocket.graph.update_operations import awaited_gradients, early_updates, is_update
 from hocket.kernel import kernel
 from hocket.network import Network, halves_s, number_s, reduction_s
 from hocket.sim.loop.step_program import NEXT_STEP, NO_LANE, StepProgram
@@ -48,6 +48,7 @@ class AllReduceLayout(NamedTuple):
     targets: Indices
     looked_at: Indices  # (k,) parameters whose gradients an update without a parameter waits for
     lookers: Indices  # (k,) that update
+    early: Indices  # updates that wait for no gradient in particular: for every window "backward"
     update: Mask  # (n,) of the operations
     clips: bool  # whether updates wait for a norm of all gradients
 
@@ -92,6 +93,8 @@ def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
     done, begin = n + 3 * p, n + 3 * p + 1
     edges = Edges()
     gradients, updates, _ = awaited_gradients(graph, update)
+    gradients_too, accompanying, early = early_updates(graph, update, gradients, updates)
+    edges.add(reduced + gradients_too, accompanying)
     reading = graph.reads.lengths()[updates] > 0
     edges.add(reduced + gradients[reading], updates[reading])
     edges.add(graph.inputs.indices, graph.inputs.row_of_entry())
@@ -122,6 +125,7 @@ def allreduce_step(graph: StepGraph, network: Network) -> AllReduceStep:
             targets=targets,
             looked_at=gradients[~reading],
             lookers=updates[~reading],
+            early=early,
             update=update,
             clips=len(norm_operations(graph)) > 0,
         ),
@@ -148,7 +152,7 @@ def reduction_edges(layout, plan):
     number, barrier = num_reductions, num_reductions + numbers + gathers
     u = barrier + 1
     gradient, reduced, begin = u + layout.gradient, u + layout.reduced, u + layout.begin
-    capacity = 2 * len(order) + 6 * num_reductions + 1 + len(layout.lookers)
+    capacity = 2 * len(order) + 6 * num_reductions + 1 + len(layout.lookers) + len(layout.early)
     sources, targets = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     # What updates that only look at a gradient wait for.
     seen = np.full(layout.reduced - layout.gradient, -1, np.int64)
@@ -180,6 +184,9 @@ def reduction_edges(layout, plan):
             gather += 1
     for e in range(len(layout.lookers)):
         sources[count], targets[count] = seen[layout.looked_at[e]], u + layout.lookers[e]
+        count += 1
+    for update in layout.early:
+        sources[count], targets[count] = barrier, u + update
         count += 1
     sources[count], targets[count] = barrier, begin + NEXT_STEP
     count += 1
