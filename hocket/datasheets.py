@@ -19,6 +19,8 @@ class Device:
     """The device whose fitted compute efficiency it uses; itself where there are published figures."""
     tensor_cores: tuple[str, ...] = ()
     """Types below 32 bits whose matrix products it has units of their own for, faster than float32's."""
+    narrow_speedup: int = 1
+    """How many times as fast those products are, dense ones by the datasheet."""
 
 
 _NARROW = ("bfloat16", "float16")
@@ -26,9 +28,23 @@ DEVICES = {
     # NVIDIA's datasheets. K80: one of the board's two processors, as the published figures count.
     "k80": Device(peak_flops=4.37e12, bandwidth_bps=240e9, calibrated_as="k80"),
     "p100": Device(peak_flops=10.6e12, bandwidth_bps=732e9, calibrated_as="p100"),
-    "v100": Device(peak_flops=15.7e12, bandwidth_bps=900e9, calibrated_as="v100", tensor_cores=("float16",)),
-    "a100": Device(peak_flops=19.5e12, bandwidth_bps=1555e9, calibrated_as="v100", tensor_cores=_NARROW),
-    "h100": Device(peak_flops=67e12, bandwidth_bps=3350e9, calibrated_as="v100", tensor_cores=_NARROW),
+    "v100": Device(
+        peak_flops=15.7e12,
+        bandwidth_bps=900e9,
+        calibrated_as="v100",
+        tensor_cores=("float16",),
+        narrow_speedup=8,
+    ),
+    "a100": Device(
+        peak_flops=19.5e12,
+        bandwidth_bps=1555e9,
+        calibrated_as="v100",
+        tensor_cores=_NARROW,
+        narrow_speedup=16,
+    ),
+    "h100": Device(
+        peak_flops=67e12, bandwidth_bps=3350e9, calibrated_as="v100", tensor_cores=_NARROW, narrow_speedup=15
+    ),
 }
 MEASURED_DEVICES = ("cpu", "cuda")
 

@@ -238,6 +238,8 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     step = f"{_named(graph)}, batches of {graph.batch_size} a worker"
     if waits_for_all_gradients(graph):
         step += ", updates wait for all gradients, as clipping by norm does"
+    elif graph.produced.any() and not any(setting.key == "clip" and setting.value for setting in settings):
+        step += ", gradients not clipped"
     return "; ".join([step, *said])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -28,6 +29,13 @@ _NOT_NEGATIVE = (
 
 WAITING = 0.1
 """The fraction of a step from which waits for other workers' slow steps are told of."""
+LEVEL = 5e-4
+"""Times that differ by no more, relatively, are told as equal."""
+
+
+def is_level(one_s: float, other_s: float) -> bool:
+    """Tell whether two times are told as equal."""
+    return math.isclose(one_s, other_s, rel_tol=LEVEL)
 
 
 class ResultRow(Summarized, msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,10 @@ def fit_warning(file: NetworkFile, used: Collection[str]) -> str | None:
 
 def measured_verdict(file: NetworkFile) -> str:
     """A sentence on the measured network, and on whether plans can go by it."""
-    found = f"{scaled_text(file.bandwidth_bps, 'bit/s')} and {duration_text(file.startup_s)} a transfer"
+    startup = (
+        f"{duration_text(file.startup_s)} a transfer" if file.startup_s else "a startup too short to measure"
+    )
+    found = f"{scaled_text(file.bandwidth_bps, 'bit/s')} and {startup}"
     if file.host is not None:
         found += f" between {counted(file.host.workers, 'worker')} on {file.host.where}"
     poor = _poor(file, _NAMES)

@@ -303,11 +303,13 @@ def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str
     before = curve[at - 1]
     gap = ""
     if shown.workers > 2 * before.workers:
-        gap = f" (none was tried between {before.workers} and {shown.workers})"
+        gap = f" (no number between {before.workers} and {shown.workers} was asked for)"
     if saturates:
         return f"throughput saturates at {workers}{' or fewer' if gap else ''}{gap},"
+    if gap and len(curve) == 2:
+        return f"{_are([shown])} faster than {before.workers} (no other number was asked for),"
     if gap:
-        return f"throughput is highest at {workers}, the most tried{gap},"
+        return f"throughput is highest at {workers}, the most asked for{gap},"
     return f"throughput still grows at {workers},"
 
 

@@ -164,8 +164,11 @@ def _caveat(narrow: set[torch.dtype], device: str) -> str:
     names = {str(each).removeprefix("torch.") for each in narrow}
     taken = f"{' and '.join(sorted(names))} matrix products are taken at float32's speed"
     if names <= set(DEVICES[device].tensor_cores):
-        return f"{taken}: computing is too long, so that examples/s and the network's share are too small"
-    return f"{taken}: whether computing is too long or too short on a {device} is not known"
+        faster = f"{taken}, and {device} has up to {DEVICES[device].narrow_speedup} times that"
+        err = f"{faster}: computing is too long, so that examples/s and the network's share are too small"
+    else:
+        err = f"{taken}: whether computing is too long or too short on a {device} is not known"
+    return f"{err}; record a trace instead"
 
 
 def record_works(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hocket.graph.result import ResultRow
-from hocket.planner.named_planners import USUAL
+from hocket.graph.result import ResultRow, is_level
+from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.report.result_files import Entry
 
 
@@ -15,9 +15,22 @@ def rank_entries(entries: Iterable[Entry]) -> list[Entry]:
     """The fastest first: by throughput, then by step time; ties stay in the order they came.
 
     Throughput comes first because results may differ in their number of workers; where they do not, it ranks
-    as the step time does.
+    as the step time does. Where nothing beats the usual policy, or else DDP's best bucket, that comes first.
     """
-    return sorted(entries, key=lambda entry: (-entry.row.throughput, entry.row.iteration_s))
+    ranked = sorted(entries, key=lambda entry: (-entry.row.throughput, entry.row.iteration_s))
+    if not ranked:
+        return ranked
+    first = ranked[0].row
+    for name in (USUAL.get(first.architecture), BEST_BUCKETS):
+        for entry in ranked:
+            row = entry.row
+            if (
+                row.policy == name
+                and is_level(row.throughput, first.throughput)
+                and is_level(row.iteration_s, first.iteration_s)
+            ):
+                return [entry, *(other for other in ranked if other is not entry)]
+    return ranked
 
 
 class ComparableSetup(NamedTuple):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from hocket.graph.result import WAITING, ResultRow
+from hocket.graph.result import LEVEL, WAITING, ResultRow, is_level
 from hocket.planner.allreduce_baselines import DDP_BUCKET_BYTES
 from hocket.planner.named_planners import BEST_BUCKETS, USUAL
 from hocket.report.best_result import over_bound
 from hocket.report.comparison import Comparison
 from hocket.text import counted, duration_text, listed, percent_text, time_unit
 
-_LEVEL = 5e-4
-"""Times that differ by no more, relatively, are told as equal."""
 _LITTLE = 0.02  # of a step, for which another way of training is hardly worth it
 _MADE_UP = 1.5  # times the gain that is left where every step is the mean one
 _NAMED = 3  # of several policies in a row
@@ -108,11 +105,6 @@ def gains(rows: Sequence[ResultRow]) -> bool:
     return usual is None or not is_level(usual.iteration_s, best_s)
 
 
-def is_level(one_s: float, other_s: float) -> bool:
-    """Tell whether two times are told as equal."""
-    return math.isclose(one_s, other_s, rel_tol=_LEVEL)
-
-
 def comparison_verdict(comparison: Comparison) -> str:
     """The measured step beside the predicted one: how much of the difference is computing and waiting."""
     figures = {figure.name: figure for figure in comparison.figures}
@@ -129,7 +121,7 @@ def comparison_verdict(comparison: Comparison) -> str:
         for name in ("computing", "waiting")
         if name in figures
         and abs(apart_s := (figures[name].measured_s or 0.0) - (figures[name].predicted_s or 0.0))
-        > _LEVEL * ours
+        > LEVEL * ours
     ]
     return f"{said}: {listed(parts)}" if parts else said
 
@@ -194,7 +186,7 @@ def _above(row: ResultRow) -> str:
     above = over_bound(row)
     if above is None:
         return ""
-    if above <= _LEVEL:
+    if above <= LEVEL:
         return "the least that any order of as many transfers can take"
     said = f"at most {percent_text(above)} over what any order of as many transfers can reach"
     if row.straggler_fraction < WAITING:

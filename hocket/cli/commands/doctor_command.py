@@ -76,7 +76,10 @@ def _show(found: Examination, *, launched: bool) -> None:
 
 def _where(found: Examination) -> str:
     machines = len({each.machine for each in found.ranks})
-    return f"on {counted(machines, 'machine')}; examined in {duration_text(found.wall_s)}"
+    on_processors = (
+        "on processors alone, as training uses no GPU, " if any(r.gpus for r in found.ranks) else ""
+    )
+    return f"{on_processors}on {counted(machines, 'machine')}; examined in {duration_text(found.wall_s)}"
 
 
 def _rows(found: Examination) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ from hocket.cli.option_groups import grouped
 from hocket.cli.panels import OUTPUT, option
 from hocket.cli.planning_options import PlanningOptions
 from hocket.cli.printing import note, print_json, progress
-from hocket.cli.screen import command_line, show
+from hocket.cli.screen import NETWORK_OPTIONS, command_line, show
 from hocket.cli.step_screen import halves_remark, measured_gains, remarks_on, step_sheet, train_command
 from hocket.text import capitalized, counted, scaled_text
 
@@ -174,7 +174,8 @@ def _more_workers(context: typer.Context, architecture: str) -> str:
     """The command for where no plan gains anything: it asks what more workers do."""
     exchange: dict[str, Any] = {"architecture": "ps", "mode": "sync"} if architecture == "ps" else {}
     exchange["clip"] = context.params["clip"] or None
-    return command_line(context, "hocket", "predict", str(context.params["step"]), **exchange)
+    like = (*NETWORK_OPTIONS, "workers", "servers")
+    return command_line(context, "hocket", "predict", str(context.params["step"]), like=like, **exchange)
 
 
 def _named_after(step: Path) -> Path:

@@ -136,6 +136,8 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
         lines.append(remark)
     lines += _limits(recorder, choice)
     lines += [f"barrier: {line}" for line in barriers.lines()]
+    if choice.sureness:
+        lines.append(f"how sure: {choice.sureness}")
     return "\n".join(lines)
 
 

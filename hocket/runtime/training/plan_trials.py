@@ -17,6 +17,7 @@ from hocket.text import counted
 _ROUNDS = 2  # of all plans, a turn each
 _LEAD = 3  # turns that one of the last two has to win more often than the other
 _MOST_TURNS = 9  # of those two; odd, so that one of them has won more
+_TURNS_OF_FINAL = f"of {_LEAD} at least and {_MOST_TURNS} at most"
 _WORTH = 0.98  # of the time without: what running on into the next forward pass has to reach
 STEPS_PER_TRIAL = 4
 """Of how many steps a turn's time is the mean."""
@@ -29,7 +30,8 @@ class Choice:
     """The plan that was chosen, and why.
 
     ``plan``: in force now; ``settled``: whether it stays; ``phase``: what the present steps are for, until it
-    does; ``why``: the rule by which it was decided, with its numbers; ``ranks``: how many train; ``graph``:
+    does; ``why``: the rule by which it was decided, with its numbers, and ``sureness``, of trials, how far to
+    believe it; ``ranks``: how many train; ``graph``:
     and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
     among them; the fastest have more turns. ``report``: called with a line a phase.
@@ -39,6 +41,7 @@ class Choice:
     settled: bool = False
     phase: str = "learning"
     why: str = ""
+    sureness: str = ""
     ranks: int = 1
     graph: StepGraph | None = None
     network: Network | None = None
@@ -121,15 +124,14 @@ class Trials:
         lead = 0
         for turn in range(_MOST_TURNS):
             pair = (first, second) if turn % 2 == 0 else (second, first)
-            yield from self._turns(
-                pair, final_turns - 2 * turn, f"final, turn {turn + 1} of {_LEAD} to {_MOST_TURNS}"
-            )
+            yield from self._turns(pair, final_turns - 2 * turn, f"final, turn {turn + 1}, {_TURNS_OF_FINAL}")
             lead += 1 if self._seconds[second][-1] < self._seconds[first][-1] * asked else -1
             if abs(lead) == _LEAD:
                 break
         named = zip(self._trial_plans, self._seconds, strict=True)
         self._choice.trials = {each.plan.policy: seconds for each, seconds in named}
         enforce(self._training, self._choice, self._trial_plans[second if lead > 0 else first])
+        self._choice.sureness = self._sureness(first, second, lead)
         return self._rule(first, second, asked)
 
     def _turns(self, order: Sequence[int], turns_left: int, part: str) -> Generator[None, None, None]:
@@ -166,10 +168,25 @@ class Trials:
             return ordinary, other
         return min(ordinary, other), max(ordinary, other)
 
+    def _ratios(self, first: int, second: int) -> list[float]:
+        """The second finalist's time over the first one's, turn by turn of the final."""
+        pairs = zip(self._seconds[first][_ROUNDS:], self._seconds[second][_ROUNDS:], strict=True)
+        return [theirs_s / ours_s for ours_s, theirs_s in pairs]
+
+    def _sureness(self, first: int, second: int, lead: int) -> str:
+        """The gain of the plan that stays over the other finalist, and whether that may be chance."""
+        stays, other = (second, first) if lead > 0 else (first, second)
+        ratio, turns = median(self._ratios(stays, other)), len(self._ratios(stays, other))
+        said = (
+            f"'{self._trial_plans[stays].plan.policy}' was about {ratio:.2f}x as fast as"
+            f" '{self._trial_plans[other].plan.policy}', and won {(turns + abs(lead)) // 2} of"
+            f" {counted(turns, 'turn')}"
+        )
+        return said if abs(lead) == _LEAD else f"{said}: which of the two is faster may be chance"
+
     def _rule(self, first: int, second: int, needed_ratio: float) -> str:
         """The rule by which the final was decided, with its numbers."""
-        pairs = zip(self._seconds[first][_ROUNDS:], self._seconds[second][_ROUNDS:], strict=True)
-        ratios = [theirs_s / ours_s for ours_s, theirs_s in pairs]
+        ratios = self._ratios(first, second)
         won = sum(ratio < needed_ratio for ratio in ratios)
         ours, theirs = (self._trial_plans[k].plan.policy for k in (first, second))
         why = ", as its transfers may run on into the next forward pass" if needed_ratio < 1.0 else ""
@@ -177,5 +194,5 @@ class Trials:
             f"of the two that were fastest in {counted(_ROUNDS, 'round')} of all plans, '{theirs}' took less"
             f" than {needed_ratio * 100:g}% of the time of '{ours}' in {won} of"
             f" {counted(len(ratios), 'turn')} of {STEPS_PER_TRIAL} steps (median of these"
-            f" ratios {median(ratios) * 100:.1f}%); it was asked to in most of them{why}"
+            f" ratios {median(ratios) * 100:.1f}%); this had to hold in most turns{why}"
         )

@@ -82,13 +82,15 @@ def test_a_prediction_names_what_nobody_gave() -> None:
     [
         (
             ["predict", BRANCHES, *FEW],
-            "toy, batches of 4 a worker; given: steps 4; by default: architecture allreduce, mode sync,"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            ": steps 4; by default: architecture allreduce, mode sync,"
             " policy ddp, bandwidth 10 Gbit/s, startup 0 s, pattern ring or tree by size, parsing 0 s"
             "; each worker: one device, a link of its own",
         ),
         (
             ["predict", BRANCHES, *FEW, "--policy", "tac", "--latency", "50us", "--parse-beta", "10us"],
-            "toy, batches of 4 a worker; given: policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            ": policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
             "architecture ps; by default: mode async, window 28 MB, updates on arrival (those of"
             " different workers at once), bandwidth 10 Gbit/s, 0 s a byte"
@@ -96,25 +98,29 @@ def test_a_prediction_names_what_nobody_gave() -> None:
         ),
         (
             ["predict", BRANCHES, *FEW, "--plan", CARAMEL, "--pattern", "tree", "--bandwidth", "10 Mbps"],
-            f"toy, batches of 4 a worker; given: bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            f": bandwidth 10 Mbit/s, pattern tree, steps 4; {CARAMEL}:"
             " architecture allreduce, policy caramel; by default: mode sync, startup 0 s, parsing 0 s"
             "; each worker: one device, a link of its own",
         ),
         (
             ["simulate", BRANCHES, "--policy", "tac", "--workers", "2"],
-            "toy, batches of 4 a worker; given: policy tac, workers 2; policy tac: architecture ps;"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            ": policy tac, workers 2; policy tac: architecture ps;"
             " always: mode "
             "sync; by default: servers 1, window off, bandwidth 10 Gbit/s, startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED, "--window", "28MB"],
-            "toy, batches of 4 a worker; given: window 28 MB, budget 1ms, iterations 2; --window:"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            ": window 28 MB, budget 1ms, iterations 2; --window:"
             " architecture ps; always: mode sync; by default: workers 4, servers 1, bandwidth 10 Gbit/s,"
             " startup 0 s, parsing 0 s",
         ),
         (
             ["tune", BRANCHES, *TUNED],
-            "toy, batches of 4 a worker; given: budget 1ms, iterations 2; always: mode sync; by default:"
+            "toy, batches of 4 a worker, gradients not clipped; given"
+            ": budget 1ms, iterations 2; always: mode sync; by default:"
             " architecture allreduce, workers 4, bandwidth 10 Gbit/s,"
             " startup 0 s, pattern ring or tree by size, parsing 0 s",
         ),
@@ -151,7 +157,8 @@ def test_a_plan_says_on_standard_error_what_it_is_for(in_tmp: Path) -> None:
         "search: 16 s a step on 4 workers at 10 Gbit/s, as long as ddp (16 s, buckets of 25 MiB), the least"
     )
     assert assumptions.startswith(
-        "toy, batches of 4 a worker; given: policy search, budget 1ms; always: mode sync; by default: "
+        "toy, batches of 4 a worker, gradients not clipped; given"
+        ": policy search, budget 1ms; always: mode sync; by default: "
     )
     assert json.loads(ran.out)["architecture"] == "allreduce"
 

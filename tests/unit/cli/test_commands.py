@@ -90,7 +90,7 @@ def test_simulate_prints_a_table_for_people() -> None:
     )
     assert "bandwidth 1 kbit/s" in assumptions
     assert headings.split() == ["Policy", "Step", "[s]", "Against", "fifo", "[%]", "Over", "bound", "[%]"]
-    assert [row.split()[0] for row in rows] == ["tac", "fifo", "Against", "Next:"]
+    assert [row.split()[0] for row in rows] == ["fifo", "tac", "Against", "Next:"]
     wide = hocket("simulate", STEP, "--policy", "tac", *NETWORK, "--wide").out
     assert "rho: N / C: communication over computation." in wide
     assert hocket("simulate", STEP, "--policy", "tac", *NETWORK, "-q").out == f"{answer}\n"

@@ -47,7 +47,8 @@ def test_people_get_a_table_and_the_answers() -> None:
     )
     assert answer.endswith("; pessimistic, as workers stay in lockstep: see the note.")
     assert assumptions.startswith(
-        "toy, batches of 4 a worker; given: bandwidth 1 kbit/s, steps 40; --servers: architecture ps"
+        "toy, batches of 4 a worker, gradients not clipped; given"
+        ": bandwidth 1 kbit/s, steps 40; --servers: architecture ps"
     )
     assert "Busiest" in headings
     assert (one.split()[0], two.split()[0]) == ("1", "2")

@@ -116,12 +116,17 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ),
         (
             [row(1, 50), row(64, 60.5)],
-            "throughput is highest at 64 workers, the most tried (none was tried between 1 and 64), "
+            "64 workers are faster than 1 (no other number was asked for), "
             "60.5 examples/s (1.21x one worker alone, efficiency 2%)",
         ),
         (
             [row(1, 50), row(64, 60.5), row(128, 60.5)],
-            "throughput saturates at 64 workers or fewer (none was tried between 1 and 64), 60.5",
+            "throughput saturates at 64 workers or fewer (no number between 1 and 64 was asked for), 60.5",
+        ),
+        (
+            [row(1, 50), row(2, 90), row(64, 160.5)],
+            "throughput is highest at 64 workers, the most asked for (no number between 2 and 64 was asked"
+            " for), 160 examples/s",
         ),
         (
             [row(1, 50), row(2, 11.5)],

@@ -255,7 +255,12 @@ class Cast(nn.Module):
             return self.layers(x)
 
 
-TOO_LONG = "computing is too long, so that examples/s and the network's share are too small"
+def too_long(kind, device, times):
+    return (
+        f"{kind} matrix products are taken at float32's speed, and {device} has up to {times} times that:"
+        " computing is too long, so that examples/s and the network's share are too small;"
+        " record a trace instead"
+    )
 
 
 def narrow_step(made):
@@ -272,15 +277,15 @@ def narrow_step(made):
     ("made", "device", "said"),
     [
         (torch.float32, "h100", ""),
-        ("cpu", "h100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
-        ("cuda", "h100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
-        (torch.bfloat16, "a100", f"bfloat16 matrix products are taken at float32's speed: {TOO_LONG}"),
-        (torch.float16, "v100", f"float16 matrix products are taken at float32's speed: {TOO_LONG}"),
+        ("cpu", "h100", too_long("bfloat16", "h100", 15)),
+        ("cuda", "h100", too_long("bfloat16", "h100", 15)),
+        (torch.bfloat16, "a100", too_long("bfloat16", "a100", 16)),
+        (torch.float16, "v100", too_long("float16", "v100", 8)),
         (
             torch.bfloat16,
             "v100",
             "bfloat16 matrix products are taken at float32's speed: whether computing is too long or too"
-            " short on a v100 is not known",
+            " short on a v100 is not known; record a trace instead",
         ),
     ],
 )

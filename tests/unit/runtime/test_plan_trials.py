@@ -124,7 +124,7 @@ def test_the_rule_is_told_with_its_numbers_where_the_fastest_turn_is_not_kept(
     assert min(choice.trials["a+"]) < min(choice.trials["ddp"])
     assert choice.why == (
         "of the two that were fastest in 2 rounds of all plans, 'a+' took less than 98% of the time of 'ddp'"
-        " in 0 of 3 turns of 4 steps (median of these ratios 99.0%); it was asked to in most of them, as its"
+        " in 0 of 3 turns of 4 steps (median of these ratios 99.0%); this had to hold in most turns, as its"
         " transfers may run on into the next forward pass"
     )
 
@@ -145,5 +145,27 @@ def test_every_trial_says_where_it_is_and_how_many_steps_are_left(monkeypatch: p
     assert told[0] == "trying 'ddp': plan 1 of 2, round 1 of 2, at most 110 steps left"
     assert told[1] == "trying 'a': plan 2 of 2, round 1 of 2, at most 105 steps left"
     assert told[2].startswith("trying 'a': plan 2 of 2, round 2 of 2")
-    assert told[4].startswith("trying 'ddp': plan 1 of 2, final, turn 1 of 3 to 9, at most 90 steps left")
+    assert told[4].startswith(
+        "trying 'ddp': plan 1 of 2, final, turn 1, of 3 at least and 9 at most, at most 90 steps left"
+    )
     assert len(told) * STEPS_A_TURN == steps
+
+
+@pytest.mark.parametrize(
+    ("undisturbed_s", "disturbed_s", "said"),
+    [
+        ({"ddp": 1.0, "a": 0.8}, [], "'a' was about 1.25x as fast as 'ddp', and won 3 of 3 turns"),
+        ({"ddp": 1.0, "a": 1.25}, [], "'ddp' was about 1.25x as fast as 'a', and won 3 of 3 turns"),
+        (
+            {"ddp": 1.0, "a": 0.8},
+            [0.0, 0.0, *([0.0, 5.0] * 10)],
+            "'a' was about 1.25x as fast as 'ddp', and won 5 of 9 turns: which of the two is faster may be"
+            " chance",
+        ),
+    ],
+)
+def test_how_sure_a_choice_is_stands_beside_it(
+    monkeypatch: pytest.MonkeyPatch, undisturbed_s: dict[str, float], disturbed_s: list[float], said: str
+) -> None:
+    choice, _ = tried(monkeypatch, undisturbed_s, {"a": disturbed_s} if disturbed_s else {})
+    assert choice.sureness == said

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import StepGraph
+from hocket.graph.result import LEVEL
 from hocket.network import MeasuredReduction, Network
 from hocket.planner import policies_of
 from hocket.planner.bytescheduler import bytescheduler, partition_of
@@ -36,11 +37,30 @@ def test_what_tune_returns_is_never_slower_than_any_policy(data: st.DataObject) 
     for policy in policies_of(architecture):
         alone = simulate(graph, plan(graph, network, policy), network, iterations=4).row
         if policy not in ("random", "wfbp"):
-            assert found.best.iteration_s <= alone.iteration_s * (1 + 1e-9)
+            # The usual policy, and DDP's best bucket, stand in front of what is as fast to 0.05%.
+            slack = LEVEL if found.best.policy in ("ddp", "fifo", "ddp-best") else 1e-9
+            assert found.best.iteration_s <= alone.iteration_s * (1 + slack)
     assert found.best.bound_s <= found.best.iteration_s * (1 + 1e-9)
     # One bound holds for all that keeps the same barrier and cuts nothing.
     assert found.plan == found.plans[found.best.policy]
     assert found.plan.predicted is not None
+
+
+def test_what_nothing_beats_is_the_usual_policys_plan() -> None:
+    """DDP's where no other plan gains more than 0.05%, else its best bucket where no plan beats that."""
+    graph = branches()
+    level = tune(graph, Network(num_workers=4), architecture="allreduce", budget_s=0.05)
+    assert (level.best.policy, level.plan.policy) == ("ddp", "ddp")
+    assert min(row.iteration_s for row in level.ranked) == pytest.approx(level.best.iteration_s, rel=LEVEL)
+    # The second gradient is hidden behind the last one's computing, unless it travels with that one.
+    rows = [operation("forward", reads=["a", "b", "c"])]
+    for name, before in zip("cba", ("forward", "backward c", "backward b"), strict=True):
+        rows.append(operation(f"backward {name}", 100.0, inputs=[before], produces=[name], phase="backward"))
+    sizes = {"a": 1, "b": 5 << 20, "c": 1 << 20}
+    layers = step([parameter(name, size) for name, size in sizes.items()], rows)
+    slow = Network(num_workers=2, bandwidth_bps=1e6)
+    found = tune(layers, slow, architecture="allreduce", budget_s=0.05)
+    assert (found.best.policy, found.plan.policy) == ("ddp-best", "ddp-best")
 
 
 def test_a_search_may_choose_its_barrier_and_its_slices() -> None:
