@@ -63,6 +63,9 @@ POLICIES: dict[str, NamedPlanner] = {
     "bytescheduler": NamedPlanner(bytescheduler, "allreduce"),
 }
 
+BUILT_IN = dict(POLICIES)
+"""Those that every process has; a script may add others, or its own in their place."""
+
 _IN_HALVES: dict[str, Callable[..., Plan]] = {"caramel": caramel, "bytescheduler": bytescheduler}
 
 USUAL: dict[str, str] = {"allreduce": "ddp", "ps": "fifo"}

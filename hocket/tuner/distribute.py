@@ -16,7 +16,9 @@ from hocket.launch import ServedJob, job_of_environment
 from hocket.launch.environment import whole_number
 from hocket.logs import show_log
 from hocket.network import Network, load_network
+from hocket.planner import POLICIES
 from hocket.planner import plan as plan_by_policy
+from hocket.planner.named_planners import BUILT_IN
 from hocket.tuner.ddp_keywords import buffers_synced
 from hocket.tuner.plan_argument import PlanArgument, resolve_argument
 from hocket.tuner.planning_process import AUTO, PlanRequest, plans_of_process
@@ -204,7 +206,7 @@ class _Planner:
     """Plans for :mod:`hocket.runtime.training.plan_selection`; ``policy``: "auto" for whatever is best.
 
     They are made in a process of their own, within ``timeout_s``: planners take 60 MB and more to load, which
-    the one that trains would keep.
+    the one that trains would keep. Where a script has planners of its own, that process would not know them.
     """
 
     policy: str
@@ -222,4 +224,8 @@ class _Planner:
         return plan_by_policy(graph, Network(), "ddp")
 
     def candidates(self, graph: StepGraph, network: Network) -> Sequence[Plan]:
-        return plans_of_process(PlanRequest(self.policy, graph, network), self.timeout_s)
+        if POLICIES == BUILT_IN:
+            return plans_of_process(PlanRequest(self.policy, graph, network), self.timeout_s)
+        from hocket.tuner.training_plans import plans_for
+
+        return plans_for(self.policy, graph, network)

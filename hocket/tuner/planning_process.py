@@ -92,14 +92,10 @@ def main() -> None:
     """Answer the request that comes by standard input."""
     message = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Message)
     threading.Thread(target=_end_with, args=[message.sender], daemon=True).start()
-    from hocket.tuner.training_plans import plans_to_try, policy_plan
+    from hocket.tuner.training_plans import plans_for
 
     try:
-        graph, network = step_from_document(message.step, "the step"), message.network
-        if message.policy == AUTO:
-            plans = plans_to_try(graph, network)
-        else:
-            plans = [policy_plan(graph, network, message.policy)]
+        plans = plans_for(message.policy, step_from_document(message.step, "the step"), message.network)
     except HocketError as error:
         print(error, file=sys.stderr)
         sys.exit(_REFUSED)

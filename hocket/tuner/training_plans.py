@@ -11,6 +11,7 @@ from hocket.planner import plan as plan_by_policy
 from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
+from hocket.tuner.planning_process import AUTO
 from hocket.tuner.policies import Exchange, make_plan
 
 _BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not
@@ -20,9 +21,11 @@ _ALIKE = 1.02
 _ITERATIONS = 4
 
 
-def policy_plan(graph: StepGraph, network: Network, policy: str) -> Plan:
-    """The plan of the ``policy`` that was asked for."""
-    return make_plan(graph, network, policy, Exchange(architecture="allreduce")).plan
+def plans_for(policy: str, graph: StepGraph, network: Network) -> list[Plan]:
+    """The plan of the ``policy`` that was asked for; for "auto" those to try."""
+    if policy == AUTO:
+        return plans_to_try(graph, network)
+    return [make_plan(graph, network, policy, Exchange(architecture="allreduce")).plan]
 
 
 def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:

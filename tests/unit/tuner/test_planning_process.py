@@ -14,8 +14,10 @@ import pytest
 
 from hocket.errors import HocketError
 from hocket.network import Network
+from hocket.planner import POLICIES, NamedPlanner
+from hocket.tuner import distribute
 from hocket.tuner.planning_process import AUTO, PlanRequest, plans_of_process
-from hocket.tuner.training_plans import plans_to_try, policy_plan
+from hocket.tuner.training_plans import plans_for
 from tests.golden.make import BRANCHES_NETWORK, branches
 
 LIMIT_S = 60.0
@@ -24,9 +26,15 @@ LIMIT_S = 60.0
 @pytest.mark.parametrize("policy", [AUTO, "bytescheduler"])
 def test_plans_are_those_that_this_process_would_make(policy: str) -> None:
     graph = branches()
-    here = plans_to_try(graph, BRANCHES_NETWORK) if policy == AUTO else None
-    wanted = here or [policy_plan(graph, BRANCHES_NETWORK, policy)]
+    wanted = plans_for(policy, graph, BRANCHES_NETWORK)
     assert plans_of_process(PlanRequest(policy, graph, BRANCHES_NETWORK), LIMIT_S) == wanted
+
+
+def test_a_planner_that_a_script_has_added_plans_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plans_for("caramel", branches(), BRANCHES_NETWORK)[0]
+    mine = NamedPlanner(lambda *_: made, "allreduce")
+    monkeypatch.setitem(POLICIES, "mine", mine)
+    assert distribute._Planner("mine").candidates(branches(), BRANCHES_NETWORK) == [made]
 
 
 @pytest.mark.parametrize(
