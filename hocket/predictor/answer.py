@@ -112,8 +112,8 @@ def lockstep_note(rows: Iterable[Prediction]) -> str | None:
     return (
         "the profile has a single sampled step: workers that start together stay in lockstep and always "
         "share the network at the same moments, while real workers drift apart and take turns, so these "
-        "figures are pessimistic; profile with more --steps, or with --jitter 0.05 for a derived device: "
-        "--spread lets workers begin apart, but where all their steps are alike nothing else is drawn"
+        "figures are pessimistic; profile with more --steps, a derived device with --jitter 0.05, or, for "
+        "asynchronous workers, give --spread, by which they begin apart"
     )
 
 
@@ -264,7 +264,8 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         return f"{_reached(least)}; {_busiest(least)}"
     if not _faster(best, least):
         slower = all(_faster(least, row) for row in curve[1:])
-        said = f"{_are(curve[1:])} {'slower' if slower else 'no faster'} than {least.workers}"
+        compared = "slower" if slower else _no_faster(curve[1:], least)
+        said = f"{_are(curve[1:])} {compared} than {least.workers}"
         return (
             f"{said} ({_ratios(curve[1:], least)}): stay with {least.workers}, {_rate(least)}"
             f"; {_busiest(curve[1], f'with {curve[1].workers}')}"
@@ -292,7 +293,7 @@ def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
     for k, row in enumerate(before):
         level = [other for other in before[k + 1 :] if not _faster(other, row)]
         if level:
-            return f"{_are(level)} no faster than {row.workers} ({_ratios(level, row)}); "
+            return f"{_are(level)} {_no_faster(level, row)} than {row.workers} ({_ratios(level, row)}); "
     return ""
 
 
@@ -316,6 +317,12 @@ def _end(curve: Sequence[Prediction], shown: Prediction, saturates: bool) -> str
 def _faster(one: Prediction, other: Prediction) -> bool:
     """Tell whether ``one`` is faster than ``other`` by more than chance."""
     return one.throughput > other.throughput and not _level(one.throughput, other.throughput, one, other)
+
+
+def _no_faster(rows: Sequence[Prediction], base: Prediction) -> str:
+    """Words for ``rows`` that are not faster than ``base``, or by no more than chance explains."""
+    by_chance = any(row.throughput > base.throughput * (1 + _CHANCE) for row in rows)
+    return "not surely faster" if by_chance else "no faster"
 
 
 def _reached(row: Prediction) -> str:

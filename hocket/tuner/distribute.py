@@ -20,8 +20,8 @@ from hocket.planner import POLICIES
 from hocket.planner import plan as plan_by_policy
 from hocket.planner.named_planners import BUILT_IN
 from hocket.tuner.ddp_keywords import buffers_synced
-from hocket.tuner.plan_argument import PlanArgument, resolve_argument
-from hocket.tuner.planning_process import AUTO, PlanRequest, plans_of_process
+from hocket.tuner.plan_argument import AUTO, PlanArgument, resolve_argument
+from hocket.tuner.planning_process import PlanRequest, plans_of_process
 from hocket.tuner.server_plans import ServingPlanner, resolve_server_plan
 
 if TYPE_CHECKING:

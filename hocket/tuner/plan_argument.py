@@ -10,6 +10,9 @@ from hocket.graph import Plan, load_plan
 from hocket.planner import Architecture
 from hocket.tuner.policies import own_architecture, policy_names
 
+AUTO = "auto"
+"""The policy that tries the plans which look best."""
+
 PlanArgument: TypeAlias = str | os.PathLike[str] | Plan
 
 _TRAINS: dict[Architecture, str] = {
@@ -27,7 +30,7 @@ def resolve_argument(argument: PlanArgument, architecture: Architecture) -> tupl
     FormatError, HocketError
         When it is none of them.
     """
-    names = ["auto", *(name for name in policy_names(architecture) if name != "exact")]
+    names = [AUTO, *(name for name in policy_names(architecture) if name != "exact")]
     if isinstance(argument, Plan):
         return argument, ""
     if isinstance(argument, str):

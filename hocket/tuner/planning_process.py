@@ -18,9 +18,6 @@ from hocket.graph import Plan, StepGraph
 from hocket.graph.io import step_document, step_from_document
 from hocket.network import Network
 
-AUTO = "auto"
-"""The policy that tries the plans which look best."""
-
 _REFUSED = 3  # the status with which it ends where there is no such plan
 _GLANCE_S = 1.0
 

@@ -11,7 +11,7 @@ from hocket.planner import plan as plan_by_policy
 from hocket.planner.allreduce_baselines import ddp
 from hocket.planner.bytescheduler import bytescheduler, partition_of
 from hocket.sim import simulate
-from hocket.tuner.planning_process import AUTO
+from hocket.tuner.plan_argument import AUTO
 from hocket.tuner.policies import Exchange, make_plan
 
 _BUCKETS_MB = (1, 5)  # DDP users try these; it is 25 that they have if they do not

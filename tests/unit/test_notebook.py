@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import pickle
 import re
 import sys
@@ -17,6 +18,7 @@ import torch
 import hocket
 from hocket.errors import HocketError
 from hocket.graph import Lane, Reduction, Span, StepGraph
+from hocket.graph.result import LEVEL
 from hocket.network.file import NetworkFile
 from tests import strategies
 
@@ -179,7 +181,8 @@ def test_a_ranking_is_a_table() -> None:
     found = hocket.tune(step(), NETWORK, budget_s=0.1, iterations=2)
     frame = found.to_dataframe()
     assert frame["policy"].tolist() == [row.policy for row in found.ranked]
-    assert frame["iteration_s"].is_monotonic_increasing
+    seconds = frame["iteration_s"].tolist()
+    assert all(later > before * (1 - LEVEL) for before, later in itertools.pairwise(seconds))
 
 
 def test_without_pandas_a_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

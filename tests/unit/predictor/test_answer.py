@@ -135,6 +135,10 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ),
         ([row(2, 50), row(4, 11.5)], "4 workers are slower than 2 (0.23x): stay with 2, 50 examples/s"),
         ([row(1, 50), row(2, 50.2)], "2 workers are no faster than 1 (1.00x): stay with 1, 50 examples/s"),
+        (
+            [row(1, 48), row(2, 74, throughput_low=20, throughput_high=128)],
+            "2 workers are not surely faster than 1 (1.54x): stay with 1, 48 examples/s",
+        ),
         ([row(1, 50), row(2, 20), row(3, 50)], "2 and 3 workers are no faster than 1 (0.40x to 1.00x)"),
         (
             [row(1, 50), *(row(w, 50 - w) for w in range(2, 9))],

@@ -16,7 +16,8 @@ from hocket.errors import HocketError
 from hocket.network import Network
 from hocket.planner import POLICIES, NamedPlanner
 from hocket.tuner import distribute
-from hocket.tuner.planning_process import AUTO, PlanRequest, plans_of_process
+from hocket.tuner.plan_argument import AUTO
+from hocket.tuner.planning_process import PlanRequest, plans_of_process
 from hocket.tuner.training_plans import plans_for
 from tests.golden.make import BRANCHES_NETWORK, branches
 
