@@ -17,7 +17,7 @@ from hocket.profiler._lightning import trains_itself
 from hocket.profiler._step import ProfiledStep, make_step
 from hocket.profiler.calibration import Calibration, Residual, calibrate, residuals, stored_residuals
 from hocket.profiler.device import derive, fake
-from hocket.profiler.factory import StepSetup, load, on_device
+from hocket.profiler.factory import StepSetup, check_device, load, on_device
 from hocket.profiler.network_measurement import launched, measure_network
 from hocket.profiler.profiled_script import profile_script
 from hocket.profiler.torch_step import Profile, profile, profile_step
@@ -33,6 +33,7 @@ __all__ = [
     "Watching",
     "arguments",
     "calibrate",
+    "check_device",
     "derive",
     "described",
     "fake",

@@ -74,18 +74,23 @@ def load(target: str, batch_size: int, *, training: bool = True) -> StepSetup:
         raise HocketError(f"{target} {rule}") from error
 
 
-def on_device(setup: StepSetup, device: str) -> StepSetup:
-    """``setup`` with its model, batch and loss on "cpu" or "cuda".
-
-    Parameters move in place, so that the optimizer keeps its own.
+def check_device(device: str) -> None:
+    """Refuse a device that is not there, before a model is built for it.
 
     Raises
     ------
     HocketError
-        When the device is not there.
+        When it is not.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise HocketError("device 'cuda' is not there; measure on cpu, or derive a device such as v100")
+
+
+def on_device(setup: StepSetup, device: str) -> StepSetup:
+    """``setup`` with its model, batch and loss on "cpu" or "cuda".
+
+    Parameters move in place, so that the optimizer keeps its own.
+    """
     batch = tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, setup.batch)
     loss = setup.loss.to(device) if isinstance(setup.loss, nn.Module) else setup.loss
     return setup._replace(model=setup.model.to(device), batch=batch, loss=loss)

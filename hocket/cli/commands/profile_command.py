@@ -48,7 +48,7 @@ class ProfileOptions:
             metavar="NAME",
             callback=lowercase,
             autocompletion=complete_device,
-            help="Measure on cpu or cuda; derive k80, p100, v100, ...",
+            help="Measure on cpu (cuda: untried); derive k80, p100, v100, ...",
         ),
     ] = "cpu"
     inference: Annotated[bool, option("--inference", panel=PROFILE, help="The forward pass alone.")] = False
@@ -181,8 +181,9 @@ def _derived(target: str, step: ProfileOptions, seed: int) -> StepGraph:
 
 def _measured(target: str, step: ProfileOptions) -> Profile:
     """The step of ``target``, measured on a device of this machine."""
-    from hocket.profiler import load, make_step, on_device, profile_step
+    from hocket.profiler import check_device, load, make_step, on_device, profile_step
 
+    check_device(step.device)
     setup = on_device(load(target, step.examples(), training=not step.inference), step.device)
     with progress(f"profiling {target} on {step.device}") as report:
         return profile_step(

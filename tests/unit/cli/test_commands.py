@@ -405,3 +405,11 @@ def test_a_device_that_is_not_here_is_derived(in_tmp: Path) -> None:
 def test_what_cannot_be_profiled_gets_one_line(in_tmp: Path, arguments: list[str], message: str) -> None:
     assert message in refused(hocket(*arguments))
     assert list(in_tmp.iterdir()) == []
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(
+    in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    message = "device 'cuda' is not there; measure on cpu, or derive a device such as v100"
+    assert message in refused(hocket("profile", "nope.py:f", "--device", "cuda", "-o", "s.json"))
