@@ -110,8 +110,9 @@ class BucketTransfer:
     @property
     def num_bytes(self) -> int:
         """Its size, a sparse gradient's as if it were dense."""
-        first = self.bucket.parameters[0]
-        return first.nbytes if self.bucket.sparse else self.bucket.pieces[self.piece][1] * first.itemsize
+        first = self.bucket.parameters[0]  # it may await its update, which threads that transfer cannot have
+        elements = first.shape.numel() if self.bucket.sparse else self.bucket.pieces[self.piece][1]
+        return elements * first.dtype.itemsize
 
     @property
     def tensor(self) -> torch.Tensor:

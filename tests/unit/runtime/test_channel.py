@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
+from hocket.runtime.lazy.parameter import await_update
 from hocket.runtime.transfers.buckets import Layout, lay_out
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup
@@ -173,6 +174,27 @@ def occupy(network: Network, channel: Channel, layout: Layout, names: str) -> li
 def end(works: Sequence[Work]) -> None:
     for work in works:
         work.ended.set()
+
+
+def test_the_size_of_a_transfer_is_known_while_its_parameter_awaits_an_update() -> None:
+    plan = Plan(
+        policy="test",
+        model="test",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=("a",)), Reduction(parameters=("b",))),
+        compute_order=None,
+    )
+    parameters = {name: torch.nn.Parameter(torch.zeros(3)) for name in "ab"}
+    layout = lay_out(plan, parameters, {parameters["b"]})
+    before = [transfer.num_bytes for transfer in layout.transfers]
+
+    def refuse() -> None:
+        raise AssertionError("an update was asked for")
+
+    for p in parameters.values():
+        assert await_update(p, refuse)
+    assert [transfer.num_bytes for transfer in layout.transfers] == before
+    assert before[1] == 12
 
 
 def test_a_listed_order_waits_for_its_next() -> None:
