@@ -136,9 +136,30 @@ def _on_host(collective: Any) -> Any:
             isinstance(value, torch.Tensor) and memory_of(value) is not None for value in tree_leaves(args)
         ):
             raise RuntimeError("gloo was given memory of the device")
-        return collective(group, *args)
+        if collective.__name__ != "allreduce":
+            return collective(group, *args)
+        tensors, *others = args
+        copies = [tensor.clone() for tensor in tensors]
+        return _LateSum(collective(group, copies, *others), copies, tensors)
 
     return checked
+
+
+class _LateSum:
+    """A sum that nobody has before they have waited for it, however fast the network was."""
+
+    def __init__(self, work: Any, copies: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+        self._work, self._pairs = work, list(zip(tensors, copies, strict=True))
+
+    def wait(self, *timeout: Any) -> Any:
+        ended = self._work.wait(*timeout)
+        while self._pairs:
+            tensor, copy = self._pairs.pop()
+            tensor.copy_(copy)
+        return ended
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
 
 
 def _waiting(device: DelayedDevice, read: Any) -> Any:
