@@ -378,14 +378,13 @@ def test_many_workers_converge_to_the_bandwidth_limit(
         workers=[24],
         policy=policy,
         window_bytes=window_bytes,
-        steps=160,
+        steps=640,
         skip=30,
     )
     # What was under way when the count began was partly sent before: at most a step's worth a worker. At its
-    # end the first workers have done their steps and leave the link to the others, so runs are long. Where
-    # both directions take turns, either stands still at times: of one step 0.91 was reached in long runs.
-    assert row.throughput <= (1 + 1 / 130) / transfer_s
-    assert row.throughput >= 0.85 / transfer_s
+    # end the first workers have done their steps and leave the link to the others, so runs are long.
+    assert row.throughput <= (1 + 1 / 610) / transfer_s
+    assert row.throughput >= 0.9 / transfer_s
     assert row.bottleneck in ("downlink", "uplink")
 
 
