@@ -9,8 +9,9 @@ import torch
 
 from hocket.graph import Plan, StepGraph
 from hocket.runtime.replay.replayed_processor import Mailbox
-from hocket.runtime.transfers.buckets import Bucket, lay_out
+from hocket.runtime.transfers.buckets import Bucket
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
+from hocket.runtime.transfers.plan_layout import lay_out
 
 _FLOAT_BYTES = 4
 

@@ -39,7 +39,6 @@ from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 from hocket.runtime.training.rounds import Rounds
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.transfers.allreduce_cost import measure_reductions
-from hocket.runtime.transfers.buckets import lay_out
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
@@ -48,6 +47,7 @@ from hocket.runtime.transfers.gloo_group import (
     gather_values,
     new_group_name,
 )
+from hocket.runtime.transfers.plan_layout import lay_out
 from hocket.runtime.transfers.sparse_sums import declared_sparse
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice, device_of
 from hocket.runtime.transfers.transfer_group import TransferGroup

@@ -28,7 +28,8 @@ from hocket.runtime.training.hooks import ModelHooks
 from hocket.runtime.training.optimizer_step import PartialStep
 from hocket.runtime.training.rounds import Parameter, Rounds
 from hocket.runtime.training.unnoticed_readers import UnnoticedReaders
-from hocket.runtime.transfers.buckets import Bucket, Layout, lay_out
+from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.plan_layout import Layout, lay_out
 
 if TYPE_CHECKING:
     from hocket.runtime.compiled.compiled_model import CompiledStep

@@ -10,8 +10,8 @@ from statistics import median
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
 from hocket.runtime.training.allreduce_training import AllReduceTraining
-from hocket.runtime.transfers.buckets import lay_out
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
+from hocket.runtime.transfers.plan_layout import lay_out
 from hocket.text import counted
 
 _ROUNDS = 2  # of all plans, a turn each

@@ -23,9 +23,10 @@ from hocket.runtime.lazy.parameter import give_back
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
-from hocket.runtime.transfers.buckets import Bucket, BucketState, Layout
+from hocket.runtime.transfers.buckets import Bucket, BucketState
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup, LostError
+from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.training_device import PROCESSORS, Event, device_of
 from hocket.runtime.transfers.used_flags import UsedFlags
 

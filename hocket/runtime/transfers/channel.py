@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer, Layout
+from hocket.runtime.transfers.buckets import Bucket, BucketState, BucketTransfer
 from hocket.runtime.transfers.cluster_gate import counter_of_environment
 from hocket.runtime.transfers.coordinator import Coordinator
 from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.queue import CREDIT, Queue, TransferLane
 from hocket.runtime.transfers.sparse_sums import Sum
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice

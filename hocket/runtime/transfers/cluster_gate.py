@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 
 from hocket.launch.gate import GATE_VARIABLE, Gate, first_iteration, gate_of_environment
-from hocket.runtime.transfers.buckets import BucketTransfer, Layout
+from hocket.runtime.transfers.buckets import BucketTransfer
+from hocket.runtime.transfers.plan_layout import Layout
 
 _gate_claim = threading.Lock()
 

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hocket.runtime.transfers.buckets import Bucket, BucketTransfer, Layout
+from hocket.runtime.transfers.buckets import Bucket, BucketTransfer
+from hocket.runtime.transfers.plan_layout import Layout
 from hocket.runtime.transfers.predicate_condition import PredicateCondition
 from hocket.runtime.transfers.transfer_group import TransferGroup
 

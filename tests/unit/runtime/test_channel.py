@@ -17,9 +17,9 @@ import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.runtime.lazy.parameter import await_update
-from hocket.runtime.transfers.buckets import Layout, lay_out
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup
+from hocket.runtime.transfers.plan_layout import Layout, lay_out
 from hocket.runtime.transfers.queue import CREDIT
 
 LIMIT_S = 20.0
