@@ -1,6 +1,7 @@
 """Errors that a user can cause, each in one line: the value, the rule and the fix."""
 
 _LONGEST = 1000
+_FEW = 3  # names that begin as a mistaken one, all of which are suggested
 
 
 def one_line(message: str) -> str:
@@ -58,7 +59,7 @@ class FormatError(HocketError):
 
 
 class UnknownNameError(HocketError):
-    """A name that is none of the valid ones; the message lists them and the nearest.
+    """A name that is none of the valid ones; the message lists them and the nearest, or those that begin so.
 
     Examples
     --------
@@ -73,7 +74,8 @@ class UnknownNameError(HocketError):
     def __init__(self, kind: str, name: str, valid: "list[str] | tuple[str, ...]") -> None:
         import difflib
 
-        near = difflib.get_close_matches(name, valid, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
+        near = [other for other in valid if name and other.startswith(name)]
+        near = near if 0 < len(near) <= _FEW else difflib.get_close_matches(name, valid, n=1)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         choice = f"choose one of: {', '.join(valid)}" if valid else "there are none"
         super().__init__(f"{kind} '{name}' is unknown; {hint}{choice}")

@@ -29,6 +29,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def machines_text(workers: int, servers: int) -> str:
+    """``2 workers``, ``2 workers and 1 server``."""
+    return counted(workers, "worker") + (f" and {counted(servers, 'server')}" if servers else "")
+
+
 def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

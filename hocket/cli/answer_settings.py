@@ -235,7 +235,7 @@ def assumptions(graph: StepGraph, settings: Sequence[AnswerSetting]) -> str:
     said = [f"{source}: {', '.join(texts)}" for source, texts in by_source.items() if texts]
     from hocket.graph.update_operations import waits_for_all_gradients
 
-    step = f"{_named(graph)}, batches of {graph.batch_size} a worker"
+    step = f"{_named(graph)}, batches of {graph.batch_size}{_kind_of_examples(graph)} a worker"
     if waits_for_all_gradients(graph):
         step += ", updates wait for all gradients, as clipping by norm does"
     elif graph.produced.any() and not any(setting.key == "clip" and setting.value for setting in settings):
@@ -251,6 +251,15 @@ def caution(graph: StepGraph) -> list[str]:
 def caveat_setting(graph: StepGraph) -> list[AnswerSetting]:
     """The step's caveat, for JSON; for people :func:`caution` says it."""
     return [AnswerSetting("caveat", graph.caveat, "", DEFAULT)] if graph.caveat else []
+
+
+def _kind_of_examples(graph: StepGraph) -> str:
+    """The kind of example that a zoo model takes, where it is no image; empty for a user's own."""
+    from hocket.models import zoo
+
+    spec = zoo.spec(graph.model) if graph.model in zoo.names() else None
+    tokens = spec is not None and spec.input_kind == "tokens"
+    return f" sequences of {spec.input_shape[0]} tokens" if spec is not None and tokens else ""
 
 
 def _named(graph: StepGraph) -> str:

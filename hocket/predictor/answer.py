@@ -209,7 +209,29 @@ def verdicts(rows: Sequence[Prediction], at: str = "") -> list[str]:
         name = name_of(curve, rows)
         where = f"{',' if ',' in name else ''} at {at}" if at else ""
         lines.append(f"{name}{where}: {_growth(curve)}{_doubt(curve)}")
-    return lines + _costs(rows)
+    return lines + _servers_in_vain(rows) + _costs(rows)
+
+
+def _servers_in_vain(rows: Sequence[Prediction]) -> list[str]:
+    """A line on servers with which as many workers are slower than with fewer of them; none without any."""
+    slower = []
+    by_workers: dict[tuple[int, str], list[Prediction]] = {}
+    for row in rows:
+        by_workers.setdefault((row.workers, row.mode), []).append(row)
+    for alike in by_workers.values():
+        alike.sort(key=lambda row: row.servers)
+        for k, row in enumerate(alike):
+            best = max(alike[:k], key=lambda other: other.throughput, default=row)
+            if row.servers > best.servers and _faster(best, row):
+                slower.append((row, best))
+    if not slower:
+        return []
+    row, best = min(slower, key=lambda pair: pair[0].throughput / pair[1].throughput)
+    also = f", the most of {counted(len(slower), 'such row')}" if len(slower) > 1 else ""
+    return [
+        f"more servers may be slower: {row.machines} reach {_ratios([row], best)} of {best.machines}{also};"
+        " more and smaller transfers meet where one had a link for itself"
+    ]
 
 
 def _costs(rows: Sequence[Prediction]) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from hocket.errors import HocketError
 from hocket.executors import POLL_S, Progress, on_ray
 from hocket.graph import Plan, StepGraph
+from hocket.logs import logger
 from hocket.network import Network
 from hocket.planner import Architecture, Barrier
 from hocket.predictor.kernel_run import ended_by
@@ -25,6 +26,7 @@ from hocket.predictor.predictions import Predictions, setup_line
 from hocket.predictor.prepared import Prepared, prepare
 from hocket.predictor.run_outcome import Outcome, run
 from hocket.predictor.size_check import check_size
+from hocket.text import counted, machines_text, rate_text
 
 Engine = Literal["local", "ray"]
 
@@ -117,7 +119,8 @@ def predict(
         "local" uses all cores, "ray" a Ray cluster: the one that RAY_ADDRESS names, else one on this machine
         for as long as it takes.
     progress
-        Called with simulated steps done and in all, with Ray with runs.
+        Called with simulated steps done and in all, weighed by workers, with Ray with runs. A run that begins
+        again with more steps counts once.
 
     Returns
     -------
@@ -192,19 +195,21 @@ def predict(
 
 def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None) -> list[Outcome]:
     """Run on all cores: kernels hold no lock, so threads do; the longest run first."""
-    watches, end = [np.array([0, _steps(prepared)]) for prepared, _ in tasks], threading.Event()
+    end, said = threading.Event(), _RunProgress(tasks)
     longest_first = sorted(range(len(tasks)), key=lambda k: -tasks[k][0].network.num_workers)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        futures = {k: pool.submit(ended_by, end, partial(run, *tasks[k], watches[k])) for k in longest_first}
-        left = set(futures.values())
+        futures = {
+            k: pool.submit(ended_by, end, partial(run, *tasks[k], said.watches[k])) for k in longest_first
+        }
+        numbers = {future: k for k, future in futures.items()}
+        left = set(numbers)
         try:
             while left:
                 done, left = wait(left, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in done:
-                    future.result()
+                    said.ended(numbers[future], future.result())
                 if progress is not None:
-                    done_steps, of_steps = np.sum(watches, axis=0).tolist()
-                    progress(done_steps, of_steps)
+                    progress(*said.report())
         except BaseException:
             # Nothing else reaches a kernel that runs; the pool waits for it.
             end.set()
@@ -212,6 +217,36 @@ def _on_threads(tasks: Sequence[tuple[Prepared, int]], progress: Progress | None
                 future.cancel()
             raise
     return [futures[k].result() for k in range(len(tasks))]
+
+
+class _RunProgress:
+    """The progress of ``tasks``; ``watches`` (2,) of each: steps complete and in all, of its present run.
+
+    A run that is not steady yet begins again with more steps. Nothing says beforehand whether one will, so
+    that the part done stands still then; it never falls.
+    """
+
+    def __init__(self, tasks: Sequence[tuple[Prepared, int]]) -> None:
+        self.watches = [np.array([0, _steps(prepared)]) for prepared, _ in tasks]
+        self._tasks = tasks
+        self._work = np.array([each.network.num_workers * each.request.steps for each, _ in tasks])
+        self._ended = np.zeros(len(tasks), bool)
+        self._most = 0.0
+
+    def ended(self, task: int, outcome: Outcome) -> None:
+        """``task`` has come to its end: a line for the log, as rows are printed when all are there."""
+        self._ended[task] = True
+        prepared, seed = self._tasks[task]
+        said = f"seed {seed}, {rate_text(outcome.throughput)}"
+        done = f"{self._ended.sum()} of {counted(len(self._ended), 'run')} done"
+        servers = prepared.network.num_servers if prepared.plan.architecture == "ps" else 0
+        logger.info("%s, %s; %s", machines_text(prepared.network.num_workers, servers), said, done)
+
+    def report(self) -> tuple[int, int]:
+        """The steps done, and in all, as if no run began again."""
+        parts = [done / of for done, of in self.watches]
+        self._most = max(self._most, float(np.where(self._ended, 1.0, parts) @ self._work))
+        return int(self._most), int(self._work.sum())
 
 
 def _steps(prepared: Prepared) -> int:

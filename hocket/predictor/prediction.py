@@ -20,7 +20,7 @@ from hocket.predictor.prepared import Prepared
 from hocket.predictor.published_models import Totals, cynthia, lin
 from hocket.predictor.run_outcome import Outcome
 from hocket.predictor.usage import Usage
-from hocket.text import counted, duration_text, rate_text
+from hocket.text import duration_text, machines_text, rate_text
 
 _ONE_WAY, _BOTH_WAYS = 0.65, 0.85
 """Of the time: links used less in either direction, and more in both together, wait for their other one."""
@@ -118,8 +118,7 @@ class Prediction(Summarized, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def machines(self) -> str:
         """The numbers of workers and servers, in words."""
-        servers = f" and {counted(self.servers, 'server')}" if self.servers else ""
-        return counted(self.workers, "worker") + servers
+        return machines_text(self.workers, self.servers)
 
     @property
     def busiest(self) -> str:

@@ -77,6 +77,11 @@ def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThro
         percent_column(
             "Busy", [row.bottleneck_utilization for row in rows], "The part of the time for which it is."
         ).as_wide(),
+        percent_column(
+            "Other way",
+            [row.opposite_utilization if row.takes_turns else None for row in rows],
+            "The same of the links' other direction, where pulls and pushes take turns.",
+        ).as_wide(),
         rates(
             "lin", [row.lin for row in rows], "Throughput by Lin et al.'s published model, to compare."
         ).as_wide(),

@@ -208,7 +208,8 @@ def _beside_clipped(
     return f"{said}, unclipped {rate_text(other.throughput)} ({other.policy}, whole reductions)"
 
 
-_CROWDED = 1.5  # times its share of the bytes, from which a server is said to have most of them
+_CROWDED, _CROWDED_LIMIT = 1.5, 1.1
+"""Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
 _UPDATES = {
     "arrival": "updates on arrival (those of different workers at once)",
     "commit": "updates on commit (one worker's after another's)",
@@ -283,7 +284,10 @@ def _free_machines(context: typer.Context, rows: Sequence[Prediction]) -> list[s
 
 
 def _crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
-    """A remark on servers of which one has most of the bytes; none where all have about as many."""
+    """A remark on servers of which one has most of the bytes; none where all have about as many.
+
+    A smaller excess counts where servers' interfaces are what is busiest.
+    """
     import numpy as np
 
     from hocket.network import assign_servers
@@ -293,7 +297,8 @@ def _crowded_servers(graph: StepGraph, rows: Sequence[Prediction]) -> list[str]:
         home = assign_servers(graph.parameter_bytes.tolist(), servers)
         loads = np.bincount(home, weights=graph.parameter_bytes, minlength=servers)
         share = float(loads.max() / loads.sum())
-        if share > _CROWDED / servers:
+        limited = any(row.servers == servers and row.bottleneck in ("downlink", "uplink") for row in rows)
+        if share > (_CROWDED_LIMIT if limited else _CROWDED) / servers:
             said.append(
                 f"Of {servers} servers one has {share:.0%} of the bytes, as each parameter is on one server:"
                 " --policy p3 cuts large ones"

@@ -372,3 +372,14 @@ def test_waiting_for_slow_steps_is_no_work_of_a_resource() -> None:
         " profile's steps differ in length"
     )
     assert "waiting" not in answers([row(16, 400, **busy, uneven_fraction=0.04)])[0]
+
+
+def test_servers_that_slow_workers_down_are_said() -> None:
+    rows = [row(4, 40, 1), row(8, 80, 1), row(4, 60, 2), row(8, 60, 2), row(4, 40, 3), row(8, 59, 3)]
+    (said,) = [line for line in answers(rows) if line.startswith("more servers")]
+    assert said == (
+        "more servers may be slower: 4 workers and 3 servers reach 0.67x of 4 workers and 2 servers, the most"
+        " of 3 such rows; more and smaller transfers meet where one had a link for itself"
+    )
+    assert not [line for line in answers(rows[:2]) if line.startswith("more servers")]
+    assert not [line for line in answers([row(4, 40, 1), row(4, 39.9, 2)]) if line.startswith("more servers")]

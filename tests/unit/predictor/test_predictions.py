@@ -319,6 +319,26 @@ def test_progress_reaches_the_end() -> None:
     assert seen[-1] == (40, 40)
 
 
+def test_progress_never_falls_where_runs_begin_again(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[float] = []
+    caplog.set_level("INFO", logger="hocket")
+    options: dict[str, Any] = {"mode": "async", "steps": 20, "skip": 2, "max_steps": 320}
+    slow = predict(
+        layers(samples=3),
+        NETWORK,
+        workers=[1, 8],
+        progress=lambda done, total: seen.append(done / total),
+        **options,
+    )
+    assert max(row.steps for row in slow) > 20  # some began again
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    assert {record.getMessage().split(",")[0] for record in caplog.records} == {
+        "1 worker and 1 server",
+        "8 workers and 1 server",
+    }
+
+
 def test_an_interrupt_stops_kernels_that_run() -> None:
     class StopError(Exception):
         pass
