@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _ROUNDS, _CHANNEL = "hocket.runtime.training.rounds", "hocket.runtime.transfers.channel"
+_FILLING = "hocket.runtime.training.bucket_filling"
 _GROUP = "hocket.runtime.transfers.gloo_group"
 _SETUP, _FLAGS = "hocket.runtime.training.allreduce_setup", "hocket.runtime.transfers.used_flags"
 _FILLED = "bucket.stream, bucket.last_use = self._device.stream(), self._device.record()"
@@ -32,11 +33,11 @@ MUTATIONS = {
     "transfers start when gradients are asked for": Mutation(
         _CHANNEL, "if bucket.last_use is None:", "if True:"
     ),
-    "filling is no event": Mutation(_ROUNDS, _FILLED, "bucket.stream = self._device.stream()"),
+    "filling is no event": Mutation(_FILLING, _FILLED, "bucket.stream = self._device.stream()"),
     "the first gradient stands for its bucket": Mutation(
-        _ROUNDS, _FILLED, "if len(bucket.filled_indices) <= 1:\n            " + _FILLED
+        _FILLING, _FILLED, "if len(bucket.filled_indices) <= 1:\n            " + _FILLED
     ),
-    "gradients do not follow each other": Mutation(_ROUNDS, "self._device.follow(bucket.last_use)", "pass"),
+    "gradients do not follow each other": Mutation(_FILLING, "self._device.follow(bucket.last_use)", "pass"),
     "updates do not follow arrivals": Mutation(_ROUNDS, "self._device.follow(arrival)", "pass"),
     "updates follow the first arrival alone": Mutation(
         _ROUNDS, "for arrival in bucket.arrivals:", "for arrival in bucket.arrivals[:1]:"
@@ -101,7 +102,7 @@ MUTATIONS = {
         "            pass\n\n    def _wait",
     ),
     "a plan's buckets go while they are in use": Mutation(
-        _ROUNDS, "self._device.wait(bucket.last_use)", "pass"
+        _FILLING, "self._device.wait(bucket.last_use)", "pass"
     ),
     "threads of transfers have no streams": Mutation(_CHANNEL, "with self._device.own_stream():", "if True:"),
 }

@@ -13,6 +13,7 @@ import torch
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from hocket.runtime.lazy.neutral_mode import outside_torch_modes
+from hocket.runtime.training.culprit import naming_culprit
 from hocket.runtime.training.ddp_attributes import holder_of
 from hocket.runtime.training.ignored_parameters import kept_alike
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_tensors
@@ -76,7 +77,7 @@ class UnevenInputs(Joinable):
         """A forward pass begins: once a step others hear that this rank trains, and buffers become equal."""
         if not self.enabled or self._step_announced:
             return
-        with self._training.rounds.naming_culprit(), outside_torch_modes():
+        with naming_culprit(self._training.watch), outside_torch_modes():
             self._training.watch.stepping = True
             Join.notify_join_context(self._joinable)
             self._say(trains=True)
@@ -96,7 +97,7 @@ class UnevenInputs(Joinable):
     def shadow(self) -> None:
         """Others have begun a step: take part in it."""
         training = self._training
-        with training.rounds.naming_culprit(), outside_torch_modes():
+        with naming_culprit(training.watch), outside_torch_modes():
             training.watch.stepping = True
             self._say(trains=False)
         training.step_of_zeros()
@@ -121,7 +122,7 @@ class UnevenInputs(Joinable):
         """Tell all ranks whether this one trains, hear it of them, and follow the highest that does."""
         flags = [bool(flag) for flag in self._control.gather(torch.tensor([int(trains)]))]
         self.num_training, last = sum(flags), max(rank for rank, flag in enumerate(flags) if flag)
-        self._training.rounds.divide_by(len(flags) if self._divides_by_all else self.num_training)
+        self._training.rounds.filling.divide_by(len(flags) if self._divides_by_all else self.num_training)
         if self._training.buffers is not None:
             self._training.buffers.follow(last)
 

@@ -1,0 +1,147 @@
+"""Gradients that parameters have while their bucket travels, and once it has arrived."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+
+import torch
+
+from hocket.runtime.lazy.aliases import is_referenced, shares_memory
+from hocket.runtime.lazy.gradient import PendingGradient
+from hocket.runtime.lazy.parameter import give_back
+from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.transfers.buckets import Bucket
+from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice
+from hocket.runtime.transfers.used_flags import UsedFlags
+
+
+class GradientHandOut:
+    """Gives parameters stand-ins for gradients that were sent, and then what has arrived.
+
+    ``used``: which parameters ranks use; ``read_early``: called when the gradient at that index of a bucket
+    is looked at while it may still be on its way.
+    """
+
+    def __init__(
+        self,
+        device: TrainingDevice,
+        used: UsedFlags,
+        recorder: SpanRecorder,
+        read_early: Callable[[Bucket, int], None],
+    ) -> None:
+        # Of a device, memory that streams still read would go, or be read by streams that nobody waits for.
+        self._hands_out = device is PROCESSORS
+        self._used, self._recorder, self._read_early = used, recorder, read_early
+
+    def stand_in(self, bucket: Bucket, index: int) -> PendingGradient:
+        """A gradient that waits for its bucket when it is looked at."""
+        return PendingGradient(bucket.memory.views[index], functools.partial(self._read_early, bucket, index))
+
+    # Gradients that were sent.
+
+    def replace_early(self, bucket: Bucket, arrived: torch.Tensor) -> None:
+        """Have stand-ins in the middle of the backward pass that sent ``bucket``, where others have nothing.
+
+        ``arrived``: what autograd has just made one of its gradients of, and still has.
+        """
+        if self._hands_out and bucket.sparse is None:
+            for index in range(len(bucket.parameters)):
+                self._replace(bucket, index, arrived)
+
+    def replace_all(self, bucket: Bucket) -> bool:
+        """Have stand-ins for every gradient of ``bucket``, which was sent.
+
+        Whether others have one, too, under another name: it is to get its value there.
+        """
+        aliased = False
+        for index, p in enumerate(bucket.parameters if bucket.sparse is None else ()):
+            if p.grad is None or self._replace(bucket, index):
+                continue
+            bucket.own_gradients[index] = p.grad
+            p.grad = bucket.stand_ins[index]
+            own = bucket.own_gradients
+            aliased = aliased or is_referenced(own, index) or shares_memory(own[index])
+        return aliased
+
+    def _replace(self, bucket: Bucket, index: int, arrived: torch.Tensor | None = None) -> bool:
+        """Have a stand-in in place of a gradient that was sent; whether so: not where others have it, too."""
+        p, memory, stand_in = bucket.parameters[index], bucket.memory, bucket.stand_ins[index]
+        if p.grad is stand_in:
+            return True
+        if isinstance(p.grad, PendingGradient):
+            p.grad = p.grad.reduced_gradient
+        own = [p.grad]
+        if not self._hands_out or own[0] is None or not memory.can_stand_for(index, own[0]):
+            return False
+        p.grad = stand_in  # a gradient counts as a reference in some versions of torch
+        if memory.has(index, own[0]):
+            own.clear()
+            if memory.is_lent(index):
+                p.grad = memory.gradients[index]
+        elif is_referenced(own, 0) or shares_memory(own[0], arrived):
+            p.grad = own[0]
+        return p.grad is stand_in
+
+    # Gradients that have arrived.
+
+    def hand_out(self, bucket: Bucket) -> None:
+        """``bucket`` has arrived: do what its optimizers have left to do, and hand out its gradients."""
+        if bucket.sparse is not None:
+            (p,), total = bucket.parameters, bucket.sparse.total
+            bucket.sparse.total = None
+            if total is not None:
+                p.grad = _in_own_tensor(total, p.grad)
+            return
+        for p in bucket.parameters:
+            give_back(p)
+        held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]
+        if bucket.pending_steps:
+            started = time.perf_counter()
+            views = bucket.memory.views
+            for p, view, used in zip(bucket.parameters, views, self._used.of(bucket), strict=True):
+                p.grad = view if used else None
+            for deferred in bucket.pending_steps:
+                deferred.run()
+            bucket.pending_steps.clear()
+            self._recorder.record_span("update", bucket.names, started)
+        for p, gradient in zip(bucket.parameters, held, strict=True):
+            p.grad = gradient
+
+    def give_unused(self, bucket: Bucket) -> None:
+        """Give this rank the gradients of ``bucket``, which is finished, that only others had."""
+        for index, (p, used) in enumerate(zip(bucket.parameters, self._used.of(bucket), strict=True)):
+            if p.grad is None and used:
+                p.grad = self._reduced(bucket, index)
+
+    def _final_gradient(self, bucket: Bucket, index: int) -> torch.Tensor | None:
+        """The gradient that its parameter is to have."""
+        p, own = bucket.parameters[index], bucket.own_gradients.pop(index, None)
+        if p.grad is not bucket.stand_ins[index] and not is_referenced(bucket.stand_ins, index):
+            return p.grad
+        stand_in = bucket.stand_ins[index]
+        # The very tensor that somebody has, as with DistributedDataParallel, unless it has a history to keep.
+        if own is None or own.requires_grad:
+            stand_in.reduced_gradient = self._reduced(bucket, index)
+        else:
+            stand_in.reduced_gradient = own.copy_(bucket.memory.views[index])
+        stand_in.wait = _no_wait
+        bucket.stand_ins[index] = self.stand_in(bucket, index)
+        return stand_in.reduced_gradient if p.grad is stand_in else p.grad
+
+    def _reduced(self, bucket: Bucket, index: int) -> torch.Tensor:
+        """A gradient that has arrived; who has it when its bucket is filled again keeps that memory."""
+        memory = bucket.memory
+        return memory.gradients[index] if self._hands_out else memory.views[index].clone()
+
+
+def _no_wait() -> None:
+    """Return: the gradient is there."""
+
+
+def _in_own_tensor(value: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
+    """``value`` in the tensor that a parameter had for its gradient, where that is of its form."""
+    if own is None or own.layout is not value.layout or own.requires_grad:
+        return value
+    return own.copy_(value)
