@@ -128,9 +128,9 @@ def clipping_answer(
 
 
 def measured_gains(graph: StepGraph) -> list[str]:
-    """A remark on where gains of training are that were measured; none for a step that nothing trains."""
+    """A remark on where gains of training are that were measured; there are none of GPUs."""
     if not _trains_on(graph):
-        return []
+        return ["Gains are simulated; none was measured on GPUs (on CPUs, by rho: docs/guides/train.md)"]
     return ["Gains are simulated; those measured in training, by rho, are in docs/guides/train.md"]
 
 

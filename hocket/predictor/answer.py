@@ -9,6 +9,9 @@ from hocket.text import counted, digits, listed, rate_text
 
 SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
+_CHANCE_OF_ONE = 0.05  # of asynchronous rows with one run each: a run's halves may differ by as much
+_LITTLE = 0.25  # of what workers that are added could bring, below which they are said to bring little
+_HARDLY = 1.1  # times as long a step as with the number of workers before
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _FULL = 0.9  # of its time, or of what as many workers could do: below it there is room
 _LESS = 1 - _CHANCE
@@ -30,11 +33,13 @@ def curves(rows: Iterable[Prediction]) -> list[list[Prediction]]:
 def saturation(curve: Sequence[Prediction]) -> Prediction | None:
     """The fewest workers that reach :data:`SATURATED` of the curve's best; None where throughput still grows.
 
-    It still grows where the most workers alone reach that much, and where what is left to gain is more than
-    half of what is left in workers: of a straight line's last points several are within 5% of its end.
+    Asynchronous rows with one run each reach it where chance explains the rest. Throughput still grows where
+    the most workers alone reach that much, and where what is left to gain is more than half of what is left
+    in workers: of a straight line's last points several are within 5% of its end.
     """
     best = max(row.throughput for row in curve)
-    reaching = next(row for row in curve if row.throughput >= SATURATED * best)
+    near = SATURATED - (_CHANCE_OF_ONE if _is_of_one_run(curve[-1]) else 0.0)
+    reaching = next(row for row in curve if row.throughput >= near * best)
     if best <= 0 or reaching.workers == curve[-1].workers:
         return None
     gain, growth = best / reaching.throughput - 1, curve[-1].workers / reaching.workers - 1
@@ -88,8 +93,15 @@ def cheapest(rows: Iterable[Prediction]) -> Prediction | None:
 
 def _level(value: float | None, best: float | None, row: Prediction, of_best: Prediction) -> bool:
     """Tell whether two rows' values differ by no more than chance: their confidence intervals, or 1%."""
-    chance = max(_CHANCE, _relative_half_width(row) + _relative_half_width(of_best))
+    least = _CHANCE_OF_ONE if _is_of_one_run(row) and _is_of_one_run(of_best) else _CHANCE
+    chance = max(least, _relative_half_width(row) + _relative_half_width(of_best))
     return abs((value or 0.0) - (best or 0.0)) <= chance * (best or 0.0)
+
+
+def _is_of_one_run(row: Prediction) -> bool:
+    """True if chance decides by several percent, as workers drift apart, and one run alone was drawn."""
+    drifts = row.mode == "async" and not row.lockstep and row.workers > 1 and row.steady is not None
+    return drifts and row.throughput_low is None
 
 
 def _relative_half_width(row: Prediction) -> float:
@@ -138,6 +150,8 @@ def together_note(rows: Iterable[Prediction]) -> str | None:
     said += (
         f". With {least.machines}, {rate_text(least.throughput)} is shown and {rate_text(most)} is the most"
     )
+    if least.alone_throughput is not None and most < least.alone_throughput:
+        said += ", still less than one worker alone"
     if any(row.spread for row in slow):
         return f"{said}: they meet though they begin apart here"
     return f"{said}: real ones may drift apart; --spread, by which they begin apart, and --repeats show more"
@@ -275,7 +289,10 @@ def _growth(curve: Sequence[Prediction]) -> str:
     said = _course(curve, best)
     if best.speedup is not None and best.speedup < 1 - _CHANCE and best.alone_throughput is not None:
         apart = "without servers" if best.servers else "without a network"
-        return f"one worker alone, {apart}, is faster, {rate_text(best.alone_throughput)}: {said}"
+        alone = f"one worker alone, {apart}"
+        if len(curve) == 1:
+            return f"{alone}, is faster, {rate_text(best.alone_throughput)}: {said}"
+        return f"no number tried reaches {alone}, {rate_text(best.alone_throughput)}; {said}"
     return said
 
 
@@ -303,7 +320,10 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
     else:
         shown = knee or curve[-1]
         said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
-    return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}"
+    grows = knee is None and shown is curve[-1]
+    level = shown.bottleneck == "network" and shown.step_s < _HARDLY * curve[-2].step_s
+    why = ", but a step takes hardly longer with more workers" if grows and level else ""
+    return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}{why}"
 
 
 def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
@@ -316,6 +336,10 @@ def _dip(curve: Sequence[Prediction], shown: Prediction) -> str:
         level = [other for other in before[k + 1 :] if not _faster(other, row)]
         if level:
             return f"{_are(level)} {_no_faster(level, row)} than {row.workers} ({_ratios(level, row)}); "
+    first, second = curve[:2]
+    added = second.workers / first.workers - 1
+    if shown.workers > second.workers and second.throughput / first.throughput - 1 < _LITTLE * added:
+        return f"{_are([second])} only {_ratios([second], first)} as fast as {first.workers}; "
     return ""
 
 

@@ -70,8 +70,16 @@ def _show(found: Examination, *, launched: bool) -> None:
         answers += [f"- {finding.line}" for finding in found.findings]
     rows = [f"{label:<10} {text}" for label, text in _rows(found)]
     again = "the same command on every machine" if launched else "hocket doctor"
-    train = "hocket train --nproc-per-node 2 train.py"
+    train = _train_command(found, launched=launched)
     show(answers, assumptions="\n".join(rows), following=train if found.green else f"mend it, then {again}")
+
+
+def _train_command(found: Examination, *, launched: bool) -> str:
+    """The command that trains with as many ranks as were examined."""
+    machines = len({each.machine for each in found.ranks})
+    if launched and machines > 1:
+        return "on every machine 'hocket train' with torchrun's options, the same as here, and your script"
+    return f"hocket train --nproc-per-node {found.workers} train.py"
 
 
 def _where(found: Examination) -> str:

@@ -211,8 +211,8 @@ def _beside_clipped(
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
 _UPDATES = {
-    "arrival": "updates on arrival (those of different workers at once)",
-    "commit": "updates on commit (one worker's after another's)",
+    "arrival": "updates on arrival (those of different workers at once), as fast as on a worker",
+    "commit": "updates on commit (one worker's after another's), as fast as on a worker",
 }
 
 

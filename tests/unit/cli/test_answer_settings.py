@@ -93,7 +93,7 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             ": policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
             "architecture ps; by default: mode async, window 28 MB, updates on arrival (those of"
-            " different workers at once), bandwidth 10 Gbit/s, 0 s a byte"
+            " different workers at once), as fast as on a worker, bandwidth 10 Gbit/s, 0 s a byte"
             "; each worker: one device, a link of its own",
         ),
         (

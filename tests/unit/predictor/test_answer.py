@@ -166,8 +166,8 @@ def test_a_curve_that_saturates_is_one_line_with_its_bottleneck() -> None:
         ([row(1, 50), row(2, 1e-6)], "2 workers are slower than 1 (2e-08x): stay with 1"),
         (
             [row(1, 0), row(2, 0)],
-            "one worker alone, without servers, is faster, 50 examples/s: 2 workers are no faster than 1 (0"
-            " examples/s each): stay with 1",
+            "no number tried reaches one worker alone, without servers, 50 examples/s; 2 workers are no"
+            " faster than 1 (0 examples/s each): stay with 1",
         ),
     ],
 )
@@ -190,11 +190,14 @@ def test_a_single_row_claims_no_growth() -> None:
 
 def test_what_one_worker_alone_does_better_is_said() -> None:
     (line,) = answers([row(1, 20), row(2, 40)])
-    alone = "one worker alone, without servers, is faster, 50 examples/s: throughput still grows at 2 workers"
-    assert line.startswith(f"1 server, asynchronous: {alone}, 40 examples/s")
+    alone = "no number tried reaches one worker alone, without servers, 50 examples/s"
+    grows = "throughput still grows at 2 workers, 40 examples/s"
+    assert line.startswith(f"1 server, asynchronous: {alone}; {grows}")
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
     (line,) = answers([row(8, 30, **reduced), row(16, 45, **reduced)])
-    assert line.startswith("all-reduce: one worker alone, without a network, is faster, 50 examples/s: ")
+    assert line.startswith(
+        "all-reduce: no number tried reaches one worker alone, without a network, 50 examples/s; "
+    )
     assert "one worker alone, without" not in answers([row(1, 50), row(2, 60)])[0]
 
 
@@ -383,3 +386,40 @@ def test_servers_that_slow_workers_down_are_said() -> None:
     )
     assert not [line for line in answers(rows[:2]) if line.startswith("more servers")]
     assert not [line for line in answers([row(4, 40, 1), row(4, 39.9, 2)]) if line.startswith("more servers")]
+
+
+def test_single_runs_of_drifting_workers_saturate_within_chance() -> None:
+    rates = (50, 100, 146, 160, 157)
+    assert saturation([row(w, r) for w, r in enumerate(rates, 1)]).workers == 4
+    drawn = [row(w, r, steady=True) for w, r in enumerate(rates, 1)]
+    assert saturation(drawn).workers == 3
+    assert "saturates at 3 workers" in answers(drawn)[0]
+    known = [
+        row(w, r, steady=True, throughput_low=r - 1, throughput_high=r + 1) for w, r in enumerate(rates, 1)
+    ]
+    assert saturation(known).workers == 4
+    assert saturation([row(w, r, steady=True, lockstep=True) for w, r in enumerate(rates, 1)]).workers == 4
+
+
+def test_workers_that_bring_little_at_first_are_said_where_more_of_them_pay() -> None:
+    ring = {"servers": 0, "mode": "sync", "architecture": "allreduce", "bottleneck": "network"}
+    curve = [row(1, 50, **ring), row(2, 56, **ring), row(4, 100, **ring), row(8, 196, **ring)]
+    (line,) = answers(curve)
+    assert line.startswith(
+        "all-reduce: 2 workers are only 1.12x as fast as 1; throughput still grows at 8 workers"
+    )
+    assert line.endswith(
+        "busiest with 8: network, 90% of the time, but a step takes hardly longer with more workers"
+    )
+    steep = [row(1, 50, **ring), row(2, 80, **ring), row(4, 100, **ring), row(8, 140, **ring)]
+    (line,) = answers(steep)
+    assert "only" not in line
+    assert line.endswith("90% of the time")
+
+
+def test_a_ceiling_below_one_worker_alone_is_said() -> None:
+    slow = {"bottleneck_utilization": 0.5, "steady": True}
+    note = together_note([row(4, 20, **slow)])
+    assert note is not None
+    assert "40 examples/s is the most, still less than one worker alone" in note
+    assert "still less" not in (together_note([row(4, 40, **slow)]) or "")
