@@ -10,7 +10,7 @@ they are about to read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ _swap: Callable[[torch.Tensor, torch.Tensor], None] = torch._C._swap_tensor_impl
 
 
 class StaleParameter(torch.nn.Parameter):
-    """A plain parameter until it is touched; see :func:`await_update`.
+    """A plain parameter until it is touched; see :func:`await_updates`.
 
     ``parameter``: of what was in its place while it was waited for; else not there.
     """
@@ -52,9 +52,9 @@ class StaleParameter(torch.nn.Parameter):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in _HARMLESS:
-            args = tuple(_own(value) if type(value) is StaleParameter else value for value in args)
-        else:
-            args, kwargs = tree_map_only(StaleParameter, have_updated, (args, kwargs))
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*[_own(value) if type(value) is StaleParameter else value for value in args])
+        args, kwargs = tree_map_only(StaleParameter, have_updated, (args, kwargs))
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         # Parameter(parameter) asks what its class makes of itself: it has looked at the class already.
@@ -75,18 +75,22 @@ _GRADIENT: Any = torch.Tensor.grad
 _HARMLESS = METADATA | {_GRADIENT.__get__, _GRADIENT.__set__, _GRADIENT.__delete__}
 
 
-def await_update(parameter: torch.nn.Parameter, run_update: Callable[[], None]) -> bool:
-    """Call ``run_update``, which has to call :func:`give_back`, before ``parameter`` is touched.
+def await_updates(parameters: Iterable[torch.nn.Parameter], run_update: Callable[[], None]) -> bool:
+    """Call ``run_update``, which has to call :func:`give_back`, before one of ``parameters`` is touched.
 
-    Returns whether that can be: parameters of classes of their own, and those that something has a weak
-    reference to below Python, are left alone.
+    Returns whether that can be for all: parameters of classes of their own, and those that something has a
+    weak reference to below Python, are left alone.
     """
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
+        return all(_await_update(p, run_update) for p in parameters)
+
+
+def _await_update(parameter: torch.nn.Parameter, run_update: Callable[[], None]) -> bool:
     if type(parameter) is not torch.nn.Parameter:
         return type(parameter) is StaleParameter
-    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
-        own: Any = parameter.as_subclass(
-            StaleParameter
-        )  # gradients of what is computed of it are the parameter's
+    own: Any = parameter.as_subclass(
+        StaleParameter
+    )  # gradients of what is computed of it are the parameter's
     try:
         _swap(parameter, own)
     except RuntimeError:

@@ -106,10 +106,10 @@ class SpanRecorder:
         self.spans.append((kind, f"{kind} {batch_name(tuple(names))}", start_s, now))
         if kind == "update":
             sizes = [self.parameters[name].numel() for name in names]
+            each_s = (now - start_s) / max(sum(sizes), 1)
             for name, size in zip(names, sizes, strict=True):
                 key: Key = ("update", name)
-                share = (now - start_s) * size / max(sum(sizes), 1)
-                self._step[key] = self._step.get(key, 0.0) + share
+                self._step[key] = self._step.get(key, 0.0) + size * each_s
 
     def record_transfer(self, kind: Kind, name: str, start_s: float, end_s: float) -> None:
         """A transfer went over the network; called from the threads that wait for transfers."""

@@ -227,7 +227,8 @@ class AllReducePasses(ModelHooks):
             )
             self.rounds.barriers.meet(f"{why} made and buffers are each rank's own")
         self.watch.steps, self.watch.stepping = self.steps, False
-        self._learn_sparse([p for p in self.parameters.values() if _is_sparse(p.grad)])
+        if self.learning:  # a look at each gradient costs
+            self._learn_sparse([p for p in self.parameters.values() if _is_sparse(p.grad)])
         unused = self.rounds.close()
         if self.buffers is not None and not self._joins:
             self.buffers.round_ended()

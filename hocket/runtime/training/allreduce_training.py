@@ -15,7 +15,7 @@ from hocket.errors import HocketError
 from hocket.runtime.compiled.user_compilations import prepare_for_compilations
 from hocket.runtime.lazy.forks import prepare_for_forks
 from hocket.runtime.lazy.neutral_mode import outside_torch_modes
-from hocket.runtime.lazy.parameter import await_update, give_back
+from hocket.runtime.lazy.parameter import await_updates, give_back
 from hocket.runtime.lazy.tensor_escapes import guard_escapes
 from hocket.runtime.observe.liveness import LivenessWatch
 from hocket.runtime.observe.recorder import SpanRecorder
@@ -170,8 +170,7 @@ class AllReduceTraining(AllReducePasses):
         """``step`` is to run when ``bucket`` has arrived; who touches its parameters waits for that."""
         bucket.pending_steps.append(step)
         finish = functools.partial(self.rounds.finish, bucket)
-        waiting = [await_update(p, finish) for p in bucket.parameters]
-        if not all(waiting):
+        if not await_updates(bucket.parameters, finish):
             self.rounds.barriers.meet("parameters that something below Python refers to", bucket.names)
             finish()
         if bucket not in self.rounds.unfinished and bucket.pending_steps:

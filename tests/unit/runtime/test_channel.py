@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hocket.graph import Plan, Reduction
-from hocket.runtime.lazy.parameter import await_update
+from hocket.runtime.lazy.parameter import await_updates
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout, lay_out
@@ -192,7 +192,7 @@ def test_the_size_of_a_transfer_is_known_while_its_parameter_awaits_an_update() 
         raise AssertionError("an update was asked for")
 
     for p in parameters.values():
-        assert await_update(p, refuse)
+        assert await_updates((p,), refuse)
     assert [transfer.num_bytes for transfer in layout.transfers] == before
     assert before[1] == 12
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from hocket.errors import HocketError
-from hocket.runtime.lazy.parameter import await_update, give_back
+from hocket.runtime.lazy.parameter import await_updates, give_back
 from hocket.runtime.observe.exit_status import forget_exit
 from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.ps.wire.model_spec import settings_of
@@ -87,7 +87,7 @@ class ServedTraining(ModelHooks):
         self._stale.update(self._parameters)
         for p in self._parameters:
             if p not in self._blind:
-                await_update(p, functools.partial(self._put_value, p))
+                await_updates((p,), functools.partial(self._put_value, p))
         for p in self._blind:
             self._put_value(p)
 
