@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -29,24 +31,52 @@ def plans_for(policy: str, graph: StepGraph, network: Network) -> list[Plan]:
 
 
 def plans_to_try(graph: StepGraph, network: Network) -> list[Plan]:
-    """The best plans, and DDP's with the sizes of buckets that its users try."""
-    plans, known = best_plans(graph, network), [ddp(graph, network).reductions]
-    for mb in _BUCKETS_MB:
-        made = ddp(graph, network, mb << 20)
-        if made.reductions not in known:  # as those of small models are
-            known.append(made.reductions)
-            plans.append(msgspec.structs.replace(made, policy=f"ddp {mb} MB"))
-    return plans
+    """The plans for ``graph`` to try beside DDP's, the one that looks best in simulation first.
 
-
-def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
-    """The plans for ``graph`` to try, the one that looks best in simulation first, each under its own name.
-
-    Of those that differ by hardly anything there, the one with the fewest transfers and the one with the most
-    are among them: what each costs the processors is not simulated, nor how long a large one holds up an
-    urgent one where ranks are out of step. They are simulated on the typical step: in the few steps of a
-    profile one that was disturbed would decide.
+    At most three, each under its own name; none that is not 2% faster than DDP's, or that differs by less
+    from one which is tried. But beside the best one, that of its likes with the fewest transfers is tried,
+    too: what each costs the processors is not simulated, and costs in every step. That of the most transfers,
+    which would hold up an urgent one for less long where ranks are out of step, is tried where the best one
+    has the fewest itself. They are simulated on the typical step: in the few steps of a profile one that was
+    disturbed would decide.
     """
+    step = graph.typical()
+    usual = ddp(graph, network)
+    plans = _distinct([usual, *_candidates(graph, network)])
+    seconds = [simulate(step, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans]
+    usual_s = seconds[0]
+    ranked = sorted(range(1, len(plans)), key=lambda k: seconds[k])
+    worthwhile = [k for k in ranked if seconds[k] * _ALIKE < usual_s]
+    if not worthwhile:
+        return []
+    best = worthwhile[0]
+    alike = [k for k in worthwhile if seconds[k] <= _ALIKE * seconds[best]]
+    chosen = [best, *_another(best, alike, [len(plan.reductions) for plan in plans])]
+    for k in worthwhile:
+        if len(chosen) < _MOST_TRIED and all(seconds[k] > _ALIKE * seconds[other] for other in chosen):
+            chosen.append(k)
+    return [plans[k] for k in chosen]
+
+
+def _another(best: int, alike: Sequence[int], transfers: Sequence[int]) -> list[int]:
+    """Of plans that are ``alike``, the one that is tried beside the best one, if there are others."""
+    fewest = min(alike, key=lambda k: transfers[k])
+    most = max(alike, key=lambda k: transfers[k])
+    other = fewest if transfers[fewest] < transfers[best] else most
+    return [] if transfers[other] == transfers[best] else [other]
+
+
+def _distinct(plans: Sequence[Plan]) -> list[Plan]:
+    """Of plans that do the same under two names the first: as where no gradient is larger than a slice."""
+    made: list[Plan] = []
+    for plan in plans:
+        if all((plan.reductions, plan.compute_order) != (p.reductions, p.compute_order) for p in made):
+            made.append(plan)
+    return made
+
+
+def _candidates(graph: StepGraph, network: Network) -> list[Plan]:
+    """Caramel's plan, ByteScheduler's with slices of several sizes, and DDP's with smaller buckets."""
     partition = partition_of(network)
     plans = [plan_by_policy(graph, network, "caramel")]
     # A chain of operations has one order; another one is worth a plan where it changes what is ready when.
@@ -55,18 +85,7 @@ def best_plans(graph: StepGraph, network: Network) -> list[Plan]:
         size = round(factor * partition)
         for ordered in (False, True) if free else (False,):
             made = bytescheduler(graph, network, size, ordered=ordered)
-            if any((made.reductions, made.compute_order) == (p.reductions, p.compute_order) for p in plans):
-                continue  # as where no gradient is larger than a slice
             name = f"bytescheduler {size / 1e6:.3g} MB{', ordered' if ordered else ''}"
             plans.append(msgspec.structs.replace(made, policy=name))
-    step = graph.typical()
-    seconds = {
-        plan.policy: simulate(step, plan, network, iterations=_ITERATIONS).row.iteration_s for plan in plans
-    }
-    ranked = sorted(plans, key=lambda plan: seconds[plan.policy])
-    least_s = seconds[ranked[0].policy]
-    alike = [plan for plan in ranked if seconds[plan.policy] <= _ALIKE * least_s]
-    fewest = min(alike, key=lambda plan: len(plan.reductions))
-    most = max(alike, key=lambda plan: len(plan.reductions))
-    by_name = {plan.policy: plan for plan in (ranked[0], fewest, most, *ranked)}
-    return list(by_name.values())[:_MOST_TRIED]
+    buckets = {f"ddp {mb} MB": ddp(graph, network, mb << 20) for mb in _BUCKETS_MB}
+    return plans + [msgspec.structs.replace(made, policy=name) for name, made in buckets.items()]

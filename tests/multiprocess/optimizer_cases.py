@@ -80,8 +80,8 @@ def optimizers(rank: int, world: int, compiled: bool) -> dict[str, list[str]]:
 
 def compiled_auto(rank: int, world: int) -> list[str]:
     """The whole way with compiled graphs: profile, Caramel's order of the backward pass, trials."""
-    twins = Twins(Plain, sgd, plan="auto", compile=True)
-    found = train(twins, rank, 160)
+    twins = Twins(Plain, sgd, plan="auto", compile=True, network=hocket.Network(bandwidth_bps=2e7))
+    found = train(twins, rank, 80)
     assert twins.ours.hocket.settled
     assert "tried: " in twins.ours.hocket.explain()
     twins.ours.hocket.detach()

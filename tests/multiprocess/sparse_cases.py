@@ -13,7 +13,7 @@ from torch import nn
 import hocket
 from hocket.errors import HocketError
 from tests.multiprocess.setups import trainable
-from tests.multiprocess.twins import Twins, sliced_plan
+from tests.multiprocess.twins import SLOW, Twins, sliced_plan
 
 STEPS = 8
 ROWS = 20
@@ -130,7 +130,7 @@ def sparse_in_the_plans_order(rank: int) -> list[str]:
 
 
 def sparse_auto(rank: int) -> list[str]:
-    twins = Twins(Tables, adams, plan="auto")
+    twins = Twins(Tables, adams, plan="auto", network=SLOW)
     found = [d for _ in range(7) for d in alternating(rank, twins)]
     if not any("may be sparse" in line for line in twins.ours.hocket.explain().splitlines()):
         found.append(twins.ours.hocket.explain())
@@ -393,7 +393,7 @@ def complex_clipped(rank: int) -> list[str]:
 
 
 def complex_auto(rank: int) -> list[str]:
-    twins = Twins(Numbers, sgd, plan="auto")
+    twins = Twins(Numbers, sgd, plan="auto", network=SLOW)
     return [d for _ in range(7) for d in alternating(rank, twins, inputs=_rows)]
 
 

@@ -36,6 +36,10 @@ def sliced_plan(model: nn.Module, issue: Literal["listed", "ready"] = "listed") 
     )
 
 
+SLOW = hocket.Network(bandwidth_bps=2e6)
+"""A network on which plans are worth trying, whatever processes here have."""
+
+
 class Twins:
     """``ddp`` and ``ours`` start alike; with ``init_sync`` on every rank, whatever rank they were made on.
 

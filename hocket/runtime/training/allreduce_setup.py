@@ -32,7 +32,7 @@ from hocket.runtime.training.join import UnevenInputs
 from hocket.runtime.training.module_access import update_before_access
 from hocket.runtime.training.optimizer_step import attach
 from hocket.runtime.training.parameter_ownership import claim
-from hocket.runtime.training.plan_selection import Planner, choose_plan
+from hocket.runtime.training.plan_selection import Planner, PlanSelection
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
@@ -136,8 +136,8 @@ def distribute(
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.report = rounds.barriers.report = logger.info
-    measured = functools.partial(measure_reductions, transfers[0], control)
-    course = choose_plan(training, choice, planner, measured, control, given_plan=plan)
+    measure = functools.partial(measure_reductions, transfers[0], control)
+    course = PlanSelection(training, choice, planner, measure, control, given_plan=plan).run()
     group, in_forward = members.group, values.buffers_in_forward
     uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
     # Times of steps in which some ranks compute nothing would say nothing.

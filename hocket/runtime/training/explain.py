@@ -16,7 +16,8 @@ from hocket.interop import save_timeline
 from hocket.network import Network, reduction_s
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
-from hocket.runtime.training.plan_trials import STEPS_PER_TRIAL, Choice
+from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.trial_race import STEPS_PER_TURN
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
 from hocket.text import counted
 
@@ -127,7 +128,7 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
             for name, seconds in tried
         )
         lines.append(
-            f"tried: {each} a step, in the fastest of each one's turns of {STEPS_PER_TRIAL} steps, on the"
+            f"tried: {each} a step, in the fastest of each one's turns of {STEPS_PER_TURN} steps, on the"
             " slowest rank"
         )
     if choice.why:

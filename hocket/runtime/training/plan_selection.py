@@ -6,6 +6,7 @@ others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
@@ -16,10 +17,15 @@ from hocket.network import Network
 from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
-from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value, gather_values
+from hocket.runtime.transfers.gloo_group import (
+    GlooGroup,
+    broadcast_value,
+    gather_values,
+    max_over_ranks,
+)
 
 _LEARNING_STEPS = 2  # gradients leave at the end of the backward pass, readers are noted
-_PROFILED_STEPS = 6
+_PROFILED_STEPS = 4
 
 
 class Planner(Protocol):
@@ -40,73 +46,114 @@ class Planner(Protocol):
         """Plans to try beside the baseline, the most promising first; called on rank 0 alone."""
 
 
-def choose_plan(
-    training: AllReduceTraining,
-    choice: Choice,
-    planner: Planner,
-    network: Callable[[], Network],
-    control: GlooGroup,
-    *,
-    given_plan: Plan | None,
-) -> Generator[None, None, None]:
-    """Bring a plan into force; ``choice`` shows how far it is.
+class PlanSelection:
+    """The way of ``training`` to its plan; ``choice`` shows how far it is.
 
-    ``network`` measures it, where none was given. ``given_plan``: one that holds as soon as the model is
-    known; else the planner's, after steps under the baseline: the first one without a trial, or, where they
-    are on trial, whichever is the fastest of all.
+    ``measure`` begins to measure the network, where none was given. ``given_plan``: one that holds as soon as
+    the model is known; None: the planner's, after steps under the baseline: the first one without a trial,
+    or, where they are on trial, whichever is the fastest of all.
     """
-    choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
-    for _ in range(_LEARNING_STEPS):
-        yield
-    _end_learning(training, control)
-    plans: Sequence[Plan] = [] if given_plan is None else [given_plan]
-    orders: list[list[str] | None] = [None for _ in plans]
-    if given_plan is None or (training.compiled_step is not None and given_plan.compute_order is not None):
-        yield from _profile(training, choice)
-    if given_plan is None:
-        choice.enter("planning", ": the network is measured unless it is given, and plans are made for it")
-        training.finish_transfers()
-        choice.network = choice.network or network()
-    if control.rank == 0 and choice.graph is not None:
-        if given_plan is None and choice.network is not None:
+
+    def __init__(
+        self,
+        training: AllReduceTraining,
+        choice: Choice,
+        planner: Planner,
+        measure: Callable[[], Generator[None, None, Network]],
+        control: GlooGroup,
+        *,
+        given_plan: Plan | None,
+    ) -> None:
+        self._training, self._choice, self._planner = training, choice, planner
+        self._measure, self._control, self._given_plan = measure, control, given_plan
+
+    def run(self) -> Generator[None, None, None]:
+        """Bring a plan into force; resumed before each step."""
+        choice, training = self._choice, self._training
+        choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
+        for _ in range(_LEARNING_STEPS):
+            yield
+        _end_learning(training, self._control)
+        if self._given_plan is None:
+            yield from self._choose()
+            return
+        if training.compiled_step is not None and self._given_plan.compute_order is not None:
+            yield from self._profile()
+        alone = self._given_plan is choice.plan
+        enforce(training, choice, self._of_first_rank([self._given_plan])[0])
+        choice.settle("one rank alone sends nothing" if alone else "it was given, and no other was tried")
+
+    def _choose(self) -> Generator[None, None, None]:
+        """Profile the step, measure the network, and bring the planner's plan into force, or the fastest."""
+        choice = self._choice
+        pieces = None if choice.network_given else self._measure()
+        baseline_s = yield from self._profile(pieces)
+        choice.enter("planning", ": plans are made for the step and the network")
+        plans: Sequence[Plan] = []
+        if self._control.rank == 0 and choice.graph is not None and choice.network is not None:
             plans = [
                 msgspec.structs.replace(plan, workers=choice.ranks)
-                for plan in planner.candidates(choice.graph, choice.network)
+                for plan in self._planner.candidates(choice.graph, choice.network)
             ]
-        orders = [_gradient_order(choice.graph, plan) for plan in plans]
-    mine = [TrialPlan(plan, order) for plan, order in zip(plans, orders, strict=True)]
-    tried = broadcast_value(mine, control, list[TrialPlan])
-    if tried and not (planner.on_trial and given_plan is None):
-        alone = given_plan is choice.plan
-        enforce(training, choice, tried[0])
-        asked = f"policy '{tried[0].plan.policy}' was asked for" if given_plan is None else "it was given"
-        choice.settle("one rank alone sends nothing" if alone else f"{asked}, and no other was tried")
-    elif tried:
-        trials = Trials(training, choice, [TrialPlan(choice.plan, None), *tried], control)
-        choice.settle((yield from trials.run()))
-    else:
-        choice.settle("no other was found")
+        tried = self._of_first_rank(plans)
+        if not tried:
+            choice.settle("no other plan was 2% faster in simulation")
+        elif self._planner.on_trial:
+            trial_plans = [TrialPlan(choice.plan, None), *tried]
+            trials = Trials(self._training, choice, trial_plans, baseline_s, self._control)
+            choice.settle((yield from trials.run()))
+        else:
+            enforce(self._training, choice, tried[0])
+            choice.settle(f"policy '{tried[0].plan.policy}' was asked for, and no other was tried")
 
+    def _of_first_rank(self, plans: Sequence[Plan]) -> list[TrialPlan]:
+        """Rank 0's ``plans``, with the order in which each completes gradients."""
+        graph = self._choice.graph
+        mine = [TrialPlan(plan, None if graph is None else _gradient_order(graph, plan)) for plan in plans]
+        return broadcast_value(mine, self._control, list[TrialPlan])
 
-def _profile(training: AllReduceTraining, choice: Choice) -> Generator[None, None, None]:
-    """Run some steps under the plan in force and keep what they show of the step."""
-    choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
-    training.recorder.forget()
-    if training.compiled_step is not None:
-        training.compiled_step.record(True)
-    for _ in range(_PROFILED_STEPS):
-        yield
-    name = type(training.model).__name__
-    choice.graph = training.recorder.graph(name, 1)
-    if training.compiled_step is not None:
-        training.compiled_step.record(False)
-        rows = training.compiled_step.step_rows(name, 1)
-        produced = {name for row in rows.operations for name in row.produces}
-        unused = [name for name in training.parameters if name not in produced]
-        last = rows.operations[-1].name
-        rows.operations.append(unused_row(last, unused))
-        rows.operations.extend(training.recorder.update_rows())
-        choice.graph = step_from_rows(rows)
+    def _profile(
+        self, pieces: Generator[None, None, Network] | None = None
+    ) -> Generator[None, None, list[float]]:
+        """Run some steps under the plan in force, keep what they show, and return their slowest rank's times.
+
+        ``pieces``: of measuring the network, which are done between these steps.
+        """
+        choice, training = self._choice, self._training
+        choice.enter("profiling", f": {_PROFILED_STEPS} steps under plan '{choice.plan.policy}'")
+        training.recorder.forget()
+        if training.compiled_step is not None:
+            training.compiled_step.record(True)
+        seconds: list[float] = []
+        for _ in range(_PROFILED_STEPS):
+            self._measure_on(pieces)
+            started = time.perf_counter()
+            yield
+            seconds.append(time.perf_counter() - started)
+        while pieces is not None and choice.network is None:
+            self._measure_on(pieces)
+        name = type(training.model).__name__
+        choice.graph = training.recorder.graph(name, 1)
+        if training.compiled_step is not None:
+            training.compiled_step.record(False)
+            rows = training.compiled_step.step_rows(name, 1)
+            produced = {name for row in rows.operations for name in row.produces}
+            unused = [name for name in training.parameters if name not in produced]
+            last = rows.operations[-1].name
+            rows.operations.append(unused_row(last, unused))
+            rows.operations.extend(training.recorder.update_rows())
+            choice.graph = step_from_rows(rows)
+        return max_over_ranks(seconds, self._control)
+
+    def _measure_on(self, pieces: Generator[None, None, Network] | None) -> None:
+        """Do the next piece of measuring the network, with nothing else on it."""
+        if pieces is None or self._choice.network is not None:
+            return
+        self._training.finish_transfers()
+        try:
+            next(pieces)
+        except StopIteration as end:
+            self._choice.network = end.value
 
 
 def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:

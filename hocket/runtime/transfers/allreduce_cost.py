@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Generator
 from itertools import pairwise
 from statistics import median
 
@@ -16,15 +17,19 @@ from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
 from hocket.runtime.transfers.queue import CREDIT
 from hocket.runtime.transfers.transfer_group import StartedCollective, TransferGroup
 
-_SIZES = (64, 16 << 10, 256 << 10, 1 << 20, 4 << 20)
-_ROWS = 5
-_ROW_BYTES = 2 << 20
-_FEWEST, _MOST = 2, 16
-_LONG_S = 0.5  # a size that took this long is the last one
+_SIZES = (64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
+_ROWS = 3
+_ROW_BYTES, _ROW_S = 1 << 20, 0.03
+_MOST = 16  # transfers of a row
+_FEWEST_POINTS = 3  # that a line is laid through
+_LONG_S = 0.05  # a size that is going to take longer is left out: the line is known by then
 
 
-def measure_reductions(group: TransferGroup, control: GlooGroup) -> Network:
+def measure_reductions(group: TransferGroup, control: GlooGroup) -> Generator[None, None, Network]:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
+
+    In pieces of some ten milliseconds, a hundred on a slow link, so that training goes on between: it is
+    resumed before each but the first.
 
     They are timed as training sends them: one after the other, as many on the way as it has. Links let
     through more at once when they were idle, so the first row of each size does not count; of the others
@@ -33,12 +38,13 @@ def measure_reductions(group: TransferGroup, control: GlooGroup) -> Network:
     """
     points: list[MeasuredPoint] = []
     for size_bytes in _SIZES:
-        control.barrier()
-        seconds = _rows_s(group, size_bytes)
-        (slowest,) = max_over_ranks([median(seconds[1:])], control)
-        points.append(MeasuredPoint(size_bytes=size_bytes, seconds=slowest))
-        if slowest > _LONG_S:
+        # At most: what a transfer costs however small it is does not grow.
+        expected_s = points[-1].seconds * size_bytes / points[-1].size_bytes if len(points) > 1 else 0.0
+        if len(points) >= _FEWEST_POINTS and expected_s > _LONG_S:
             break
+        if len(points) > 1:
+            yield
+        points.append(_point(group, control, size_bytes, expected_s))
     fit = fit_line(points, power=0.5)
     workers = group.size
     # A ring moves 2 (n - 1) / n of the bytes through each interface, each way.
@@ -50,9 +56,18 @@ def measure_reductions(group: TransferGroup, control: GlooGroup) -> Network:
     )
 
 
-def _rows_s(group: TransferGroup, size_bytes: int) -> list[float]:
-    """Seconds of an AllReduce of so many bytes in each row of them, the network never being idle."""
-    count = min(max(_ROW_BYTES // size_bytes, _FEWEST), _MOST)
+def _point(group: TransferGroup, control: GlooGroup, size_bytes: int, expected_s: float) -> MeasuredPoint:
+    """Seconds of an AllReduce of so many bytes, on the slowest rank, where ``expected_s`` are expected."""
+    count = min(max(_ROW_BYTES // size_bytes, 1), _MOST)
+    if expected_s > 0:
+        count = max(1, min(count, round(_ROW_S / expected_s)))
+    control.barrier()
+    (slowest,) = max_over_ranks([median(_rows_s(group, size_bytes, count)[1:])], control)
+    return MeasuredPoint(size_bytes=size_bytes, seconds=slowest)
+
+
+def _rows_s(group: TransferGroup, size_bytes: int, count: int) -> list[float]:
+    """Seconds of an AllReduce of so many bytes in each row of ``count``, the network never being idle."""
     tensors = [torch.zeros(size_bytes // 4) for _ in range(CREDIT)]
     under_way: deque[StartedCollective] = deque()
     ended = [time.perf_counter()]

@@ -202,7 +202,7 @@ def test_a_plan_that_is_not_the_fastest_of_the_trials_is_explained(worker: Worke
     lines = explanation(worker.recorder, choice, Barriers()).splitlines()
     assert lines[1:3] == [
         "tried: 'other' 9.0 ms (median 9.0 of 1 turn), 'whole' 10.0 ms (median 11.0 of 2 turns) a step, in"
-        " the fastest of each one's turns of 4 steps, on the slowest rank",
+        " the fastest of each one's turns of 2 steps, on the slowest rank",
         "'whole' stays: other was no better in the final",
     ]
 
