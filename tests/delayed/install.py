@@ -24,7 +24,7 @@ from tests.delayed.mode import DelayedOperators
 from tests.delayed.streams import Event, Stream, Streams
 
 _COLLECTIVES = ("allreduce", "broadcast", "allgather", "send", "recv")
-_READERS = ("tolist", "numpy", "__array__", "__repr__")
+_READERS = ("tolist", "numpy", "__array__", "__repr__", "cpu")
 
 
 class DelayedDevice:
@@ -47,6 +47,8 @@ class DelayedDevice:
         return event is None or self.streams.has_passed(event)
 
     def wait(self, event: Event) -> None:
+        if not threading.current_thread().name.startswith("hocket-"):
+            self.waits.append("an event")
         self.streams.wait(event)
 
     def follow(self, event: Event) -> None:
@@ -69,8 +71,10 @@ class DelayedDevice:
             return None
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
         host.copy_(tensor, non_blocking=True)
-        self.wait(self.record())
         return host
+
+    def host_memory(self, num_bytes: int) -> torch.Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8)
 
     def transfer_group(
         self, ranks: Sequence[int], name: str, timeout: timedelta, _: object

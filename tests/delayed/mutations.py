@@ -72,10 +72,9 @@ MUTATIONS = {
     "collectives of the device are not followed": Mutation(
         _CHANNEL, "                work.wait()\n", "", sums_up=True
     ),
-    "gloo is given what is not fetched": Mutation(
-        "tests.delayed.install",
-        "        self.wait(self.record())\n        return host",
-        "        return host",
+    "gloo is given what is not fetched": Mutation(_GROUP, "device.wait(device.record())", "pass"),
+    "buffers are sent before they are there": Mutation(
+        "hocket.runtime.transfers.buffer_broadcasts", "self.device.wait(filled)", "pass"
     ),
     "gloo is given memory of the device": Mutation(_GROUP, "if fetched is None:", "if True:"),
     "sums are not brought back": Mutation(

@@ -34,14 +34,15 @@ def settled_steps(rank: int, world: int) -> str:
     """The synchronisation of the host that a step has whose plan stays; empty: none."""
     for habit in HABITS:
         model = _layers(6, 3)
+        model[1] = nn.BatchNorm1d(6, device=_DEVICE)
         model.add_module("spare", nn.Linear(6, 6, device=_DEVICE))
         model.forward = lambda x, model=model: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        hocket.distribute(model, optimizer, plan=sliced_plan(model, "ready"), broadcast_buffers=False)
-        batches = [torch.full((3, 6), 1.0 + rank + step, device=_DEVICE) for step in range(6)]
+        hocket.distribute(model, optimizer, plan=sliced_plan(model, "ready"))
+        batches = [torch.randn(3, 6, device=_DEVICE) for _ in range(9)]
         try:
             for step, x in enumerate(batches):
-                torch.cuda.set_sync_debug_mode("error" if step >= 3 else "default")
+                torch.cuda.set_sync_debug_mode("error" if step >= 6 else "default")
                 step_by_habit(habit, model, optimizer, x)
         except RuntimeError as error:
             return f"{habit}: {error}"

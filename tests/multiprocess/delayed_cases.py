@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -13,11 +14,22 @@ from hocket.errors import HocketError
 from hocket.runtime.transfers.training_device import DEVICES
 from tests.delayed.install import DelayedDevice, moved
 from tests.delayed.streams import Event
+from tests.multiprocess import buffer_cases
 from tests.multiprocess.parity_cases import parity
 from tests.multiprocess.setups import Plain, Small, batch, sgd, train
 from tests.multiprocess.training_cases import Branches, unused_parameters
 from tests.multiprocess.twins import Twins, sliced_plan
 
+BUFFER_CASES = (
+    buffer_cases.two_passes_before_one_backward,
+    buffer_cases.changed_in_every_step,
+    buffer_cases.resized_and_registered_later,
+    buffer_cases.several_passes_under_no_sync,
+    buffer_cases.evaluation_between,
+    buffer_cases.changed_and_then_evaluated,
+    buffer_cases.evaluation_mode_on_one_rank,
+    buffer_cases.statistics_of_checkpoints,
+)
 HABITS = ("plainly", "accumulating", "with some unused", "clipped", "scaled")
 
 
@@ -97,16 +109,16 @@ def settled_steps(rank: int, world: int, plan: str) -> list[str]:
     found = []
     for how in HABITS:
         torch.manual_seed(0)
-        model = moved(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 2)))
+        model = moved(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.Linear(6, 2)))
         spare = moved(nn.Linear(6, 6))
         model.add_module("spare", spare)
         model.forward = lambda x, model=model: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         hocket.distribute(model, optimizer, plan=sliced_plan(model, plan))
-        for step in range(6):
-            if step == 3:
+        for step in range(9):
+            if step == 6:  # the plan stays, and the first passes have shown when buffers change
                 here().waits.clear()
-            step_by_habit(how, model, optimizer, torch.full((3, 6), 1.0 + rank + step))
+            step_by_habit(how, model, optimizer, torch.randn(3, 6))
         found += [f"{how}: {wait}" for wait in here().waits]
         model.hocket.detach()
     return found
@@ -122,6 +134,60 @@ def step_by_habit(how: str, model: nn.Module, optimizer: torch.optim.Optimizer, 
     if how == "clipped":
         hocket.clip_grad_norm_(model, 1.0)
     optimizer.step()
+
+
+def buffers(rank: int, world: int) -> list[str]:
+    """Buffers beside DDP's, changed in every way that torch counts, or that the first passes show."""
+    found = []
+    for case in BUFFER_CASES:
+        found += [f"{case.__name__}: {difference}" for difference in case(rank)]
+    return found + written_unseen(rank, first=0)
+
+
+def written_unseen_later(rank: int, world: int) -> tuple[list[str], list[str]]:
+    """What differs of passes, and what was told, where the first write that torch does not count is late."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = written_unseen(rank, first=7)
+    lines = [str(each.message).partition(",")[0] for each in said]
+    return found, [line for line in lines if line.startswith("a buffer was changed")]
+
+
+def written_unseen(rank: int, first: int) -> list[str]:
+    """From step ``first`` on each rank writes past what torch counts, to what no output depends on."""
+
+    def make() -> nn.Module:
+        model = buffer_cases.Normed()
+        model.register_buffer("written", torch.zeros(3))
+        return model
+
+    def write(step: int, model: nn.Module) -> None:
+        if step >= first:
+            model.written.data.fill_(step + 0.5 * rank)
+
+    return buffer_cases.loop(rank, Twins(make, buffer_cases.sgd), after=write)
+
+
+def reads_that_are_noticed(rank: int, world: int) -> list[str]:
+    """By name, the ways to have the host wait for a value, of which the device says nothing."""
+    tensor = moved(nn.Linear(2, 2)).weight.detach()
+    ways: dict[str, Callable[[], object]] = {
+        "item": lambda: tensor[0, 0].item(),
+        "tolist": tensor.tolist,
+        "bool": lambda: bool(tensor[0, 0]),
+        "float": lambda: float(tensor[0, 0]),
+        "equal": lambda: torch.equal(tensor, tensor + 1),
+        "nonzero": tensor.nonzero,
+        "cpu": tensor.cpu,
+        "numpy": tensor.numpy,
+        "an event": lambda: here().wait(here().record()),
+    }
+    unnoticed = []
+    for name, read in ways.items():
+        here().waits.clear()
+        read()
+        unnoticed += [] if here().waits else [name]
+    return unnoticed
 
 
 def told(rank: int, world: int) -> str:

@@ -18,6 +18,23 @@ def test_a_step_whose_plan_stays_waits_for_nothing(plan: str) -> None:
     assert run(f"{CASES}:settled_steps", delayed=[0], plan=plan) == [[], []]
 
 
+def test_no_read_of_a_value_by_the_host_goes_unnoticed() -> None:
+    assert run(f"{CASES}:reads_that_are_noticed", world=1, delayed=[0]) == [[]]
+
+
+@pytest.mark.slow
+def test_buffers_are_those_of_ddp_though_nobody_looks_at_their_values() -> None:
+    assert run(f"{CASES}:buffers", delayed=[0, 1, 3], timeout_s=280) == [[], []]
+
+
+@pytest.mark.slow
+def test_a_write_to_a_buffer_that_torch_does_not_count_is_late_in_one_pass_and_told() -> None:
+    (found, told), (found_there, told_there) = run(f"{CASES}:written_unseen_later", delayed=[1])
+    assert (found, told_there) == ([], [])
+    assert found_there == ["pass[8][1].written"]
+    assert told == ["a buffer was changed between passes by a write that torch does not count (.data"]
+
+
 @pytest.mark.slow
 def test_times_of_the_host_are_not_taken_for_those_of_a_device() -> None:
     (line, _) = run(f"{CASES}:told", delayed=[0], sums_up=True)

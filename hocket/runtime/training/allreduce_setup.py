@@ -39,6 +39,7 @@ from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 from hocket.runtime.training.rounds import Rounds
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.transfers.allreduce_cost import measure_reductions
+from hocket.runtime.transfers.buffer_broadcasts import BufferBroadcasts
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
@@ -110,6 +111,7 @@ def distribute(
         else [of_device]
     )
     groups = ChannelGroups(transfers[0], None if of_device else transfers[1], others[0])
+    sending = BufferBroadcasts(others[1], device)
 
     rank, offset_s = control.rank, clock_offset_s(control)
     recorder = SpanRecorder(parameters)
@@ -121,7 +123,7 @@ def distribute(
         for each in (control, *transfers, *others[1:]):
             if isinstance(each, GlooGroup):
                 each.loss_reason = lambda: watch.loss_reason
-        state = StateBuffers(model, *others[1:]) if values.buffers_in_forward else None
+        state = StateBuffers(model, sending, others[2]) if values.buffers_in_forward else None
         flags = FlagsInBuckets() if device is PROCESSORS else FlagsOnHost(control)
         rounds = Rounds(parameters, groups, flags, recorder, watch, members.timeout_s)
         training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
@@ -147,7 +149,8 @@ def distribute(
     # At the latest with the process, if nobody detaches the model.
     notice_exits()
     path = timeline_path if rank == 0 else None
-    title, used = f"{type(model).__name__}, measured", (control, *others, *transfers)
+    title = f"{type(model).__name__}, measured"
+    used: list[TransferGroup | BufferBroadcasts] = [control, others[0], sending, others[2], *transfers]
     ended = weakref.finalize(model, _end, rounds.channel, watch, used, title, path)
     undo = [attach(each, training) for each in optimizers] + [
         update_before_access(model, training),
@@ -172,7 +175,7 @@ def _can_plan(device: TrainingDevice, planner: Planner) -> bool:
 def _end(
     channel: Channel,
     watch: LivenessWatch,
-    groups: Sequence[TransferGroup],
+    groups: Sequence[TransferGroup | BufferBroadcasts],
     title: str,
     timeline_path: str | None,
 ) -> None:

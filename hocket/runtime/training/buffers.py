@@ -10,16 +10,24 @@ from __future__ import annotations
 
 import enum
 import warnings
-import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from hocket.errors import HocketError
-from hocket.runtime.training.ignored_parameters import ignored_names, is_ignored
+from hocket.runtime.training.buffer_changes import Seen, UnseenWrites, changed_names, look_at
+from hocket.runtime.training.buffer_places import (
+    BufferPlace,
+    digest,
+    num_bytes,
+    places_of,
+    split_by_place,
+)
+from hocket.runtime.training.ignored_parameters import ignored_names
+from hocket.runtime.transfers.buffer_broadcasts import BufferBroadcasts
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_tensors
+from hocket.runtime.transfers.training_device import PROCESSORS
 from hocket.runtime.transfers.transfer_group import StartedCollective
 
 _AGREEING = 2  # messages in a row that move the sending forward, or back
@@ -33,57 +41,35 @@ class _Verdict(enum.IntEnum):
     HELD = 2  # they were in force when rank 0 evaluated; what ranks have changed since is theirs, as with DDP
 
 
-@dataclass(frozen=True)
-class _BufferPlace:
-    """The place of a buffer, under which ``path`` in the model, and as what it travels."""
-
-    path: str
-    module: torch.nn.Module
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes that travel for it."""
-        return self.shape.numel() * self.dtype.itemsize
-
-    @property
-    def value(self) -> torch.Tensor | None:
-        """The tensor that is there by now, if it is of this shape and type."""
-        buffer = self.module._buffers.get(self.name)
-        alike = buffer is not None and buffer.shape == self.shape and buffer.dtype is self.dtype
-        return buffer if alike else None
-
-
 @dataclass
 class _BufferTransfer:
     """Buffers on their way as bytes: ``theirs`` is to be rank 0's, ``own`` is what this rank had.
 
-    ``places``: None where this rank's are of other shapes than the ranks agreed upon. ``indices_in_place``:
-    of those that are in place.
+    None where that is of other shapes than the ranks agreed upon. ``indices_in_place``: of those that are in
+    place.
     """
 
     work: StartedCollective
     theirs: torch.Tensor
-    own: torch.Tensor
-    places: list[_BufferPlace] | None
+    own: Seen | None
     indices_in_place: set[int] = field(default_factory=set)
 
 
 class StateBuffers:
-    """The buffers of ``model`` that are not to be ignored, on ``group``; rank 0's word is on ``messages``.
+    """The buffers of ``model`` that are not to be ignored; rank 0's word of them is on ``messages``.
 
     These are for them alone: a pass that one rank runs alone must not get in line with anything else.
     Passes that train have every rank take part; others read what has come by then and send nothing, since
     one rank may evaluate alone.
     """
 
-    def __init__(self, model: torch.nn.Module, group: GlooGroup, messages: GlooGroup) -> None:
+    def __init__(self, model: torch.nn.Module, broadcasts: BufferBroadcasts, messages: GlooGroup) -> None:
         self._model, self._ignored_names = model, ignored_names(model)
-        self._group, self._messages = group, messages
+        self._broadcasts, self._device = broadcasts, broadcasts.device
+        self._group, self._messages = broadcasts.group, messages
+        self._unseen_writes = UnseenWrites(self._device)
         # DDP keeps none alike of a model that has none when it is wrapped.
-        self._none = group.size == 1 or not self._places()
+        self._none = self._group.size == 1 or not self._places()
         self._broadcast_due = (
             True  # as DDP: the next pass has them alike, unless the last one was under no_sync
         )
@@ -92,7 +78,7 @@ class StateBuffers:
         # True if they leave with the forward pass; the number of messages in a row that spoke for the other
         # way; on rank 0, the buffers as they were when the pass ended.
         self._early, self._otherwise = False, 0
-        self._at_end: torch.Tensor | None = None
+        self._at_end: Seen | None = None
         # On rank 0: whether they had changed when a pass that trains nothing read them; None: there was none.
         self._stale: bool | None = None
         self._has_warned = False
@@ -114,17 +100,16 @@ class StateBuffers:
             return []
         self._broadcast_due = False
         self._message_counts[1] += 1
-        verdict, early, size, digest = self._receive_verdict()
+        verdict, early, size, form_digest = self._receive_verdict()
         sent, self._transfer = self._transfer, None
         changed: list[str] = []
         if verdict is _Verdict.AGAIN:
-            self._agreed_layout = size, digest
+            self._agreed_layout = size, form_digest
             before, sent = sent, self._send()
-            if sent.places is None:
+            if sent.own is None:
                 raise HocketError(self._differ())
-            sent.work.wait()
-            changed = _changed_names(before, sent)
-        if sent is not None and (sent.places is not None or verdict is not _Verdict.HELD):
+            changed = self._changed_names(before, sent)
+        if sent is not None and (sent.own is not None or verdict is not _Verdict.HELD):
             self._put(sent, everything=verdict is not _Verdict.HELD)
         self._at_end, self._stale = None, None
         if verdict is not _Verdict.HELD:
@@ -145,7 +130,7 @@ class StateBuffers:
             self._transfer = self._send()
             self._at_end = self._transfer.own
         elif self._group.rank == 0:
-            self._at_end = _bytes_of(self._places())
+            self._at_end = look_at(self._places(), self._device)
 
     def round_ended(self) -> None:
         """The gradients of a backward pass travel."""
@@ -158,7 +143,7 @@ class StateBuffers:
         if self._none or not self._broadcast_due:
             return
         if self._group.rank == 0 and self._stale is None:
-            self._stale = self._is_stale(_bytes_of(self._places()))
+            self._stale = self._is_stale(look_at(self._places(), self._device))
         own = self.receive()
         if own and not self._has_warned:
             self._has_warned = True
@@ -172,12 +157,12 @@ class StateBuffers:
     def receive(self) -> list[str]:
         """Have what was sent in place, but for what this rank has changed since: the names of that."""
         sent = self._transfer
-        if sent is None or sent.places is None:
+        if sent is None or sent.own is None:
             return []
         self._put(sent, everything=False)
         if self._group.rank == 0:
             return []
-        return [place.path for k, place in enumerate(sent.places) if k not in sent.indices_in_place]
+        return [place.path for k, place in enumerate(sent.own.places) if k not in sent.indices_in_place]
 
     @torch.no_grad()
     def follow(self, rank: int) -> None:
@@ -207,12 +192,12 @@ class StateBuffers:
         """Rank 0's message: the verdict, whether an early sending would do, the bytes and the digest."""
         message = torch.zeros(6, dtype=torch.int64)
         if self._group.rank == 0:
-            places = self._places()
-            now = _bytes_of(places)
+            now = look_at(self._places(), self._device)
             stale = self._is_stale(now) if self._stale is None else self._stale
             kept = _Verdict.HOLD if self._stale is None else _Verdict.HELD
-            early = self._at_end is not None and torch.equal(self._at_end, now)
-            said = _Verdict.AGAIN if stale else kept, early, len(now), _digest(places), *self._message_counts
+            early = self._at_end is not None and self._at_end.equals(now)
+            form = num_bytes(now.places), digest(now.places)
+            said = _Verdict.AGAIN if stale else kept, early, *form, *self._message_counts
             message.copy_(torch.tensor([int(number) for number in said]))
         if self._last_message is not None:
             self._last_message[0].wait()  # long since: everybody has begun the pass that it was for
@@ -220,7 +205,7 @@ class StateBuffers:
         self._last_message = work, message
         if self._group.rank:
             work.wait()
-        verdict, early_, size, digest, *heard_of = message.tolist()
+        verdict, early_, size, form_digest, *heard_of = message.tolist()
         if heard_of != self._message_counts:
             raise HocketError(
                 f"rank 0 was in its forward pass {heard_of[1]} of step {heard_of[0] + 1} where rank"
@@ -228,121 +213,80 @@ class StateBuffers:
                 f" {self._message_counts[0] + 1}: a pass with gradients was on one rank alone; let it be"
                 " on all, or under torch.no_grad(), or of copy.deepcopy(model)"
             )
-        return _Verdict(verdict), bool(early_), size, digest
+        return _Verdict(verdict), bool(early_), size, form_digest
 
-    def _is_stale(self, now: torch.Tensor) -> bool:
+    def _is_stale(self, now: Seen) -> bool:
         """Tell whether the buffers, ``now``, are not those that were sent: rank 0 asks."""
         sent = self._transfer
-        if sent is None or sent.places is None:
+        if sent is None or sent.own is None or digest(now.places) != self._agreed_layout[1]:
             return True
-        same = len(now) == len(sent.own) and torch.equal(now, sent.own)
-        return not same or _digest(self._places()) != self._agreed_layout[1]
+        return not sent.own.equals(now) or self._unseen_writes.look_for(sent.own, now)
 
     def _send(self) -> _BufferTransfer:
         """Start sending rank 0's, as many bytes as the ranks have agreed upon."""
-        size, digest = self._agreed_layout
-        places: list[_BufferPlace] | None = self._places()
-        assert places is not None
-        if _digest(places) == digest:
-            own = _bytes_of(places)
-        else:
-            places, own = None, torch.zeros(size, dtype=torch.uint8)
-        theirs = own.clone() if self._group.rank else own
-        return _BufferTransfer(self._group.broadcast(theirs), theirs, own, places)
+        size, agreed = self._agreed_layout
+        places = self._places()
+        own = look_at(places, self._device) if digest(places) == agreed else None
+        sends = own is not None and self._group.rank == 0
+        work, theirs = self._broadcasts.start(own.bytes() if own is not None and sends else None, size)
+        return _BufferTransfer(work, theirs, own)
+
+    def _wait(self, transfer: _BufferTransfer) -> None:
+        """Return when ``transfer`` is here; what rank 0's device sends is there, and the host goes on."""
+        if self._group.rank or self._device is PROCESSORS:
+            transfer.work.wait()
+
+    def _changed_names(self, before: _BufferTransfer | None, after: _BufferTransfer) -> list[str]:
+        """The names of buffers that are other ones ``after`` they were sent ``before``; it waits for both."""
+        self._wait(after)
+        if before is None:
+            return []
+        self._wait(before)
+        if before.own is None or after.own is None:
+            return []
+        sends = self._group.rank == 0 and self._device is not PROCESSORS
+        return changed_names(before.own, after.own, None if sends else (before.theirs, after.theirs))
 
     @torch.no_grad()
     def _put(self, transfer: _BufferTransfer, *, everything: bool) -> None:
         """Put what was sent in place: ``everything``, or what this rank has not changed since."""
-        if transfer.places is None:
+        own = transfer.own
+        if own is None:
             raise HocketError(self._differ())
-        if not everything and len(transfer.indices_in_place) == len(transfer.places):
+        if not everything and len(transfer.indices_in_place) == len(own.places):
             return
-        transfer.work.wait()
+        self._wait(transfer)
         if self._group.rank == 0:
             return
-        own, theirs = (
-            _split_by_place(transfer.own, transfer.places),
-            _split_by_place(transfer.theirs, transfer.places),
-        )
-        into: list[torch.Tensor] = []
-        values: list[torch.Tensor] = []
-        for k, place in enumerate(transfer.places):
-            buffer = place.value
-            if buffer is None or not (
-                everything or (k not in transfer.indices_in_place and _same(buffer, own[k]))
-            ):
-                continue
-            transfer.indices_in_place.add(k)
-            into.append(buffer)
-            values.append(theirs[k].view(place.dtype).view(place.shape))
+        due = [
+            k
+            for k in range(len(own.places))
+            if everything or (k not in transfer.indices_in_place and own.is_still(k))
+        ]
+        found = [(k, buffer) for k in due if (buffer := own.places[k].value) is not None]
+        if not found:
+            return
+        transfer.indices_in_place.update(k for k, _ in found)
+        theirs = split_by_place(self._on_device(transfer.theirs, found[0][1]), own.places)
+        into = [buffer for _, buffer in found]
+        values = [theirs[k].view(buffer.dtype).view(buffer.shape) for k, buffer in found]
         # As DDP: a graph that has saved a buffer goes on with what is in it.
-        if into:
-            with _unsafe_preserve_version_counter(tuple(into)):
-                torch._foreach_copy_(into, values)
+        with _unsafe_preserve_version_counter(tuple(into)):
+            torch._foreach_copy_(into, values)
 
-    def _places(self) -> list[_BufferPlace]:
-        """Every buffer once, those of the largest elements first: as bytes they stay aligned."""
-        seen: set[int] = set()
-        found = []
-        for prefix, module in self._model.named_modules():
-            for name, buffer in module._buffers.items():
-                if buffer is None or not buffer.numel() or id(buffer) in seen:
-                    continue
-                if self._ignored_names and is_ignored(prefix, name, self._ignored_names):
-                    continue
-                seen.add(id(buffer))
-                path = f"{prefix}.{name}".lstrip(".")
-                found.append(_BufferPlace(path, module, name, buffer.shape, buffer.dtype))
-        # And those of a type one behind the other.
-        return sorted(found, key=lambda place: (-place.dtype.itemsize, str(place.dtype)))
+    def _on_device(self, data: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        """``data``, of the host, where ``buffer`` is; the host does not wait for it there."""
+        if data.device == buffer.device:
+            return data
+        return torch.empty_like(data, device=buffer.device).copy_(data, non_blocking=True)
+
+    def _places(self) -> list[BufferPlace]:
+        return places_of(self._model, self._ignored_names)
 
     def _differ(self) -> str:
-        here = sum(place.num_bytes for place in self._places())
+        here = num_bytes(self._places())
         return (
             f"the model's buffers differ: rank 0 has {self._agreed_layout[0]} bytes, rank"
             f" {self._group.rank} has {here}, or other shapes and types; register and resize them on every"
             " rank alike, or use broadcast_buffers=False"
         )
-
-
-def _bytes_of(places: Sequence[_BufferPlace]) -> torch.Tensor:
-    """The values at ``places``, which are there, one behind the other."""
-    kinds: dict[torch.dtype, list[torch.Tensor]] = {}
-    for place in places:
-        value = place.value
-        assert value is not None
-        kinds.setdefault(place.dtype, []).append(value.detach().reshape(-1))
-    if not kinds:  # they may be gone since the model was distributed
-        return torch.zeros(0, dtype=torch.uint8)
-    return torch.cat([_bits(torch.cat(values)) for values in kinds.values()])
-
-
-def _split_by_place(data: torch.Tensor, places: Sequence[_BufferPlace]) -> Sequence[torch.Tensor]:
-    parts: Sequence[torch.Tensor] = data.split([place.num_bytes for place in places])
-    return parts
-
-
-def _changed_names(before: _BufferTransfer | None, after: _BufferTransfer) -> list[str]:
-    """The names of buffers that are other ones after they were sent ``before``; it waits for that."""
-    if before is None:
-        return []
-    before.work.wait()
-    if before.places is None or after.places is None:
-        return []
-    old = dict(zip(before.places, _split_by_place(before.theirs, before.places), strict=True))
-    new = zip(after.places, _split_by_place(after.theirs, after.places), strict=True)
-    return [p.path for p, value in new if p not in old or not torch.equal(value, old[p])]
-
-
-def _same(buffer: torch.Tensor, own: torch.Tensor) -> bool:
-    """Tell whether ``buffer`` has the bits ``own``, of which NaN's are equal to themselves."""
-    return torch.equal(_bits(buffer.detach().reshape(-1)), own)
-
-
-def _bits(values: torch.Tensor) -> torch.Tensor:
-    # One of strides is a view of memory still.
-    return values.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
-
-
-def _digest(places: Sequence[_BufferPlace]) -> int:
-    return zlib.crc32(str([(place.shape, place.dtype) for place in places]).encode())

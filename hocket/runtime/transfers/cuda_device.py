@@ -58,12 +58,15 @@ class CudaDevice:
         with torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.Stream(priority=-1)):
             yield
 
-    def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of ``tensor`` in pinned memory of the host, when its values are there."""
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        host.copy_(tensor, non_blocking=True)
-        self.wait(self.record())
-        return host
+    def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """A copy of ``tensor`` in pinned memory of the host, from the event on that is recorded next."""
+        if not tensor.is_cuda:
+            return None
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+    def host_memory(self, num_bytes: int) -> torch.Tensor:
+        """Pinned memory: of other memory a copy waits for the stream."""
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def transfer_group(
         self, ranks: Sequence[int], name: str, timeout: timedelta, process_group: dist.ProcessGroup | None

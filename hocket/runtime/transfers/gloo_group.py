@@ -113,9 +113,11 @@ class GlooGroup:
 
     def _start(self, tensor: torch.Tensor, start: Callable[[torch.Tensor], dist.Work]) -> StartedCollective:
         """Call ``start`` with ``tensor``, or with its copy in memory of the host, which gloo needs."""
-        fetched = device_of(tensor).fetch_to_host(tensor)
+        device = device_of(tensor)
+        fetched = device.fetch_to_host(tensor)
         if fetched is None:
             return self._watch(start(tensor))
+        device.wait(device.record())
         return StagedCollective(self._watch(start(fetched)), fetched, tensor)
 
     def _watch(self, work: dist.Work) -> StartedCollective:

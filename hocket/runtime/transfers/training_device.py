@@ -53,7 +53,13 @@ class TrainingDevice(Protocol):
         """Within, this thread has a stream of its own, and works for this device."""
 
     def fetch_to_host(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """A copy of ``tensor`` in memory of the host, when its values are there; None: it is the host's."""
+        """A copy of ``tensor`` in memory of the host; None: it is the host's.
+
+        Its values are there at the event that is recorded next.
+        """
+
+    def host_memory(self, num_bytes: int) -> torch.Tensor:
+        """So many bytes of the host's that the device reads and writes by itself."""
 
     def transfer_group(
         self, ranks: Sequence[int], name: str, timeout: timedelta, process_group: ProcessGroup | None
@@ -95,6 +101,10 @@ class Processors:
 
     def fetch_to_host(self, _: torch.Tensor) -> torch.Tensor | None:
         """It is the host's."""
+
+    def host_memory(self, num_bytes: int) -> torch.Tensor:
+        """Any is."""
+        return torch.empty(num_bytes, dtype=torch.uint8)
 
     def transfer_group(self, *_: Any) -> TransferGroup | None:
         """Gloo sums up memory of the host where it is."""

@@ -9,6 +9,7 @@ RUNTIME = Path(__file__).parents[3] / "hocket" / "runtime"
 READING = {"item", "tolist", "numpy", "cpu", "equal", "is_nonzero"}
 
 OF_HOST = {
+    ("training/buffer_changes.py", "changed_names", "torch.equal"),
     ("training/buffers.py", "_receive_verdict", "message.tolist"),
     ("transfers/coordinator.py", "_follow_choices", "message.tolist"),
     ("transfers/gloo_group.py", "new_group_name", "drawn.tolist"),
@@ -18,16 +19,14 @@ OF_HOST = {
     ("transfers/sparse_sums.py", "start", "mine.cpu"),
     ("transfers/used_flags.py", "wait", "part.tolist"),
 }
-"""Messages, which are the host's on any device, and sparse gradients, which transfer threads wait for."""
+"""Messages and copies, the host's on any device, and sparse gradients, which transfer threads wait for."""
 
 OF_PROCESSORS = {
     ("transfers/used_flags.py", "of", "bucket.memory.used_flags.tolist"),
-    ("training/buffers.py", "_changed_names", "torch.equal"),
-    ("training/buffers.py", "_same", "torch.equal"),
-    ("training/buffers.py", "_receive_verdict", "torch.equal"),
-    ("training/buffers.py", "_is_stale", "torch.equal"),
+    ("training/buffer_changes.py", "equals", "torch.equal"),
+    ("training/buffer_changes.py", "is_still", "torch.equal"),
 }
-"""Gradients' flags, for which a device has others, and buffers, which are compared on a GPU as well."""
+"""Gradients' flags and buffers' values, for which a device has others, and versions."""
 
 
 def reads() -> set[tuple[str, str, str]]:
