@@ -11,6 +11,7 @@ SATURATED = 0.95
 _CHANCE = 0.01  # what throughputs are taken to differ by where no interval says more
 _CHANCE_OF_ONE = 0.05  # of asynchronous rows with one run each: a run's halves may differ by as much
 _LITTLE = 0.25  # of what workers that are added could bring, below which they are said to bring little
+_SPEEDED = 0.05  # of a speed-up, from which chance does not explain that it is no efficiency of equal workers
 _HARDLY = 1.1  # times as long a step as with the number of workers before
 _UNEVEN = 0.05  # of a step, from which waiting for the slowest worker is told of
 _FULL = 0.9  # of its time, or of what as many workers could do: below it there is room
@@ -64,13 +65,23 @@ def base_note(rows: Sequence[Prediction]) -> str | None:
     updates = ""
     if row.architecture == "ps":
         updates = " or updates, which servers run (so compare them with all-reduce's by examples/s)"
-    drawn = any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
+    profiled = all(_is_of_profiled_speed(row) for row in rows)
+    drawn = profiled and any(row.workers == 1 and not row.servers and _off_by_chance(row) for row in rows)
+    against = "one worker alone" if profiled else "one worker alone of the profiled speed"
+    also = "" if profiled else " (efficiency against what these workers would reach, each at its own)"
     return (
-        f"speed-up and efficiency are against one worker alone, without a network{updates}:"
+        f"speed-up and efficiency are against {against}, without a network{updates}{also}:"
         f" {rate_text(rows[0].alone_throughput)}"
         + (", its mean; the row of one worker draws its steps, so that it differs by chance" if drawn else "")
         + (_OLDER if any(row.mode == "async" and row.workers > 1 for row in rows) else "")
     )
+
+
+def _is_of_profiled_speed(row: Prediction) -> bool:
+    """True if workers are, on average, as fast as the one that was profiled."""
+    if row.speedup is None or row.efficiency is None or row.efficiency >= 1.0:
+        return row.speedup is None or row.speedup < (1 + _SPEEDED) * row.workers
+    return abs(row.speedup / (row.efficiency * row.workers) - 1) < _SPEEDED
 
 
 def _off_by_chance(row: Prediction) -> bool:
@@ -322,7 +333,7 @@ def _course(curve: Sequence[Prediction], best: Prediction) -> str:
         said = f"{_end(curve, shown, knee is not None)} {_rate(shown)}"
     grows = knee is None and shown is curve[-1]
     level = shown.bottleneck == "network" and shown.step_s < _HARDLY * curve[-2].step_s
-    why = ", but a step takes hardly longer with more workers" if grows and level else ""
+    why = f", but a step takes hardly longer than with {curve[-2].workers}" if grows and level else ""
     return f"{_dip(curve, shown)}{said}; {_busiest(shown, f'with {shown.workers}')}{why}"
 
 

@@ -21,6 +21,7 @@ from hocket.report.prediction_measured import MeasuredThroughput
 from hocket.text import UNDEFINED, TimeUnit, decimals_for, rate_period, time_unit
 
 _BUSIEST = "The resource that is in use for most of the time, and for how much of it."
+_TURNS = " Both ways of a link together, where it pulls and pushes in turn: at 50% each it is always in use."
 
 
 def prediction_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughput] = ()) -> list[Column]:
@@ -115,7 +116,8 @@ def narrow_columns(rows: Sequence[Prediction], points: Sequence[MeasuredThroughp
         if column.heading == "Throughput":
             found.append(column._replace(short=f"Examples{column.unit[1:]}", unit=""))
         elif column.heading == "Bottleneck":
-            found.append(text_column("Busiest", [row.busiest for row in rows], _BUSIEST))
+            turns = _TURNS if any(row.takes_turns for row in rows) else ""
+            found.append(text_column("Busiest", [row.busiest for row in rows], f"{_BUSIEST}{turns}"))
         else:
             found.append(column)
     return found

@@ -211,8 +211,8 @@ def _beside_clipped(
 _CROWDED, _CROWDED_LIMIT = 1.5, 1.1
 """Times its share of the bytes, from which a server is said to have most, and where that is the limit."""
 _UPDATES = {
-    "arrival": "updates on arrival (those of different workers at once), as fast as on a worker",
-    "commit": "updates on commit (one worker's after another's), as fast as on a worker",
+    "arrival": "updates on arrival (of different workers at once), each as long as on the profiled worker",
+    "commit": "updates on commit (one worker's after another's), each as long as on the profiled worker",
 }
 
 
@@ -311,6 +311,8 @@ def _following(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps
 
     Where one worker alone is fastest, no order of transfers helps as much as a faster network.
     """
+    from hocket.predictor.answer import curves, saturation
+
     step = str(context.params["step"])
     row = max(rows, key=lambda row: row.throughput)
     if row.mode == "async":
@@ -321,5 +323,7 @@ def _following(context: typer.Context, rows: Sequence[Prediction], bandwidth_bps
         faster = scaled_text(10 * bandwidth_bps, "bit/s").replace(" ", "")
         same = (*NETWORK_OPTIONS, "workers", "servers", "architecture", "mode")
         return command_line(context, "hocket", "predict", step, clip=clip, like=same, bandwidth=faster)
-    servers = row.servers or None
-    return command_line(context, "hocket", "tune", step, clip=clip, workers=row.workers, servers=servers)
+    (curve,) = (curve for curve in curves(rows) if row in curve)
+    chosen = saturation(curve) or row  # more workers are not worth an order of transfers, either
+    servers = chosen.servers or None
+    return command_line(context, "hocket", "tune", step, clip=clip, workers=chosen.workers, servers=servers)

@@ -92,8 +92,9 @@ def test_a_prediction_names_what_nobody_gave() -> None:
             "toy, batches of 4 a worker, gradients not clipped; given"
             ": policy tac, startup 50 µs, parsing 10 µs a message, steps 4;"
             " policy tac: "
-            "architecture ps; by default: mode async, window 28 MB, updates on arrival (those of"
-            " different workers at once), as fast as on a worker, bandwidth 10 Gbit/s, 0 s a byte"
+            "architecture ps; by default: mode async, window 28 MB, updates on arrival (of"
+            " different workers at once), each as long as on the profiled worker, bandwidth 10 Gbit/s,"
+            " 0 s a byte"
             "; each worker: one device, a link of its own",
         ),
         (

@@ -91,9 +91,10 @@ def test_the_base_of_speedups_is_said() -> None:
 
 def test_one_worker_off_its_profiles_mean_is_explained() -> None:
     reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce", "alone_throughput": 100.0}
-    alone = row(1, 100.4, **reduced)
+    alone = row(1, 100.4, **reduced, speedup=1.004, efficiency=1.0)
     assert "by chance" not in (base_note([alone]) or "")
-    assert (base_note([row(1, 98.0, **reduced), row(2, 50, mode="sync")]) or "").endswith(
+    drawn = row(1, 98.0, **reduced, speedup=0.98, efficiency=0.98)
+    assert (base_note([drawn, row(2, 50, mode="sync")]) or "").endswith(
         ", its mean; the row of one worker draws its steps, so that it differs by chance"
     )
 
@@ -409,7 +410,7 @@ def test_workers_that_bring_little_at_first_are_said_where_more_of_them_pay() ->
         "all-reduce: 2 workers are only 1.12x as fast as 1; throughput still grows at 8 workers"
     )
     assert line.endswith(
-        "busiest with 8: network, 90% of the time, but a step takes hardly longer with more workers"
+        "busiest with 8: network, 90% of the time, but a step takes hardly longer than with 4"
     )
     steep = [row(1, 50, **ring), row(2, 80, **ring), row(4, 100, **ring), row(8, 140, **ring)]
     (line,) = answers(steep)
@@ -423,3 +424,16 @@ def test_a_ceiling_below_one_worker_alone_is_said() -> None:
     assert note is not None
     assert "40 examples/s is the most, still less than one worker alone" in note
     assert "still less" not in (together_note([row(4, 40, **slow)]) or "")
+
+
+def test_workers_of_another_speed_are_against_the_profiled_one_and_not_off_by_chance() -> None:
+    reduced = {"servers": 0, "mode": "sync", "architecture": "allreduce"}
+    fast = [row(1, 99.5, **reduced, efficiency=0.995), row(8, 400, **reduced, efficiency=0.5)]
+    assert base_note(fast) == (
+        "speed-up and efficiency are against one worker alone of the profiled speed, without a network"
+        " (efficiency against what these workers would reach, each at its own): 50 examples/s"
+    )
+    assert "profiled speed" in (base_note([row(1, 120, **reduced, efficiency=1.0)]) or "")
+    assert "profiled speed" not in (
+        base_note([row(1, 51, **reduced, efficiency=1.0), row(8, 300, **reduced)]) or ""
+    )
