@@ -103,7 +103,7 @@ class Profile:
             return ""
         errs = "times, and answers from them, may be far off"
         if self.use is not None and self.use.crowded:
-            errs = "computing looks too slow, so that rho looks too small, and below rho 1 what a plan gains"
+            errs = "computing looks too slow, so rho and, below rho 1, a plan's gain look too small"
         again = "do not decide by it, measure again on a quiet machine"
         return f"measured {' and '.join(reasons)}: {errs}; {again}"
 

@@ -68,10 +68,10 @@ def ranking_verdict(rows: Sequence[ResultRow], where: str, alike_s: Mapping[str,
         told = f"no other policy beats ddp's best bucket ({_bucket(buckets)}): "
     compared, alike_s = [], alike_s or {}
     if usual is not None:
-        compared = [_against(best, usual, buckets), _alike(best, usual, alike_s)]
+        compared.append(_against(best, usual, buckets, alike_s))
     if buckets is not None and buckets not in level and not _is_default(buckets, usual):
         theirs = f"ddp's best bucket ({_step(buckets, usual)}, {_bucket(buckets)})"
-        compared += [f"{_apart(best, buckets)} than {theirs}", _alike(best, buckets, alike_s)]
+        compared.append(_apart_from(best, buckets, theirs, alike_s))
     return f"{told}{_step(best, usual)} a step {where}" + _clauses_text([*compared, _above(best)])
 
 
@@ -142,18 +142,40 @@ def _named(level: Sequence[ResultRow]) -> str:
     return alike if len(names) == len(level) else f"{alike} (search found none better)"
 
 
-def _against(row: ResultRow, usual: ResultRow, buckets: ResultRow | None = None) -> str:
+def _against(
+    row: ResultRow,
+    usual: ResultRow,
+    buckets: ResultRow | None = None,
+    alike_s: Mapping[str, float] | None = None,
+) -> str:
     of_buckets = f", buckets of {DDP_BUCKET_BYTES >> 20} MiB" if usual.policy == "ddp" else ""
     if buckets is not None and _is_default(buckets, usual):
         of_buckets += ", its best size"
     theirs = f"{usual.policy} ({_step(usual, row)}{of_buckets})"
     if is_level(row.iteration_s, usual.iteration_s) or not usual.iteration_s:
         return f"as long as {theirs}"
-    return f"{_apart(row, usual)} than {theirs}"
+    return _apart_from(row, usual, theirs, alike_s or {})
 
 
-def _apart(row: ResultRow, other: ResultRow) -> str:
-    apart = row.iteration_s / other.iteration_s - 1
+def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[str, float]) -> str:
+    """The step of ``row`` beside that of ``other``, called ``theirs``; and if no step were slower than another.
+
+    A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then what
+    is left of it comes first.
+    """
+    drawn = row.iteration_s / other.iteration_s - 1
+    said = f"{_percents(drawn)} than {theirs}"
+    ours_s, theirs_s = alike_s.get(row.policy), alike_s.get(other.policy)
+    if ours_s is None or not theirs_s:
+        return said
+    alike = 0.0 if is_level(ours_s, theirs_s) else ours_s / theirs_s - 1
+    if _MADE_UP * alike <= drawn:
+        return f"{said}, {_percents(alike)} if all steps were alike"
+    left = _percents(alike) if alike else "no less"
+    return f"{left} than {theirs} if all steps were alike, {_percents(drawn)} as unlike as they were measured"
+
+
+def _percents(apart: float) -> str:
     return f"{percent_text(abs(apart))} {'less' if apart < 0 else 'more'}"
 
 
@@ -164,21 +186,6 @@ def _is_default(buckets: ResultRow, usual: ResultRow | None) -> bool:
 
 def _bucket(row: ResultRow) -> str:
     return f"{(row.bucket_bytes or 0) >> 20} MiB"
-
-
-def _alike(row: ResultRow, usual: ResultRow, alike_s: Mapping[str, float]) -> str:
-    """The gain over ``usual`` that is left where no step is slower than another; nothing where not asked."""
-    ours, theirs = alike_s.get(row.policy), alike_s.get(usual.policy)
-    if ours is None or not theirs:
-        return ""
-    apart = ours / theirs - 1
-    if is_level(ours, theirs):
-        return "but no less if all steps were alike"
-    more = "less" if apart < 0 else "more"
-    drawn = row.iteration_s / usual.iteration_s - 1 if usual.iteration_s else 0.0
-    # A gain that uneven steps make up is more likely the profile's machine than the order of transfers.
-    only = "only " if drawn < _MADE_UP * apart < 0 else ""
-    return f"{only}{percent_text(abs(apart))} {more} if all steps were alike"
 
 
 def _above(row: ResultRow) -> str:

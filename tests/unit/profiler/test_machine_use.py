@@ -100,5 +100,5 @@ def test_others_matter_where_they_leave_no_room(use: MachineUse, crowded: bool) 
 
 def test_a_busy_machine_errs_one_way_and_its_step_decides_nothing() -> None:
     caveat = _measured(MachineUse(1.0, 1.0, 2)).caveat
-    assert "computing looks too slow, so that rho looks too small" in caveat
+    assert "computing looks too slow, so rho and, below rho 1, a plan's gain look too small" in caveat
     assert caveat.endswith("do not decide by it, measure again on a quiet machine")
