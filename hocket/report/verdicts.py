@@ -158,10 +158,10 @@ def _against(
 
 
 def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[str, float]) -> str:
-    """The step of ``row`` beside that of ``other``, called ``theirs``; and if no step were slower than another.
+    """The step of ``row`` beside that of ``other``, called ``theirs``, and if no step were longer than others.
 
-    A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then what
-    is left of it comes first.
+    A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then
+    what is left of it comes first.
     """
     drawn = row.iteration_s / other.iteration_s - 1
     said = f"{_percents(drawn)} than {theirs}"
