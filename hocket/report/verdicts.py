@@ -158,7 +158,7 @@ def _against(
 
 
 def _apart_from(row: ResultRow, other: ResultRow, theirs: str, alike_s: Mapping[str, float]) -> str:
-    """The step of ``row`` beside that of ``other``, called ``theirs``, and if no step were longer than others.
+    """The step of ``row`` beside that of ``other``, called ``theirs``, and if all steps were alike.
 
     A gain that uneven steps make up is more likely the profile's machine than the order of transfers: then
     what is left of it comes first.
