@@ -6,3 +6,6 @@ import os
 
 # With it Python writes a line and its end apart: lines of processes that share a pipe run into each other.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+# A user's choices of plans are neither read nor added to; tests of what is kept name a folder of their own.
+os.environ["HOCKET_CACHE"] = "off"

@@ -42,8 +42,12 @@ def run_rank(work: Callable[[], None], folder: Path) -> NoReturn:
 
 
 def environment_of_ranks(threads: int) -> dict[str, str]:
-    """The environment variables of ranks: they import what this process imports, from where it does."""
+    """The environment variables of ranks: they import what this process imports, from where it does.
+
+    A plan is chosen anew in each: what an earlier run chose would decide on what is measured here.
+    """
     return {
+        "HOCKET_CACHE": "off",
         "OMP_NUM_THREADS": str(threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of namespaces without a name server
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),

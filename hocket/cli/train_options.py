@@ -68,6 +68,14 @@ class ScriptOptions:
             show_default="measured in the first steps",
         ),
     ] = None
+    forget: Annotated[
+        bool,
+        option(
+            "--forget",
+            panel=PLANNING,
+            help="Choose a plan anew, in place of the one that an earlier run kept.",
+        ),
+    ] = False
     timeline: Annotated[
         Path | None,
         option(

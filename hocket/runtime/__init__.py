@@ -10,7 +10,8 @@ except ModuleNotFoundError as error:
     raise HocketError("torch is not installed; pip install '.[torch]' in a clone of Hocket") from None
 
 from hocket.runtime.training.allreduce_setup import distribute
+from hocket.runtime.training.choice_folder import folder_of_environment
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 
-__all__ = ["PlanSource", "RankZeroValues", "TrainingRanks", "distribute"]
+__all__ = ["PlanSource", "RankZeroValues", "TrainingRanks", "distribute", "folder_of_environment"]

@@ -89,8 +89,10 @@ def distribute(
     -------
     The same two objects. ``model.hocket`` is a
     :class:`hocket.runtime.training.allreduce_handle.AllReduceHandle`: ``explain()`` says which plan is in
-    force and why, ``plan`` is it. HOCKET_TIMELINE in the environment names a file that rank 0 writes at the
-    end: the last 8 steps of all ranks (with servers, of worker 0) as ``hocket.timeline/1``.
+    force and why, ``plan`` is it. Of "auto", the plan that was chosen is kept in the folder that HOCKET_CACHE
+    names (by default the user's cache folder; empty or "off": nowhere), and the next run begins with it.
+    HOCKET_TIMELINE in the environment names a file that rank 0 writes at the end: the last 8 steps of all
+    ranks (with servers, of worker 0) as ``hocket.timeline/1``.
 
     Raises
     ------
@@ -140,7 +142,12 @@ def distribute(
     runtime.distribute(
         model,
         optimizer,
-        runtime.PlanSource(planner=_Planner(policy, limit_s), plan=given, network=network),
+        runtime.PlanSource(
+            planner=_Planner(policy, limit_s),
+            plan=given,
+            network=network,
+            choices=runtime.folder_of_environment(),
+        ),
         runtime.TrainingRanks(process_group, limit_s),
         runtime.RankZeroValues(init_sync, buffers.at_start, buffers.in_forward),
         compile=compile,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.multiprocess.launch import run
@@ -20,3 +23,50 @@ def test_all_ranks_settle_on_one_plan_within_sixty_steps(measured: bool, world: 
     # Two steps learn, four are profiled.
     assert told["phases"][:3] == [[0, "learning"], [2, "profiling"], [6, "planning"]]
     assert measured or [6, "trying"] in told["phases"]
+
+
+def again(folder: Path, **changes: Any) -> dict[str, Any]:
+    """What rank 0 says of :func:`tests.multiprocess.choice_cases.run_again`; the other rank says the same."""
+    first, second = run(f"{CASES}:run_again", folder=str(folder), changes=changes)
+    assert [first[name]["plan"] for name in ("first", "second")] == [
+        second[name]["plan"] for name in ("first", "second")
+    ]
+    told: dict[str, Any] = first
+    return told
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_second_run_begins_with_the_plan_of_the_first_and_settles_by_step_thirteen(
+    measured: bool, tmp_path: Path
+) -> None:
+    told = again(tmp_path, measured=measured)
+    assert told["second"]["plan"] == told["first"]["plan"]
+    assert told["second"]["steps"] <= 12
+    assert any("it was chosen on 20" in line for line in told["second"]["why"])
+    assert told["files"] == 1
+
+
+def test_a_checkpoint_brings_the_choice_back_where_nothing_else_is_kept(tmp_path: Path) -> None:
+    told = again(tmp_path, loaded=True, entry="gone")
+    assert told["second"]["plan"] == told["first"]["plan"]
+    assert told["second"]["steps"] <= 12
+    assert told["state"]["format"] == "hocket.choice/1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entry": "{"},
+        {"entry": "{}"},
+        {"entry": '{"format": "hocket.choice/2"}'},
+        {"forget": True},
+        {"hidden": 65},
+        {"measured": True, "network": 1e4},
+        {"step": 1e4},
+    ],
+)
+def test_what_is_no_choice_for_this_training_is_chosen_anew(changes: dict[str, Any], tmp_path: Path) -> None:
+    told = again(tmp_path, **changes)
+    assert not any("it was chosen on" in line for line in told["second"]["why"])
+    assert told["second"]["steps"] <= 12 + 60
+    assert told["files"] == (2 if "hidden" in changes else 1)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _TORCHRUN = str(Path(__file__).parents[2] / "runtime" / "torchrun_launcher.py")
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 _SERVING = tuple(field.name for field in fields(train_options.ServingOptions))
-_FLAGS = frozenset({"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token"})
+_FLAGS = frozenset(
+    {"--help", "-h", "--help-all", "--verbose", "-v", "--quiet", "-q", "--new-token", "--forget"}
+)
 _OURS = _FLAGS | {"--plan", "--network", "--timeline", "--architecture", *(f"--{name}" for name in _SERVING)}
 _NAMES_NO_FILE = frozenset({"-m", "--module", "--no-python", "--no_python"})
 _SHARES_INTERPRETER = frozenset({"--run-path", "--run_path"})
@@ -136,6 +138,10 @@ def _told(asked: train_options.ScriptOptions, architecture: str, script: Sequenc
     told = {_OWN_STORE: os.environ.get(_OWN_STORE, "1")}
     if asked.verbose:
         told[VARIABLE] = "info"
+    if asked.forget:
+        if architecture == "ps":
+            raise HocketError("--forget is for plans that are tried, as with servers none are; leave it out")
+        told["HOCKET_FORGET"] = "1"
     network_file = asked.network_file
     if network_file is not None:
         used = OF_ALL_REDUCE if architecture == "allreduce" else OF_SERVERS

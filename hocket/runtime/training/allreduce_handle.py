@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from hocket.runtime.training.allreduce_training import AllReduceTraining
+from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.explain import MeasuredTimeline, explanation, timeline_of
 from hocket.runtime.training.handle import TrainingHandle
 from hocket.runtime.training.plan_trials import Choice
@@ -38,6 +40,36 @@ class AllReduceHandle(TrainingHandle[AllReduceTraining, Choice]):
     >>> model.hocket.detach()
     >>> dist.destroy_process_group()
     """
+
+    def __init__(
+        self,
+        training: AllReduceTraining,
+        decision: Choice,
+        memory: ChoiceMemory,
+        undo: Sequence[Callable[[], object]],
+    ) -> None:
+        super().__init__(training, decision, undo)
+        self._memory = memory
+
+    def state_dict(self) -> dict[str, Any]:
+        """The choice of a plan as plain data, for a checkpoint: :meth:`load_state_dict` takes it.
+
+        Without a plan in it before :attr:`settled`, and where the plan was given.
+        """
+        return self._memory.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin with the plan of ``state``, which :meth:`state_dict` returned; rank 0's counts.
+
+        It is checked beside DistributedDataParallel's for some steps. One for another model, network or
+        number of ranks is left out, and a plan chosen.
+
+        Raises
+        ------
+        HocketError
+            For another kind of state, and from the third step on: the plan is being chosen then.
+        """
+        self._memory.load(state)
 
     @property
     def timeline(self) -> MeasuredTimeline:

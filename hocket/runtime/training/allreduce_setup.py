@@ -24,11 +24,13 @@ from hocket.runtime.observe.recorder import SpanRecorder
 from hocket.runtime.training.allreduce_handle import AllReduceHandle
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.buffers import StateBuffers
+from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.consistency import check_same_model, check_same_plan
 from hocket.runtime.training.ddp_attributes import give_ddp_attributes
 from hocket.runtime.training.explain import clock_offset_s, rank_record, timeline_of
 from hocket.runtime.training.ignored_parameters import kept_alike
 from hocket.runtime.training.join import UnevenInputs
+from hocket.runtime.training.kept_choice import key_of_training
 from hocket.runtime.training.module_access import update_before_access
 from hocket.runtime.training.optimizer_step import attach
 from hocket.runtime.training.parameter_ownership import claim
@@ -38,7 +40,7 @@ from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 from hocket.runtime.training.rounds import Rounds
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
-from hocket.runtime.transfers.allreduce_cost import measure_reductions
+from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
 from hocket.runtime.transfers.buffer_broadcasts import BufferBroadcasts
 from hocket.runtime.transfers.channel import Channel, ChannelGroups
 from hocket.runtime.transfers.gloo_group import (
@@ -138,8 +140,12 @@ def distribute(
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.report = rounds.barriers.report = logger.info
-    measure = functools.partial(measure_reductions, transfers[0], control)
-    course = PlanSelection(training, choice, planner, measure, control, given_plan=plan).run()
+    key = functools.partial(
+        key_of_training, type(model).__name__, parameters, choice, control, compiled=compile
+    )
+    memory = ChoiceMemory(choice, outline(model, parameters), source.choices, control, key)
+    measurement = ReductionMeasurement(transfers[0], control)
+    course = PlanSelection(training, choice, planner, measurement, control, memory, given_plan=plan).run()
     group, in_forward = members.group, values.buffers_in_forward
     uneven = training.uneven = UnevenInputs(training, control, group, in_forward)
     # Times of steps in which some ranks compute nothing would say nothing.
@@ -158,7 +164,7 @@ def distribute(
         ended,
     ]
     undo.append(claim(model, parameters))
-    handle = vars(model)["hocket"] = AllReduceHandle(training, choice, undo)
+    handle = vars(model)["hocket"] = AllReduceHandle(training, choice, memory, undo)
     give_ddp_attributes(model, handle, group, in_forward, uneven)
 
 

@@ -7,15 +7,18 @@ others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Protocol
+from collections.abc import Generator, Sequence
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
+from hocket.network.file import MeasuredPoint
 from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
+from hocket.runtime.training.choice_memory import ChoiceMemory
+from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
@@ -46,12 +49,25 @@ class Planner(Protocol):
         """Plans to try beside the baseline, the most promising first; called on rank 0 alone."""
 
 
+MeasuredNetwork: TypeAlias = tuple[Network, MeasuredPoint]
+
+
+class NetworkMeasurement(Protocol):
+    """The measurement of the network that a training has, in which all ranks take part."""
+
+    def pieces(self) -> Generator[None, None, MeasuredNetwork]:
+        """Measure it, in pieces, and a size by which it is to be known again."""
+
+    def again(self, point: MeasuredPoint) -> float:
+        """Seconds of a transfer of that size, now."""
+
+
 class PlanSelection:
     """The way of ``training`` to its plan; ``choice`` shows how far it is.
 
-    ``measure`` begins to measure the network, where none was given. ``given_plan``: one that holds as soon as
-    the model is known; None: the planner's, after steps under the baseline: the first one without a trial,
-    or, where they are on trial, whichever is the fastest of all.
+    ``measurement``: of the network, where none was given. ``given_plan``: one that holds as soon as the model
+    is known; None: the planner's, after steps under the baseline: the first one without a trial, or, where
+    they are on trial, whichever is the fastest of all, or was in an earlier run, in ``memory``.
     """
 
     def __init__(
@@ -59,13 +75,15 @@ class PlanSelection:
         training: AllReduceTraining,
         choice: Choice,
         planner: Planner,
-        measure: Callable[[], Generator[None, None, Network]],
+        measurement: NetworkMeasurement,
         control: GlooGroup,
+        memory: ChoiceMemory,
         *,
         given_plan: Plan | None,
     ) -> None:
         self._training, self._choice, self._planner = training, choice, planner
-        self._measure, self._control, self._given_plan = measure, control, given_plan
+        self._measurement, self._control, self._given_plan = measurement, control, given_plan
+        self._memory = memory
 
     def run(self) -> Generator[None, None, None]:
         """Bring a plan into force; resumed before each step."""
@@ -75,7 +93,7 @@ class PlanSelection:
             yield
         _end_learning(training, self._control)
         if self._given_plan is None:
-            yield from self._choose()
+            yield from self._recall_or_choose()
             return
         if training.compiled_step is not None and self._given_plan.compute_order is not None:
             yield from self._profile()
@@ -83,11 +101,23 @@ class PlanSelection:
         enforce(training, choice, self._of_first_rank([self._given_plan])[0])
         choice.settle("one rank alone sends nothing" if alone else "it was given, and no other was tried")
 
+    def _recall_or_choose(self) -> Generator[None, None, None]:
+        """Go on with the plan of an earlier run, if it is still ahead; else choose one, and keep that."""
+        kept = self._memory.recall() if self._planner.on_trial else None
+        if kept is not None:
+            check = still_holds(self._training, self._choice, kept, self._measurement.again, self._control)
+            if (yield from check):
+                return
+        yield from self._choose()
+        if self._planner.on_trial:
+            self._memory.keep()
+
     def _choose(self) -> Generator[None, None, None]:
         """Profile the step, measure the network, and bring the planner's plan into force, or the fastest."""
         choice = self._choice
-        pieces = None if choice.network_given else self._measure()
+        pieces = None if choice.network_given else self._measurement.pieces()
         baseline_s = yield from self._profile(pieces)
+        choice.profiled_s = {choice.plan.policy: baseline_s}
         choice.enter("planning", ": plans are made for the step and the network")
         plans: Sequence[Plan] = []
         if self._control.rank == 0 and choice.graph is not None and choice.network is not None:
@@ -113,7 +143,7 @@ class PlanSelection:
         return broadcast_value(mine, self._control, list[TrialPlan])
 
     def _profile(
-        self, pieces: Generator[None, None, Network] | None = None
+        self, pieces: Generator[None, None, MeasuredNetwork] | None = None
     ) -> Generator[None, None, list[float]]:
         """Run some steps under the plan in force, keep what they show, and return their slowest rank's times.
 
@@ -145,7 +175,7 @@ class PlanSelection:
             choice.graph = step_from_rows(rows)
         return max_over_ranks(seconds, self._control)
 
-    def _measure_on(self, pieces: Generator[None, None, Network] | None) -> None:
+    def _measure_on(self, pieces: Generator[None, None, MeasuredNetwork] | None) -> None:
         """Do the next piece of measuring the network, with nothing else on it."""
         if pieces is None or self._choice.network is not None:
             return
@@ -153,7 +183,7 @@ class PlanSelection:
         try:
             next(pieces)
         except StopIteration as end:
-            self._choice.network = end.value
+            self._choice.network, self._choice.point = end.value
 
 
 def _gradient_order(graph: StepGraph, plan: Plan) -> list[str] | None:

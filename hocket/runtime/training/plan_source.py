@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from hocket.graph import Plan
 from hocket.network import Network
+from hocket.runtime.training.choice_folder import ChoiceFolder
 
 P = TypeVar("P")
 
@@ -20,8 +21,10 @@ class PlanSource(Generic[P]):
     planner : the planner that is asked where no plan is given.
     plan : the plan that is given; None: the planner's.
     network : the network to plan for; None: it is measured.
+    choices : the folder of the choices of earlier runs; None: nothing is kept.
     """
 
     planner: P
     plan: Plan | None = None
     network: Network | None = None
+    choices: ChoiceFolder | None = None

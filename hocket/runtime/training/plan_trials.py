@@ -9,6 +9,7 @@ from statistics import mean, median
 
 from hocket.graph import Plan, StepGraph
 from hocket.network import Network
+from hocket.network.file import MeasuredPoint
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.trial_race import STEPS_PER_TURN, WORTH, Race
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
@@ -30,7 +31,10 @@ class Choice:
     believe it; ``ranks``: how many train; ``graph``:
     and ``network``: what it was planned for, the latter measured unless ``network_given``; ``trials``:
     seconds a step of each plan that was tried, the slowest rank's in each turn, by its name, the baseline
-    among them; the fastest have more turns. ``report``: called with a line a phase.
+    among them; the fastest have more turns. ``profiled_s``: of the steps under the baseline that were
+    profiled, by its name; ``gradients``: in which order the plan completes gradients, if it has an order of
+    operations; ``point``: a size by which a network that was measured is to be known again; ``report``:
+    called with a line a phase.
     """
 
     plan: Plan
@@ -43,6 +47,9 @@ class Choice:
     network: Network | None = None
     network_given: bool = False
     trials: dict[str, list[float]] = field(default_factory=dict)
+    profiled_s: dict[str, list[float]] = field(default_factory=dict)
+    gradients: Sequence[str] | None = None
+    point: MeasuredPoint | None = None
     report: Callable[[str], None] = lambda line: None
 
     def enter(self, phase: str, more: str = "") -> None:
@@ -74,7 +81,7 @@ def enforce(training: AllReduceTraining, choice: Choice, trial_plan: TrialPlan) 
     if trial_plan.plan is choice.plan:
         return
     training.enforce(lay_out(trial_plan.plan, training.parameters, training.sparse_parameters))
-    choice.plan = trial_plan.plan
+    choice.plan, choice.gradients = trial_plan.plan, trial_plan.gradients
     if training.compiled_step is not None:
         names = trial_plan.gradients
         training.planned_gradients = None if names is None else [training.parameters[name] for name in names]

@@ -23,10 +23,30 @@ _ROW_BYTES, _ROW_S = 1 << 20, 0.03
 _MOST = 16  # transfers of a row
 _FEWEST_POINTS = 3  # that a line is laid through
 _LONG_S = 0.05  # a size that is going to take longer is left out: the line is known by then
+_AGAIN_S = 0.03  # that a transfer takes at most, by which the network is to be known again
 
 
-def measure_reductions(group: TransferGroup, control: GlooGroup) -> Generator[None, None, Network]:
+class ReductionMeasurement:
+    """The measurement of AllReduces on ``group``, by all of its ranks, which talk by ``control``."""
+
+    def __init__(self, group: TransferGroup, control: GlooGroup) -> None:
+        self._group, self._control = group, control
+
+    def pieces(self) -> Generator[None, None, tuple[Network, MeasuredPoint]]:
+        """Measure the network, a piece each time that it is resumed, and a size to know it again by."""
+        return _measure_reductions(self._group, self._control)
+
+    def again(self, point: MeasuredPoint) -> float:
+        """Seconds of an AllReduce as of ``point``, now."""
+        return _point(self._group, self._control, point.size_bytes, point.seconds).seconds
+
+
+def _measure_reductions(
+    group: TransferGroup, control: GlooGroup
+) -> Generator[None, None, tuple[Network, MeasuredPoint]]:
     """Fit a + b d (Caramel section 4.2) to AllReduces on ``group``; all ranks get the same figures.
+
+    Returns the network, and the largest size that takes little time, by which it is to be known again.
 
     In pieces of some ten milliseconds, a hundred on a slow link, so that training goes on between: it is
     resumed before each but the first.
@@ -49,11 +69,16 @@ def measure_reductions(group: TransferGroup, control: GlooGroup) -> Generator[No
     workers = group.size
     # A ring moves 2 (n - 1) / n of the bytes through each interface, each way.
     b_s_per_byte = max(fit.b_s_per_byte, 1e-15)
-    return Network(
+    network = Network(
         bandwidth_bps=8 * 2 * (workers - 1) / workers / b_s_per_byte,
         num_workers=workers,
         reduction=MeasuredReduction(workers=workers, a_s=fit.a_s, b_s_per_byte=b_s_per_byte),
     )
+    return network, max((p for p in points if p.seconds <= _AGAIN_S), key=_size, default=points[0])
+
+
+def _size(point: MeasuredPoint) -> int:
+    return point.size_bytes
 
 
 def _point(group: TransferGroup, control: GlooGroup, size_bytes: int, expected_s: float) -> MeasuredPoint:

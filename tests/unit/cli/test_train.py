@@ -57,6 +57,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Started:
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"
         )
         told = {name: value for name, value in environment.items() if name.startswith("HOCKET_")}
+        assert told.pop("HOCKET_CACHE") == "off"  # of all tests
         # Taken away before the script runs, which test_train.py of the processes looks at.
         told.pop("HOCKET_AWAITED", None)
         found.append(Started(list(command[3:]), told))
@@ -110,6 +111,13 @@ def test_our_options_become_variables_wherever_they_stand(
         "HOCKET_NETWORK": str(in_tmp / "network.json"),
         "HOCKET_TIMELINE": str(in_tmp / "out.json"),
     }
+
+
+def test_what_was_kept_is_forgotten_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert started(monkeypatch, "--forget", "train.py").told == {"HOCKET_FORGET": "1"}
+    ran = hocket("train", "--forget", "--architecture", "ps", "train.py")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "--forget is for plans that are tried" in ran.err
 
 
 def test_a_policy_stays_a_name_and_other_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:

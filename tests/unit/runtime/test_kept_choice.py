@@ -1,0 +1,149 @@
+"""Choices that were kept: what is read of them, and whether they still hold."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+import torch
+
+from hocket.errors import HocketError
+from hocket.graph import Plan
+from hocket.network import MeasuredReduction, Network
+from hocket.network.file import MeasuredPoint
+from hocket.runtime.training import kept_choice_check, plan_trials
+from hocket.runtime.training.allreduce_training import AllReduceTraining
+from hocket.runtime.training.kept_choice import KeptChoice, keep, kept_of_document
+from hocket.runtime.training.kept_choice_check import still_holds
+from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.trainable import outline
+from hocket.runtime.transfers.gloo_group import GlooGroup
+from tests.unit.runtime.test_plan_trials import Clock, plan_of
+
+MODEL = torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.zeros(3))})
+OUTLINE = outline(MODEL, dict(MODEL.named_parameters()))
+KEPT = KeptChoice(
+    key="k",
+    model="test",
+    ranks=2,
+    torch="2",
+    hocket="0",
+    chosen="2026-01-02",
+    plan=plan_of("a+"),
+    network=Network(num_workers=2, reduction=MeasuredReduction(workers=2, a_s=1e-3, b_s_per_byte=1e-8)),
+    point=MeasuredPoint(size_bytes=65536, seconds=0.01),
+    step_s={"ddp": 1.0, "a+": 0.8},
+)
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch,
+    step_s: dict[str, float],
+    kept: KeptChoice = KEPT,
+    again_s: float = 0.01,
+) -> tuple[bool, Choice, int]:
+    """Whether ``kept`` holds where steps take so long, what is in force then, and after how many steps."""
+    clock = Clock(step_s, {})
+    clock.step("ddp")
+    clock.steps = 0
+    monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr(plan_trials, "max_over_ranks", lambda values, _: values)
+    training = SimpleNamespace(
+        enforce=lambda _: None,
+        finish_transfers=lambda: None,
+        compiled_step=None,
+        sparse_parameters=frozenset(),
+        parameters={"w": torch.nn.Parameter(torch.zeros(3))},
+    )
+    choice = Choice(plan=plan_of("ddp"))
+    check = still_holds(
+        cast(AllReduceTraining, training), choice, kept, lambda _: again_s, cast(GlooGroup, cast(Any, None))
+    )
+    while True:
+        try:
+            next(check)
+        except StopIteration as end:
+            return end.value, choice, clock.steps
+        clock.step(choice.plan.policy)
+
+
+def test_a_plan_that_is_still_ahead_is_settled_in_nine_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    holds, choice, steps = checked(monkeypatch, {"ddp": 1.0, "a+": 0.8})
+    assert (holds, choice.plan.policy, choice.settled, steps) == (True, "a+", True, 9)
+    assert choice.why == (
+        "it was chosen on 2026-01-02, and took 80.0% of the time of 'ddp' in turns of 2 steps again"
+    )
+    assert choice.network == KEPT.network
+
+
+@pytest.mark.parametrize(("ours", "steps"), [(1.05, 9), (1.2, 6), (3.0, 6)])
+def test_a_plan_that_loses_leaves_the_baseline_in_force(
+    ours: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, choice, taken = checked(monkeypatch, {"ddp": 1.0, "a+": ours})
+    assert (holds, choice.plan.policy, choice.settled, taken) == (False, "ddp", False, steps)
+    assert choice.network is None
+
+
+def test_the_baseline_that_was_kept_stays_where_its_step_takes_what_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = msgspec.structs.replace(KEPT, plan=plan_of("ddp"), step_s={"ddp": 1.0})
+    holds, choice, steps = checked(monkeypatch, {"ddp": 1.2}, kept)
+    assert (holds, choice.plan.policy, steps) == (True, "ddp", 4)
+    assert not checked(monkeypatch, {"ddp": 1.6}, kept)[0]
+
+
+def test_another_network_or_another_step_is_planned_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    for again_s in (0.0126, 0.0079):
+        holds, choice, steps = checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=again_s)
+        assert (holds, choice.network, steps) == (False, None, 0)
+    assert checked(monkeypatch, {"ddp": 1.0, "a+": 0.8}, again_s=0.0124)[0]
+    assert not checked(monkeypatch, {"ddp": 1.6, "a+": 1.2})[0]
+
+
+def test_what_is_kept_is_read_back_as_it_was() -> None:
+    choice = Choice(plan=KEPT.plan, ranks=2, network=KEPT.network, point=KEPT.point)
+    choice.profiled_s, choice.trials = {"ddp": [1.1, 1.3]}, {"ddp": [1.2, 1.0], "a+": [0.8]}
+    document = msgspec.json.decode(msgspec.json.encode(keep(choice, "k")))
+    read = kept_of_document(document, "k", OUTLINE, "here")
+    assert msgspec.structs.replace(read, torch="2", hocket="0", chosen="2026-01-02") == KEPT
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "hocket.choice/2"},
+        {"format": "hocket.plan/1"},
+        {"key": "another"},
+        {"plan": None},
+        {"plan": {"policy": "a"}},
+        {
+            "plan": msgspec.to_builtins(
+                Plan(policy="a", model="m", architecture="allreduce", compute_order=None)
+            )
+        },
+        {"network": {"bandwidth_bps": -1.0}},
+        {"point": {"size_bytes": 0, "seconds": 1.0}},
+        {"step_s": {"ddp": 0.0}},
+        {"step_s": {"ddp": "long"}},
+    ],
+)
+def test_what_is_none_or_for_something_else_is_one_line(changes: dict[str, Any]) -> None:
+    document = {**msgspec.to_builtins(KEPT), **changes}
+    with pytest.raises(HocketError) as refused:
+        kept_of_document(document, "k", OUTLINE, "here")
+    assert str(refused.value).startswith("here")
+    assert "\n" not in str(refused.value)
+
+
+def test_keys_of_another_kind_are_none() -> None:
+    for document in (None, [], "text", {}):
+        with pytest.raises(HocketError):
+            kept_of_document(document, "k", OUTLINE, "here")
+
+
+def test_limits_are_the_documented_ones() -> None:
+    assert (kept_choice_check._SAME_NETWORK, kept_choice_check._SAME_STEP) == (1.25, 1.5)
