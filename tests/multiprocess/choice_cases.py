@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 import hocket
-from hocket.runtime.training import kept_choice_check
+from hocket.runtime.training import kept_choice_check, plan_drift, plan_selection
 from hocket.runtime.training.plan_trials import Choice
 from tests.multiprocess.setups import Plain, sgd, train
 from tests.multiprocess.twins import SLOW, Twins
@@ -105,3 +106,25 @@ def change(rank: int, folder: Path, changes: dict[str, Any]) -> None:
     if "forget" in changes:
         os.environ["HOCKET_FORGET"] = "1"
     dist.barrier()
+
+
+def drift(rank: int, world: int) -> dict[str, Any]:
+    """A training whose steps take longer from some moment on, on rank 1 alone."""
+    plan_drift.WINDOW_STEPS, plan_selection.REST_STEPS = 8, 40
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    hocket.distribute(model, optimizer, network=hocket.Network(bandwidth_bps=2e6))
+    handle: Any = model.hocket
+    settled, step = [], 0
+    for step in range(400):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+        if not settled or handle.settled != settled[-1][1]:
+            settled.append((step, handle.settled))
+        if rank == 1 and len(settled) > 1 and step > settled[1][0] + 8:
+            time.sleep(0.1)
+        if len(settled) == 4:
+            break
+    return {"settled": settled, "plan": handle.plan.policy, "steps": step}

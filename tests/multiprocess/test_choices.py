@@ -70,3 +70,12 @@ def test_what_is_no_choice_for_this_training_is_chosen_anew(changes: dict[str, A
     assert not any("it was chosen on" in line for line in told["second"]["why"])
     assert told["second"]["steps"] <= 12 + 60
     assert told["files"] == (2 if "hidden" in changes else 1)
+
+
+def test_a_plan_is_looked_at_again_where_steps_drift_by_all_ranks_at_one_step() -> None:
+    found = run(f"{CASES}:drift")
+    assert found[0] == found[1]
+    assert [settled for _, settled in found[0]["settled"]] == [False, True, False, True]
+    (_, chosen, again, anew) = (step for step, _ in found[0]["settled"])
+    assert again - chosen >= 5 * 8
+    assert anew - again <= 60

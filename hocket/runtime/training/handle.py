@@ -87,7 +87,10 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
 
     @property
     def settled(self) -> bool:
-        """True if the plan in force stays: the first steps learn, profile and may try plans."""
+        """True if the plan in force stays: the first steps learn, profile and may try plans.
+
+        Where steps drift, a plan is chosen again, and it is False meanwhile.
+        """
         return self._decision.settled
 
     @property

@@ -19,6 +19,7 @@ from hocket.runtime.observe.step_rows import unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.choice_memory import ChoiceMemory
 from hocket.runtime.training.kept_choice_check import still_holds
+from hocket.runtime.training.plan_drift import REST_STEPS, steps_until_drift
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
 from hocket.runtime.transfers.gloo_group import (
     GlooGroup,
@@ -84,6 +85,7 @@ class PlanSelection:
         self._training, self._choice, self._planner = training, choice, planner
         self._measurement, self._control, self._given_plan = measurement, control, given_plan
         self._memory = memory
+        self._baseline = TrialPlan(choice.plan, None)
 
     def run(self) -> Generator[None, None, None]:
         """Bring a plan into force; resumed before each step."""
@@ -94,6 +96,7 @@ class PlanSelection:
         _end_learning(training, self._control)
         if self._given_plan is None:
             yield from self._recall_or_choose()
+            yield from self._choose_again()
             return
         if training.compiled_step is not None and self._given_plan.compute_order is not None:
             yield from self._profile()
@@ -110,6 +113,19 @@ class PlanSelection:
                 return
         yield from self._choose()
         if self._planner.on_trial:
+            self._memory.keep()
+
+    def _choose_again(self) -> Generator[None, None, None]:
+        """Choose a plan again, where plans are on trial, when settled steps have come to take another time."""
+        choice, rest = self._choice, 0
+        while self._planner.on_trial:
+            ratio = yield from steps_until_drift(rest, self._control)
+            rest = REST_STEPS
+            choice.unsettle(f"steps take {ratio:.2f} times what they did")
+            enforce(self._training, choice, self._baseline)
+            if not choice.network_given:
+                choice.network = None
+            yield from self._choose()
             self._memory.keep()
 
     def _choose(self) -> Generator[None, None, None]:

@@ -57,6 +57,11 @@ class Choice:
         self.phase = phase
         self.report(f"{phase}{more}")
 
+    def unsettle(self, why: str) -> None:
+        """Let the plan be chosen again, because of ``why``."""
+        self.settled, self.sureness, self.trials = False, "", {}
+        self.report(f"plan '{self.plan.policy}' is looked at again: {why}")
+
     def settle(self, why: str) -> None:
         """Let the plan in force stay, because of ``why``."""
         self.settled, self.phase, self.why = True, "settled", why

@@ -162,6 +162,13 @@ def broadcast_value(value: T, group: GlooGroup, kind: type[T]) -> T:
     return _unpack(packed, kind) if group.rank else value
 
 
+def broadcast_number(value: float, group: GlooGroup) -> float:
+    """Rank 0's ``value``, in one message of eight bytes."""
+    tensor = torch.tensor([value], dtype=torch.float64)
+    group.broadcast(tensor).wait()
+    return float(tensor)
+
+
 def max_over_ranks(values: Sequence[float], group: GlooGroup) -> list[float]:
     """The largest over the ranks of each of ``values``."""
     tensor = torch.tensor(values, dtype=torch.float64)
