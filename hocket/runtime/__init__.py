@@ -13,5 +13,13 @@ from hocket.runtime.training.allreduce_setup import distribute
 from hocket.runtime.training.choice_folder import folder_of_environment
 from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
+from hocket.runtime.training.step_settings import StepSettings
 
-__all__ = ["PlanSource", "RankZeroValues", "TrainingRanks", "distribute", "folder_of_environment"]
+__all__ = [
+    "PlanSource",
+    "RankZeroValues",
+    "StepSettings",
+    "TrainingRanks",
+    "distribute",
+    "folder_of_environment",
+]

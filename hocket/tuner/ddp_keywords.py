@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from hocket.errors import HocketError, UnknownNameError
 
-OWN = ("plan", "network", "process_group", "compile", "init_sync", "broadcast_buffers", "timeout_s")
+OWN = (
+    *("plan", "network", "process_group", "compile", "gradient_dtype"),
+    *("init_sync", "broadcast_buffers", "timeout_s"),
+)
 """Keywords that ``hocket.distribute`` takes itself, three of them as DistributedDataParallel does."""
 
 _TAKEN = (
@@ -30,7 +33,7 @@ _REFUSED = {
     "output_device": _PLACE,
     "delay_all_reduce_named_params": _WAIT,
     "param_to_hook_all_reduce": _WAIT,
-    "mixed_precision": "use torch.autocast, or convert the model before",
+    "mixed_precision": "use torch.autocast, and gradient_dtype for what travels",
     "device_mesh": "give process_group=device_mesh.get_group()",
 }
 

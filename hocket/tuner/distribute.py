@@ -25,6 +25,7 @@ from hocket.tuner.planning_process import PlanRequest, plans_of_process
 from hocket.tuner.server_plans import ServingPlanner, resolve_server_plan
 
 if TYPE_CHECKING:
+    from torch import dtype
     from torch.distributed import ProcessGroup
     from torch.nn import Module
     from torch.optim import Optimizer
@@ -46,6 +47,7 @@ def distribute(
     network: Network | None = None,
     process_group: ProcessGroup | None = None,
     compile: bool = False,  # noqa: A002
+    gradient_dtype: dtype | None = None,
     init_sync: bool | None = True,
     broadcast_buffers: bool | None = True,
     timeout_s: float | None = None,
@@ -55,7 +57,8 @@ def distribute(
 
     The usual loop stays as it is. Started by ``hocket train --architecture ps`` it trains with parameter
     servers: "auto" is TAC then, the handle a :class:`hocket.runtime.ps.worker.server_handle.ServedHandle`,
-    no process group is needed, and ``process_group``, ``compile`` and ``init_sync=False`` are refused.
+    no process group is needed, and ``process_group``, ``compile``, ``gradient_dtype`` and ``init_sync=False``
+    are refused.
 
     Parameters
     ----------
@@ -74,6 +77,10 @@ def distribute(
         The ranks that train together; None: all.
     compile
         Run the step through torch.compile, its backward pass in the plan's order.
+    gradient_dtype
+        torch.bfloat16 or torch.float16: float32 and float64 gradients travel so, in half the bytes or a
+        quarter, as with DistributedDataParallel's bf16_compress_hook and fp16_compress_hook. Parameters and
+        gradients keep their type; sparse gradients are refused. None: gradients travel as they are.
     init_sync
         Give every rank rank 0's parameters first (None, too); False: ranks have the same already.
     broadcast_buffers
@@ -130,7 +137,8 @@ def distribute(
     job = job_of_environment()
     if job is not None:
         without = ("compile=True", compile), ("a process group", process_group is not None)
-        for what, asked in (*without, ("init_sync=False", not init_sync)):
+        others = ("gradient_dtype", gradient_dtype is not None), ("init_sync=False", not init_sync)
+        for what, asked in (*without, *others):
             if asked:
                 raise HocketError(
                     f"{what} is for training without servers; leave it out, or --architecture ps"
@@ -150,7 +158,7 @@ def distribute(
         ),
         runtime.TrainingRanks(process_group, limit_s),
         runtime.RankZeroValues(init_sync, buffers.at_start, buffers.in_forward),
-        compile=compile,
+        runtime.StepSettings(compile, gradient_dtype),
         timeline_path=os.environ.get("HOCKET_TIMELINE"),
     )
     return model, optimizer

@@ -38,6 +38,11 @@ MUTATIONS = {
         _FILLING, _FILLED, "if len(bucket.filled_indices) <= 1:\n            " + _FILLED
     ),
     "gradients do not follow each other": Mutation(_FILLING, "self._device.follow(bucket.last_use)", "pass"),
+    "shorter gradients are no event": Mutation(
+        _FILLING,
+        "with self._writing(bucket):\n                bucket.memory.shorten",
+        "if True:\n                bucket.memory.shorten",
+    ),
     "updates do not follow arrivals": Mutation(_ROUNDS, "self._device.follow(arrival)", "pass"),
     "updates follow the first arrival alone": Mutation(
         _ROUNDS, "for arrival in bucket.arrivals:", "for arrival in bucket.arrivals[:1]:"

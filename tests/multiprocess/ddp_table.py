@@ -1,7 +1,8 @@
 """Behaviours of DistributedDataParallel, row by row: the same here, or refused in one line.
 
 ``python -m tests.multiprocess.ddp_table`` prints docs/ddp.md. A row names the case that shows it, run by
-one of test_training.py, test_join.py, test_sparse.py, test_surface.py and test_ddp_table.py.
+one of test_training.py, test_join.py, test_sparse.py, test_short_gradients.py, test_surface.py and
+test_ddp_table.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.multiprocess import moment_cases as moments
 from tests.multiprocess import odd_cases as odd
 from tests.multiprocess import parity_cases as parity
 from tests.multiprocess import script_cases as scripts
+from tests.multiprocess import short_cases as short
 from tests.multiprocess import sparse_cases as sparse
 from tests.multiprocess import surface_cases as surface
 from tests.multiprocess import training_cases as training
@@ -148,6 +150,14 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("expanded and transposed gradients", sparse.gradients_of_odd_strides),
         Row("channels last", ddp.channels_last),
         Row("bfloat16", ddp.half_precision),
+        Row("bfloat16, float32 and float64 in one model, with `bf16_compress_hook`", short.mixed_types),
+        Row("autocast with `bf16_compress_hook`", short.autocast),
+        Row("`fp16_compress_hook` and `bf16_compress_hook`, and torch's wrappers", short.registered),
+        Row(
+            "other communication hooks: PowerSGD, quantization, post-localSGD, a script's own",
+            short.refusals,
+            _refused("leave it out, or `gradient_dtype=torch.bfloat16`"),
+        ),
         Row("float64", ddp.double_precision),
         Row("two thousand tiny parameters", ddp.two_thousand_parameters),
     ),

@@ -17,6 +17,7 @@ from tests.delayed.streams import Event
 from tests.multiprocess import buffer_cases
 from tests.multiprocess.parity_cases import parity
 from tests.multiprocess.setups import Plain, Small, batch, sgd, train
+from tests.multiprocess.short_cases import ShortTwins
 from tests.multiprocess.training_cases import Branches, unused_parameters
 from tests.multiprocess.twins import Twins, sliced_plan
 
@@ -260,6 +261,23 @@ def updated_on_several(rank: int) -> list[str]:
     return twins.differences()
 
 
+def shortened(rank: int, world: int = 2) -> list[str]:
+    """Gradients that travel in half the bytes, filled on several streams."""
+    twins = ShortTwins(Small, sgd, torch.bfloat16, unused=True)
+    streams, rounds = here().streams, twins.ours.hocket._training.rounds
+    fill = rounds.fill
+    side = [streams.new() for _ in range(2)]
+
+    def filled(p: nn.Parameter) -> None:
+        produced = streams.record()
+        with streams.on(side[p.numel() % 2]):
+            streams.follow(produced)
+            fill(p)
+
+    rounds.fill = filled
+    return train(twins, rank, 5)
+
+
 CASES: tuple[Callable[[int], list[str]], ...] = (
     on_one_stream,
     on_another_stream,
@@ -267,6 +285,7 @@ CASES: tuple[Callable[[int], list[str]], ...] = (
     filled_on_several,
     updated_on_several,
     unused_parameters,
+    shortened,
     lambda rank: settled_steps(rank, 2, "ready"),
 )
 

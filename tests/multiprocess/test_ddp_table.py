@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.multiprocess import ddp_cases, join_cases, parity_cases, sparse_cases, test_surface, test_training
+from tests.multiprocess import (
+    ddp_cases,
+    join_cases,
+    parity_cases,
+    short_cases,
+    sparse_cases,
+    test_surface,
+    test_training,
+)
 from tests.multiprocess.ddp_table import SAME, page, rows
 from tests.multiprocess.launch import ROOT, run
 
@@ -14,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 MODULE = "tests.multiprocess.ddp_cases"
 RUN_BY_NAME = {
-    *("another_group", "checkpointing", "a_pass_on_one_rank_alone"),
+    *("another_group", "checkpointing", "a_pass_on_one_rank_alone", "refusals"),
     *(*test_training.PARITY, *test_surface.NAMES),
 }
 RUN = {
@@ -22,7 +30,7 @@ RUN = {
     for cases in (
         *(ddp_cases.CASES, parity_cases.CASES, sparse_cases.CASES, test_training.BUFFER_CASES),
         *(test_training.GRADIENT_CASES, test_training.HELD_CASES, test_training.MEMBER_CASES),
-        *(join_cases.CASES, test_training.BELOW_CASES),
+        *(join_cases.CASES, test_training.BELOW_CASES, short_cases.CASES),
         *(test_training.MOMENT_CASES, test_training.ODD_CASES, test_training.SCRIPT_CASES),
     )
     for case in cases

@@ -36,11 +36,14 @@ BETWEEN_STEPS: Key = ("backward", "between steps")
 class SpanRecorder:
     """Records one rank's steps; ``parameters``: the trained ones by name.
 
+    ``gradient_dtype``: the type in which longer gradients travel; None: all as they are.
+
     Everything but :meth:`record_transfer` is called from the training thread.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         self.parameters = dict(parameters)
+        self.gradient_dtype: torch.dtype | None = None
         self._names = {p: name for name, p in parameters.items()}
         self.spans: deque[Record] = deque(maxlen=_KEPT_SPANS)
         self.steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
@@ -144,7 +147,7 @@ class SpanRecorder:
                 model=model,
                 batch_size=batch_size,
                 device=str(next(iter(self.parameters.values())).device),
-                parameters=parameter_rows(self.parameters),
+                parameters=parameter_rows(self.parameters, self.gradient_dtype),
                 operations=rows,
             )
         )

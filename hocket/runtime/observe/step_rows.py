@@ -7,14 +7,27 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from hocket.graph import OperationRow, ParameterRow
+from hocket.runtime.transfers.gradient_types import type_on_wire
 
 
-def parameter_rows(parameters: Mapping[str, torch.Tensor]) -> list[ParameterRow]:
-    """A row for each of ``parameters``, which are given by name, in their order."""
+def parameter_rows(
+    parameters: Mapping[str, torch.Tensor], gradient_dtype: torch.dtype | None = None
+) -> list[ParameterRow]:
+    """A row for each of ``parameters``, which are given by name, in their order.
+
+    Bytes are those that travel where longer gradients do so as ``gradient_dtype``.
+    """
     return [
-        ParameterRow(name, list(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes)
+        ParameterRow(
+            name, list(p.shape), str(p.dtype).removeprefix("torch."), bytes_on_wire(p, gradient_dtype)
+        )
         for name, p in parameters.items()
     ]
+
+
+def bytes_on_wire(p: torch.Tensor, gradient_dtype: torch.dtype | None) -> int:
+    """The bytes that the gradient of ``p`` has on its way, where longer ones travel as ``gradient_dtype``."""
+    return p.numel() * type_on_wire(p.dtype, gradient_dtype).itemsize
 
 
 def unused_row(last: str, names: Iterable[str]) -> OperationRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 import weakref
 from collections.abc import Sequence
@@ -39,6 +38,7 @@ from hocket.runtime.training.plan_source import PlanSource
 from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.ranks import RankZeroValues, TrainingRanks
 from hocket.runtime.training.rounds import Rounds
+from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.training.trainable import Optimizers, optimizers_of, outline, trained_parameters
 from hocket.runtime.transfers.allreduce_cost import ReductionMeasurement
 from hocket.runtime.transfers.buffer_broadcasts import BufferBroadcasts
@@ -50,7 +50,7 @@ from hocket.runtime.transfers.gloo_group import (
     gather_values,
     new_group_name,
 )
-from hocket.runtime.transfers.plan_layout import lay_out
+from hocket.runtime.transfers.gradient_types import check_gradient_type
 from hocket.runtime.transfers.sparse_sums import declared_sparse
 from hocket.runtime.transfers.training_device import PROCESSORS, TrainingDevice, device_of
 from hocket.runtime.transfers.transfer_group import TransferGroup
@@ -67,14 +67,15 @@ def distribute(
     source: PlanSource[Planner],
     members: TrainingRanks,
     values: RankZeroValues,
+    settings: StepSettings,
     *,
-    compile: bool = False,  # noqa: A002
     timeline_path: str | None = None,
 ) -> None:
     """Attach the training of ``model`` to it and to its optimizers; ``model.hocket`` is its handle.
 
     A plan that is given holds once the first steps have shown the model. Of networks rank 0's is what to plan
-    for. Every one of the ``members`` calls this, and takes over rank 0's ``values``.
+    for. Every one of the ``members`` calls this, and takes over rank 0's ``values``. Steps run as
+    ``settings`` say.
 
     Raises
     ------
@@ -82,6 +83,7 @@ def distribute(
         When ranks differ in the model or the plan, or for what cannot be trained this way.
     """
     members.check()
+    gradient_dtype = check_gradient_type(settings.gradient_dtype)
     plan, planner = source.plan, source.planner
     optimizers = optimizers_of(optimizer)
     parameters = trained_parameters(model, optimizers, members.timeout_s)
@@ -128,10 +130,13 @@ def distribute(
         state = StateBuffers(model, sending, others[2]) if values.buffers_in_forward else None
         flags = FlagsInBuckets() if device is PROCESSORS else FlagsOnHost(control)
         rounds = Rounds(parameters, groups, flags, recorder, watch, members.timeout_s)
-        training = AllReduceTraining(model, parameters, rounds, state, watch, recorder, compile=compile)
+        training = AllReduceTraining(
+            model, parameters, rounds, state, watch, recorder, compile=settings.compile
+        )
+        training.gradient_dtype = gradient_dtype
         training.of_all_ranks = lambda names: gather_values(names, control, list[str])
         training.learn_sparse(declared_sparse(model))
-        training.enforce(lay_out(baseline, parameters, training.sparse_parameters))
+        training.enforce(baseline)
         unless_refused.pop_all()
     # One rank that measures waits for all: whether to, and what holds instead, is for the first to say.
     known = broadcast_value([] if source.network is None else [source.network], control, list[Network])
@@ -140,9 +145,12 @@ def distribute(
         choice.network = dataclasses.replace(known[0], num_workers=len(ranks))
     if rank == 0:
         choice.report = rounds.barriers.report = logger.info
-    key = functools.partial(
-        key_of_training, type(model).__name__, parameters, choice, control, compiled=compile
-    )
+
+    def key() -> str:
+        # A communication hook may have asked for another type since.
+        as_run = settings._replace(gradient_dtype=training.gradient_dtype)
+        return key_of_training(type(model).__name__, parameters, choice, control, as_run)
+
     memory = ChoiceMemory(choice, outline(model, parameters), source.choices, control, key)
     measurement = ReductionMeasurement(transfers[0], control)
     course = PlanSelection(training, choice, planner, measurement, control, memory, given_plan=plan).run()
@@ -165,7 +173,7 @@ def distribute(
     ]
     undo.append(claim(model, parameters))
     handle = vars(model)["hocket"] = AllReduceHandle(training, choice, memory, undo)
-    give_ddp_attributes(model, handle, group, in_forward, uneven)
+    give_ddp_attributes(model, handle, group, in_forward, uneven, training.shorten_gradients)
 
 
 def _can_plan(device: TrainingDevice, planner: Planner) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from hocket.errors import HocketError
+from hocket.graph import Plan
 from hocket.runtime.compiled.user_compilations import prepare_for_compilations
 from hocket.runtime.lazy.forks import prepare_for_forks
 from hocket.runtime.lazy.neutral_mode import outside_torch_modes
@@ -26,13 +27,15 @@ from hocket.runtime.training.first_readers import compiled_by_user
 from hocket.runtime.training.optimizer_step import PartialStep
 from hocket.runtime.training.rounds import Parameter, Rounds
 from hocket.runtime.transfers.buckets import Bucket
-from hocket.runtime.transfers.plan_layout import Layout, lay_out
+from hocket.runtime.transfers.plan_layout import lay_out
+from hocket.text import counted
 
 
 class AllReduceTraining(AllReducePasses):
     """One model's training on this rank; arguments are those of its passes.
 
-    ``of_all_ranks``: each rank's names, given this one's.
+    ``of_all_ranks``: each rank's names, given this one's. ``gradient_dtype``: the type in which longer
+    gradients travel from the next :meth:`enforce` on; None: all as they are.
     """
 
     def __init__(
@@ -50,18 +53,49 @@ class AllReduceTraining(AllReducePasses):
         self.of_all_ranks: Callable[[list[str]], list[list[str]]] = lambda names: [names]
         # Parameters whose gradients may be sparse, the same on all ranks.
         self.sparse_parameters: set[Parameter] = set()
+        self.gradient_dtype: torch.dtype | None = None
         prepare_for_forks(self)
         prepare_for_compilations(self)
         guard_escapes()
 
     # Requests of others.
 
-    def enforce(self, layout: Layout) -> None:
-        """Send along ``layout`` from the next round on; all ranks do so at the same step."""
+    def enforce(self, plan: Plan) -> None:
+        """Send by ``plan`` from the next round on; all ranks do so at the same step."""
         self.finish_transfers()
-        self.rounds.enforce(layout)
-        self._plan = layout.plan
+        self.rounds.enforce(lay_out(plan, self.parameters, self.sparse_parameters, self.gradient_dtype))
+        self._plan = plan
+        self.recorder.gradient_dtype = self.gradient_dtype
         self.recorder.forget()
+
+    def shorten_gradients(self, dtype: torch.dtype) -> None:
+        """Have longer gradients travel as ``dtype``, before the first step, which all ranks are to agree on.
+
+        Raises
+        ------
+        HocketError
+            Where it is too late, where it was asked to be another one, or for gradients that may be sparse.
+        """
+        if self.gradient_dtype is dtype:
+            return
+        if self.gradient_dtype is not None:
+            raise HocketError(f"gradients travel as {self.gradient_dtype} already; ask for one of both")
+        if self.steps or self._in_step:
+            raise HocketError(
+                f"gradients have travelled for {counted(self.steps, 'step')} as they are; have them travel as"
+                f" {dtype} before the first forward pass"
+            )
+        self._refuse_short_sparse(self.sparse_parameters, dtype)
+        self.gradient_dtype = dtype
+        self.enforce(self._plan)
+
+    def _refuse_short_sparse(self, sparse: Iterable[Parameter], dtype: torch.dtype | None) -> None:
+        name = min((self._names[p] for p in sparse), default=None)
+        if name is not None and dtype is not None:
+            raise HocketError(
+                f"'{name}' has sparse gradients, which travel as they are and not as {dtype}; give its layer"
+                " sparse=False, or leave the shorter type out"
+            )
 
     def learn_sparse(self, sparse_here: Iterable[torch.Tensor]) -> bool:
         """Agree with all ranks, which call this, on whose gradients may be sparse.
@@ -79,6 +113,7 @@ class AllReduceTraining(AllReducePasses):
                 f"'{min(self._names[p] for p in new)}' has sparse gradients, which are not summed up over"
                 " NCCL; give its layer sparse=False"
             )
+        self._refuse_short_sparse(new, self.gradient_dtype)
         if new:
             why = "gradients that may be sparse are waited for when the backward pass ends"
             self.rounds.barriers.stand(why, [self._names[p] for p in self.sparse_parameters])
@@ -91,7 +126,7 @@ class AllReduceTraining(AllReducePasses):
         with naming_culprit(self.watch, for_next=False):
             new = self.learn_sparse(sparse_here)
         if new:
-            self.enforce(lay_out(self._plan, self.parameters, self.sparse_parameters))
+            self.enforce(self._plan)
 
     def end_learning(self) -> None:
         """The first steps have shown enough: gradients may leave from now on."""

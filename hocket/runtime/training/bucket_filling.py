@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -74,7 +75,8 @@ class BucketFilling:
         if gradient is not None and bucket.sparse is None and bucket.memory.has(index, gradient):
             bucket.in_place.add(index)  # autograd may still add to it
         else:
-            self._write(bucket, index, gradient, self._scale)
+            # Those that travel in a shorter type are divided in that.
+            self._write(bucket, index, gradient, 1.0 if bucket.is_shortened else self._scale)
 
     def keep(self, bucket: Bucket, index: int, arrived: torch.Tensor) -> None:
         """Have a gradient to which autograd may still add in ``bucket`` and nowhere else, if it may be there.
@@ -95,20 +97,30 @@ class BucketFilling:
             self._write(bucket, index, own[0], 1.0)
 
     def close(self, bucket: Bucket) -> None:
-        """Nothing is added to gradients of ``bucket`` any more: divide those in their places, too."""
+        """Nothing is added to gradients of ``bucket`` any more: divide those that are not divided yet."""
+        if bucket.is_shortened:
+            bucket.in_place.clear()
+            with self._writing(bucket):
+                bucket.memory.shorten(bucket.wire_dtype, self._num_ranks)
         while bucket.in_place:
             index = bucket.in_place.pop()
             self._write(bucket, index, bucket.memory.views[index], self._scale)
 
     def _write(self, bucket: Bucket, index: int, gradient: torch.Tensor | None, scale: float) -> None:
+        with self._writing(bucket):
+            if bucket.sparse is not None:
+                bucket.sparse.put(gradient, self._num_ranks)
+            elif gradient is None:
+                bucket.memory.views[index].zero_()
+            else:
+                # As DistributedDataParallel does: divided before it is summed up.
+                torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
+
+    @contextlib.contextmanager
+    def _writing(self, bucket: Bucket) -> Iterator[None]:
+        """Within, the current stream is asked to write what ``bucket`` sends, behind what was written."""
         self._device.follow(bucket.last_use)
-        if bucket.sparse is not None:
-            bucket.sparse.put(gradient, self._num_ranks)
-        elif gradient is None:
-            bucket.memory.views[index].zero_()
-        else:
-            # As DistributedDataParallel does: divided before it is summed up.
-            torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
+        yield
         bucket.stream, bucket.last_use = self._device.stream(), self._device.record()
 
 

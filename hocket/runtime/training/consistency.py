@@ -51,6 +51,23 @@ def check_same_plan(plan: Plan, group: GlooGroup) -> None:
     _check_same("operation of the plan's order", order, group)
 
 
+def check_same_gradient_type(mine: torch.dtype | None, group: GlooGroup) -> None:
+    """Refuse other types of gradients on their way on some ranks, on all of them.
+
+    Raises
+    ------
+    HocketError
+        Naming the types and the ranks.
+    """
+    told = gather_values("their own type" if mine is None else str(mine), group, str)
+    other = next((rank for rank, theirs in enumerate(told) if theirs != told[0]), None)
+    if other is not None:
+        raise HocketError(
+            f"gradients travel as {told[0]} on rank 0 and as {told[other]} on rank {other}; give every rank"
+            " the same gradient_dtype, or communication hook"
+        )
+
+
 def _check_same(what: str, mine: Sequence[str], group: GlooGroup) -> None:
     digest = hashlib.sha256(msgspec.json.encode(mine)).hexdigest()
     digests = gather_values(digest, group, str)

@@ -8,16 +8,15 @@ of the same name stays its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, NoReturn, Protocol
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import BuiltinCommHookType
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.algorithms.join import Joinable
 
 from hocket.errors import HocketError
+from hocket.runtime.training.comm_hooks import CommHooks, ShortenGradients
 
 _SYNC = "require_backward_grad_sync"
 # Scripts set these to values of their own; they stay ours.
@@ -64,11 +63,13 @@ def give_ddp_attributes(
     process_group: dist.ProcessGroup | None,
     sends_buffers: bool,
     joinable: Joinable | None = None,
+    shorten_gradients: ShortenGradients | None = None,
 ) -> None:
     """Give ``model`` the attributes that it would have as DistributedDataParallel, but not its own names.
 
     ``process_group``: the one that it trains on, None where it trains with parameter servers;
-    ``sends_buffers``: whether they are kept equal; ``joinable``: what torch's Join may ask of the model.
+    ``sends_buffers``: whether they are kept equal; ``joinable``: what torch's Join may ask of the model;
+    ``shorten_gradients``: what communication hooks may ask for, None where they cannot be had.
     :func:`given_attributes` lists what was given.
     """
     asked_by_join: dict[str, Any] = {}
@@ -79,6 +80,7 @@ def give_ddp_attributes(
             "join_process_group": joinable.join_process_group,
             "_join_config": joinable._join_config,
         }
+    hooks = CommHooks(process_group, shorten_gradients)
     _give(
         model,
         {
@@ -92,8 +94,8 @@ def give_ddp_attributes(
             "find_unused_parameters": True,
             "static_graph": False,
             "will_sync_module_buffers": lambda: sends_buffers and bool([*model.buffers()]),
-            "register_comm_hook": _register_comm_hook,
-            "_register_builtin_comm_hook": _register_builtin_comm_hook,
+            "register_comm_hook": hooks.register,
+            "_register_builtin_comm_hook": hooks.register_builtin,
             "_register_fused_optim": _register_fused_optim,
             "_set_static_graph": lambda: None,  # what is used is seen in every step
             "_get_ddp_logging_data": _get_ddp_logging_data,
@@ -140,24 +142,6 @@ def _has(model: torch.nn.Module, name: str) -> bool:
     except Exception:
         return False
     return True
-
-
-def _register_comm_hook(state: object, hook: Callable[..., Any]) -> None:
-    del state
-    if hook is not allreduce_hook:  # that one does what is done anyway
-        _refuse_hook(getattr(hook, "__qualname__", repr(hook)))
-
-
-def _register_builtin_comm_hook(comm_hook_type: Any) -> None:
-    if comm_hook_type is not BuiltinCommHookType.ALLREDUCE:
-        _refuse_hook(str(comm_hook_type))
-
-
-def _refuse_hook(name: str) -> NoReturn:
-    raise HocketError(
-        f"communication hook '{name}' changes what DistributedDataParallel sends, and here the plan says what"
-        " is sent; leave it out, or train with DistributedDataParallel"
-    )
 
 
 def _register_fused_optim(optim: type, *_: Any, **__: Any) -> NoReturn:

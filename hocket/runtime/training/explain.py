@@ -16,6 +16,7 @@ from hocket.interop import save_timeline
 from hocket.network import Network, reduction_s
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
+from hocket.runtime.observe.step_rows import bytes_on_wire
 from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.trial_race import STEPS_PER_TURN
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
@@ -120,6 +121,8 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
             "updates may follow optimizer.step(): a read of a weight or a gradient has its update first,"
             " except by an address taken earlier; call model.hocket.flush() then"
         )
+    if recorder.gradient_dtype is not None:
+        lines.append(f"gradients of longer types travel as {recorder.gradient_dtype}")
     if choice.trials:
         tried = sorted(choice.trials.items(), key=lambda item: min(item[1]))
         each = ", ".join(
@@ -255,7 +258,8 @@ def _needed_s(plan: Plan, recorder: SpanRecorder, network: Network | None) -> fl
         return None
     total_s = 0.0
     for reduction in plan.reductions:
-        size = float(sum(recorder.parameters[name].nbytes for name in reduction.parameters))
+        gradients = [recorder.parameters[name] for name in reduction.parameters]
+        size = float(sum(bytes_on_wire(p, recorder.gradient_dtype) for p in gradients))
         if reduction.slice is not None:
             first, end, count = reduction.slice
             size *= (end - first) / count

@@ -94,6 +94,7 @@ class GradientHandOut:
             if total is not None:
                 p.grad = _in_own_tensor(total, p.grad)
             return
+        bucket.memory.lengthen()
         for p in bucket.parameters:
             give_back(p)
         held = [self._final_gradient(bucket, index) for index in range(len(bucket.parameters))]

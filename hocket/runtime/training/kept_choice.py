@@ -20,6 +20,7 @@ from hocket.graph import Plan, StepGraph, check_plan
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.transfers.gloo_group import GlooGroup, gather_values
 
 CHOICE_FORMAT = "hocket.choice/1"
@@ -55,8 +56,7 @@ def key_of_training(
     parameters: Mapping[str, torch.nn.Parameter],
     choice: Choice,
     control: GlooGroup,
-    *,
-    compiled: bool,
+    settings: StepSettings,
 ) -> str:
     """The key of choices for this model on these ranks, all of which ask for it; rank 0's counts.
 
@@ -71,7 +71,7 @@ def key_of_training(
         model,
         [(name, tuple(p.shape), str(p.dtype)) for name, p in parameters.items()],
         [(hosts.index(host), interface) for host, interface in places],
-        [str(torch.__version__), hocket.__version__, compiled],
+        [str(torch.__version__), hocket.__version__, *map(str, settings)],
         torch.cuda.get_device_name(first.device) if first.is_cuda else first.device.type,
         dataclasses.asdict(choice.network) if choice.network_given and choice.network else "measured",
     ]

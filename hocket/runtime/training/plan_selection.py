@@ -15,9 +15,10 @@ import msgspec
 from hocket.graph import Plan, StepGraph, step_from_rows
 from hocket.network import Network
 from hocket.network.file import MeasuredPoint
-from hocket.runtime.observe.step_rows import unused_row
+from hocket.runtime.observe.step_rows import parameter_rows, unused_row
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.choice_memory import ChoiceMemory
+from hocket.runtime.training.consistency import check_same_gradient_type
 from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_drift import REST_STEPS, steps_until_drift
 from hocket.runtime.training.plan_trials import Choice, TrialPlan, Trials, enforce
@@ -90,6 +91,7 @@ class PlanSelection:
     def run(self) -> Generator[None, None, None]:
         """Bring a plan into force; resumed before each step."""
         choice, training = self._choice, self._training
+        check_same_gradient_type(training.gradient_dtype, self._control)
         choice.enter("learning", f": {_LEARNING_STEPS} steps show which module reads which parameter first")
         for _ in range(_LEARNING_STEPS):
             yield
@@ -116,7 +118,7 @@ class PlanSelection:
             self._memory.keep()
 
     def _choose_again(self) -> Generator[None, None, None]:
-        """Choose a plan again, where plans are on trial, when settled steps have come to take another time."""
+        """Choose a plan again, where plans are on trial, when settled steps come to take another time."""
         choice, rest = self._choice, 0
         while self._planner.on_trial:
             ratio = yield from steps_until_drift(rest, self._control)
@@ -183,6 +185,8 @@ class PlanSelection:
         if training.compiled_step is not None:
             training.compiled_step.record(False)
             rows = training.compiled_step.step_rows(name, 1)
+            parameters = {row.name: training.parameters[row.name] for row in rows.parameters}
+            rows.parameters[:] = parameter_rows(parameters, training.gradient_dtype)
             produced = {name for row in rows.operations for name in row.produces}
             unused = [name for name in training.parameters if name not in produced]
             last = rows.operations[-1].name

@@ -13,7 +13,6 @@ from hocket.network.file import MeasuredPoint
 from hocket.runtime.training.allreduce_training import AllReduceTraining
 from hocket.runtime.training.trial_race import STEPS_PER_TURN, WORTH, Race
 from hocket.runtime.transfers.gloo_group import GlooGroup, max_over_ranks
-from hocket.runtime.transfers.plan_layout import lay_out
 from hocket.text import counted
 
 _WARM_STEPS = 1  # the first step of a plan still ends the last one's transfers
@@ -85,7 +84,7 @@ def enforce(training: AllReduceTraining, choice: Choice, trial_plan: TrialPlan) 
     """Bring a plan into force from the next step on."""
     if trial_plan.plan is choice.plan:
         return
-    training.enforce(lay_out(trial_plan.plan, training.parameters, training.sparse_parameters))
+    training.enforce(trial_plan.plan)
     choice.plan, choice.gradients = trial_plan.plan, trial_plan.gradients
     if training.compiled_step is not None:
         names = trial_plan.gradients

@@ -220,9 +220,9 @@ class Rounds:
         return unused and bucket.sparse is None
 
     def _submit(self, bucket: Bucket) -> None:
-        self.filling.close(bucket)
         if bucket.sparse is None:
             self._used.tell(bucket)
+        self.filling.close(bucket)
         bucket.filled_indices.clear()
         self._sent_buckets.add(bucket)
         self.unfinished[bucket] = None

@@ -28,7 +28,8 @@ class BucketMemory:
 
     ``views``: each gradient's place, strided as its parameter; ``gradients``: the same places again, as
     tensors that parameters may have for gradients, each of a storage of its own; ``used_flags``: behind them,
-    one for each parameter.
+    one for each parameter. ``pieces``: what travels, here, or between :meth:`shorten` and :meth:`lengthen` in
+    memory of a shorter type that is there meanwhile.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], pieces: Sequence[tuple[int, int]]) -> None:
@@ -39,7 +40,24 @@ class BucketMemory:
         self.views = [_view(flat, offset, p) for offset, p in zip(offsets, parameters, strict=True)]
         self.gradients = [_tensor_at(view) for view in self.views]
         self.used_flags = flat.narrow(0, end, num_flags)
-        self.pieces = [on_wire(flat.narrow(0, *piece)) for piece in pieces]
+        self._flat, self._places = flat, pieces
+        self.pieces = self._cut(flat)
+        self._short: torch.Tensor | None = None
+
+    def _cut(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return [on_wire(flat.narrow(0, *place)) for place in self._places]
+
+    def shorten(self, dtype: torch.dtype, num_ranks: int) -> None:
+        """Have what is here travel as ``dtype``, divided by ``num_ranks``."""
+        # In the order of DistributedDataParallel's hooks. A flag is above zero however often it is rounded.
+        self._short = self._flat.to(dtype).div_(num_ranks)
+        self.pieces = self._cut(self._short)
+
+    def lengthen(self) -> None:
+        """Have here what has travelled so."""
+        if self._short is not None:
+            self._flat.copy_(self._short)
+            self.pieces, self._short = self._cut(self._flat), None
 
     def has(self, index: int, gradient: torch.Tensor) -> bool:
         """Tell whether ``gradient`` is in its own place here."""

@@ -11,6 +11,7 @@ from hocket.graph import Plan
 from hocket.graph.plan import batch_name
 from hocket.runtime.transfers.bucket_memory import places_in
 from hocket.runtime.transfers.buckets import Bucket, BucketTransfer
+from hocket.runtime.transfers.gradient_types import type_on_wire
 from hocket.runtime.transfers.sparse_sums import SparseGradient
 
 
@@ -25,12 +26,16 @@ class Layout:
 
 
 def lay_out(
-    plan: Plan, parameters: Mapping[str, torch.nn.Parameter], sparse: Collection[torch.nn.Parameter] = ()
+    plan: Plan,
+    parameters: Mapping[str, torch.nn.Parameter],
+    sparse: Collection[torch.nn.Parameter] = (),
+    gradient_dtype: torch.dtype | None = None,
 ) -> Layout:
     """The buckets of ``plan``, which covers the trained ``parameters`` (by name) as plans have to.
 
     A reduction of several types or devices becomes one for each. Buckets hold as many bytes as the gradients,
     but for those of ``sparse`` parameters: each is one transfer, where it, or its first slice, is listed.
+    Others travel as ``gradient_dtype`` where they are longer.
     """
     buckets: list[Bucket] = []
     transfers: list[BucketTransfer] = []
@@ -43,7 +48,7 @@ def lay_out(
                     bucket = _sparse_bucket(names[0], parameters)
                     transfers.append(BucketTransfer(bucket, 0, names[0]))
                 else:
-                    bucket = _bucket(names, parameters, forward)
+                    bucket = _bucket(names, parameters, forward, gradient_dtype)
                     transfers += _cut(bucket, reduction.chunks)
                 buckets.append(bucket)
             continue
@@ -55,7 +60,7 @@ def lay_out(
                 transfers.append(BucketTransfer(sliced[name], 0, name))
             continue
         if name not in sliced:
-            sliced[name] = _bucket((name,), parameters, forward)
+            sliced[name] = _bucket((name,), parameters, forward, gradient_dtype)
             buckets.append(sliced[name])
         slices = _split(sliced[name], count)[first:end]
         elements = sum(length for _, length in slices)
@@ -79,13 +84,20 @@ def _alike(
         yield tuple(alike)
 
 
-def _bucket(names: tuple[str, ...], by_name: Mapping[str, torch.nn.Parameter], forward: bool) -> Bucket:
-    return Bucket(names, tuple(by_name[name] for name in names), forward)
+def _bucket(
+    names: tuple[str, ...],
+    by_name: Mapping[str, torch.nn.Parameter],
+    forward: bool,
+    gradient_dtype: torch.dtype | None,
+) -> Bucket:
+    parameters = tuple(by_name[name] for name in names)
+    wire_dtype = type_on_wire(parameters[0].dtype, gradient_dtype)
+    return Bucket(names, parameters, forward, wire_dtype=wire_dtype)
 
 
 def _sparse_bucket(name: str, by_name: Mapping[str, torch.nn.Parameter]) -> Bucket:
     p = by_name[name]
-    return Bucket((name,), (p,), False, sparse=SparseGradient(p))
+    return Bucket((name,), (p,), False, sparse=SparseGradient(p), wire_dtype=p.dtype)
 
 
 def _cut(bucket: Bucket, chunks: int) -> list[BucketTransfer]:

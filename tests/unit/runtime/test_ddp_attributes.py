@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+    bf16_compress_hook,
+    bf16_compress_wrapper,
+    fp16_compress_hook,
+    fp16_compress_wrapper,
+)
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 
 import hocket
@@ -125,14 +132,47 @@ def test_what_does_nothing_here_is_taken() -> None:
     assert model.process_group is dist.group.WORLD
 
 
+@pytest.mark.parametrize(
+    ("hook", "dtype"),
+    [
+        (fp16_compress_hook, torch.float16),
+        (bf16_compress_hook, torch.bfloat16),
+        (fp16_compress_wrapper(allreduce_hook), torch.float16),
+        (bf16_compress_wrapper(allreduce_hook), torch.bfloat16),
+    ],
+)
+def test_hooks_that_send_half_the_bytes_do_so_here(hook: Any, dtype: torch.dtype) -> None:
+    model = distributed(torch.nn.Linear(4, 2))
+    model.register_comm_hook(model.process_group, hook)
+    model.register_comm_hook(None, hook)
+    model(torch.full((3, 4), 1 / 3)).sum().backward()
+    expected = torch.ones(3) @ torch.full((3, 4), 1 / 3)
+    assert torch.equal(model.weight.grad[0], expected.to(dtype).float())
+    assert f"travel as {dtype}" in model.hocket.explain()
+
+
+def test_the_hook_in_cpp_does_so_too_before_the_first_step() -> None:
+    model = distributed(torch.nn.Linear(4, 2))
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    assert "travel as torch.float16" in model.hocket.explain()
+    model = distributed(torch.nn.Linear(4, 2))
+    model(torch.ones(3, 4))
+    with pytest.raises(HocketError, match=r"before the first forward pass"):
+        model.register_comm_hook(None, fp16_compress_hook)
+
+
 def test_what_cannot_be_had_is_refused_in_one_line() -> None:
     model = distributed(torch.nn.Linear(4, 2))
-    with pytest.raises(
-        HocketError, match=r"^communication hook 'fp16_compress_hook' changes .* leave it out"
-    ):
-        model.register_comm_hook(None, fp16_compress_hook)
-    with pytest.raises(HocketError, match=r"^communication hook .*FP16"):
-        model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    with pytest.raises(HocketError, match=r"^communication hook 'powerSGD_hook' is written .* leave it out"):
+        model.register_comm_hook(PowerSGDState(None), powerSGD_hook)
+    around = fp16_compress_wrapper(powerSGD_hook)
+    with pytest.raises(HocketError, match=r"^communication hook .*use gradient_dtype=torch.bfloat16"):
+        model.register_comm_hook(None, around)
+    with pytest.raises(HocketError, match=r"^the state of communication hook .* of type int, .*; give"):
+        model.register_comm_hook(1, fp16_compress_hook)
+    model.register_comm_hook(None, fp16_compress_hook)
+    with pytest.raises(HocketError, match=r"^gradients travel as torch.float16 already; ask for one"):
+        model.register_comm_hook(None, bf16_compress_hook)
     with pytest.raises(HocketError, match=r"^SGD is to step within the backward pass; give the optimizer"):
         model._register_fused_optim(torch.optim.SGD, lr=0.1)
     with pytest.raises(HocketError, match=r"'reducer' does not exist .*asked for '_rebuild_buckets'"):

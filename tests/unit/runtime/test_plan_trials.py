@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.runtime.training import plan_trials
@@ -57,8 +56,6 @@ def tried(
     training = SimpleNamespace(
         enforce=lambda _: None,
         compiled_step=None,
-        sparse_parameters=frozenset(),
-        parameters={"w": torch.nn.Parameter(torch.zeros(3))},
     )
     choice = Choice(plan=plans[0])
     scheduled = [TrialPlan(plan, None) for plan in plans]
