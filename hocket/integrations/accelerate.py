@@ -30,6 +30,7 @@ import hocket
 from hocket.graph import Plan
 from hocket.network import Network
 
+_SHORT = {DDPCommunicationHookType.BF16: torch.bfloat16, DDPCommunicationHookType.FP16: torch.float16}
 _PLACES = (DistributedType.MULTI_CPU, DistributedType.NO)
 
 
@@ -53,8 +54,9 @@ def use_hocket(
     accelerator
         An ``accelerate.Accelerator`` on the CPU, or the ``accelerator`` of a ``transformers.Trainer``.
     plan, network, compile, init_sync, broadcast_buffers, timeout_s
-        As of :func:`hocket.distribute`, which also gets what ``DistributedDataParallelKwargs`` say; there is
-        no ``process_group``, all ranks train together.
+        As of :func:`hocket.distribute`, which also gets what ``DistributedDataParallelKwargs`` say, with
+        ``comm_hook`` BF16 or FP16 for its ``gradient_dtype``; there is no ``process_group``, all ranks train
+        together.
 
     Returns
     -------
@@ -63,7 +65,7 @@ def use_hocket(
     Raises
     ------
     HocketError
-        Where Accelerate is not set up for DistributedDataParallel on the CPU, or with one of its
+        Where Accelerate is not set up for DistributedDataParallel on the CPU, or with another of its
         communication hooks; later, from ``prepare``, for a model without its optimizer and for what
         :func:`hocket.distribute` refuses.
 
@@ -133,13 +135,15 @@ def _keywords_of(accelerator: Accelerator) -> dict[str, Any]:
     handler = accelerator.ddp_handler
     if handler is None:
         return {}
-    for hook in (handler.comm_hook, handler.comm_wrapper):
-        if hook != DDPCommunicationHookType.NO:
+    for hook, known in ((handler.comm_hook, _SHORT), (handler.comm_wrapper, ())):
+        if hook != DDPCommunicationHookType.NO and hook not in known:
             raise HocketError(
-                f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out"
+                f"the communication hook '{hook.value}' changes gradients on DDP's way; leave it out, or use"
+                " comm_hook BF16 or FP16 alone"
             )
     changed: dict[str, Any] = handler.to_kwargs()
-    return changed
+    dtype = _SHORT.get(handler.comm_hook)
+    return changed if dtype is None else {**changed, "gradient_dtype": dtype}
 
 
 def _distribute(prepared: Sequence[Any], options: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ class HocketStrategy(DDPStrategy):
 
     Parameters
     ----------
-    plan, network, compile, init_sync, broadcast_buffers, timeout_s, ddp_keywords
+    plan, network, compile, gradient_dtype, init_sync, broadcast_buffers, timeout_s, ddp_keywords
         As of :func:`hocket.distribute`; there is no ``process_group``, all ranks train together.
         ``timeout_s`` is the process group's, too.
 
@@ -87,6 +87,7 @@ class HocketStrategy(DDPStrategy):
         plan: str | Plan | None = None,
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
+        gradient_dtype: torch.dtype | None = None,
         init_sync: bool = True,
         broadcast_buffers: bool | None = None,
         timeout_s: float = 1800.0,
@@ -97,6 +98,7 @@ class HocketStrategy(DDPStrategy):
             "plan": plan,
             "network": network,
             "compile": compile,
+            "gradient_dtype": gradient_dtype,
             "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,
@@ -157,7 +159,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
 
     Parameters
     ----------
-    plan, network, compile, init_sync, broadcast_buffers, timeout_s, ddp_keywords
+    plan, network, compile, gradient_dtype, init_sync, broadcast_buffers, timeout_s, ddp_keywords
         As of :func:`hocket.distribute`; there is no ``process_group``, all ranks train together.
         ``timeout_s`` is the process group's, too.
 
@@ -179,6 +181,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
         plan: str | Plan | None = None,
         network: Network | None = None,
         compile: bool = False,  # noqa: A002
+        gradient_dtype: torch.dtype | None = None,
         init_sync: bool = True,
         broadcast_buffers: bool | None = None,
         timeout_s: float = 1800.0,
@@ -190,6 +193,7 @@ class HocketFabricStrategy(FabricDDPStrategy):
             "plan": plan,
             "network": network,
             "compile": compile,
+            "gradient_dtype": gradient_dtype,
             "init_sync": init_sync,
             "broadcast_buffers": broadcast_buffers,
             "timeout_s": timeout_s,

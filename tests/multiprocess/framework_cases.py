@@ -326,7 +326,7 @@ def accelerate_refusals(rank: int) -> list[str]:
     _forgotten()
     hooked = Accelerator(
         cpu=True,
-        kwargs_handlers=[DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)],
+        kwargs_handlers=[DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.POWER_SGD)],
     )
     accelerator = use_hocket(Accelerator(cpu=True))
     one, other = Plain(), Plain()
@@ -334,13 +334,17 @@ def accelerate_refusals(rank: int) -> list[str]:
     frozen = accelerator.prepare(Plain().requires_grad_(False))
     assert "hocket" not in vars(frozen)
     kept = DistributedDataParallelKwargs(
-        broadcast_buffers=False, find_unused_parameters=True, bucket_cap_mb=1
+        broadcast_buffers=False,
+        find_unused_parameters=True,
+        bucket_cap_mb=1,
+        comm_hook=DDPCommunicationHookType.BF16,
     )
     plain = Plain()
     telling = use_hocket(Accelerator(cpu=True, kwargs_handlers=[kept]))
     model, _ = telling.prepare(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
     assert model is plain
     assert model.hocket._training.buffers is None
+    assert model.hocket._training.gradient_dtype is torch.bfloat16
     assert extract_model_from_parallel(model, recursive=True) is model
     model.hocket.detach()
     return [

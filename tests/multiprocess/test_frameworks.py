@@ -45,7 +45,7 @@ def test_what_accelerate_cannot_have_is_refused_in_one_line(
     first, second = (found["accelerate_refusals"] for found in of_hugging_face)
     assert first == second
     hook, prepared, by_itself, shared = first
-    assert hook.startswith("the communication hook 'fp16'")
+    assert hook.startswith("the communication hook 'power_sgd'")
     assert prepared == by_itself
     assert prepared.endswith("prepare both together: accelerator.prepare(model, optimizer)")
     assert shared.startswith("an optimizer updates two models")
