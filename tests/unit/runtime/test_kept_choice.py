@@ -13,11 +13,12 @@ from hocket.errors import HocketError
 from hocket.graph import Plan
 from hocket.network import MeasuredReduction, Network
 from hocket.network.file import MeasuredPoint
-from hocket.runtime.training import kept_choice_check, plan_trials
+from hocket.runtime.training import kept_choice, kept_choice_check, plan_trials
 from hocket.runtime.training.allreduce_training import AllReduceTraining
-from hocket.runtime.training.kept_choice import KeptChoice, keep, kept_of_document
+from hocket.runtime.training.kept_choice import KeptChoice, keep, kept_of_document, key_of_training
 from hocket.runtime.training.kept_choice_check import still_holds
 from hocket.runtime.training.plan_trials import Choice
+from hocket.runtime.training.step_settings import StepSettings
 from hocket.runtime.training.trainable import outline
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from tests.unit.runtime.test_plan_trials import Clock, plan_of
@@ -147,3 +148,13 @@ def test_keys_of_another_kind_are_none() -> None:
 
 def test_limits_are_the_documented_ones() -> None:
     assert (kept_choice_check._SAME_NETWORK, kept_choice_check._SAME_STEP) == (1.25, 1.5)
+
+
+def test_a_key_is_of_how_steps_run_and_of_what_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_choice, "gather_values", lambda value, *_: [value])
+    choice, group = Choice(plan=KEPT.plan), cast(GlooGroup, None)
+    settings = [StepSettings(), StepSettings(compile=True), StepSettings(gradient_dtype=torch.bfloat16)]
+    parameters = dict(MODEL.named_parameters())
+    keys = [key_of_training("test", parameters, choice, group, each) for each in (*settings, settings[0])]
+    assert len(set(keys)) == len(settings)
+    assert keys[0] == keys[-1]
