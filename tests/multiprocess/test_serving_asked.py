@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
 import hocket
 from hocket.errors import HocketError
@@ -66,9 +67,13 @@ def test_what_is_refused_is_no_model_yet(monkeypatch: pytest.MonkeyPatch) -> Non
             hocket.distribute(model, several)
         with pytest.raises(HocketError, match="compile=True is for training without servers"):
             hocket.distribute(model, several[0], compile=True)
+        with pytest.raises(HocketError, match="gradient_dtype is for training without servers"):
+            hocket.distribute(model, several[0], gradient_dtype=torch.bfloat16)
         with pytest.raises(HocketError, match="init_sync=False is for training without servers"):
             hocket.distribute(model, several[0], init_sync=False)
         hocket.distribute(model, several[0])
+        with pytest.raises(HocketError, match="'bf16_compress_hook' is for training without servers"):
+            model.register_comm_hook(None, bf16_compress_hook)
         model.hocket.detach()
 
 

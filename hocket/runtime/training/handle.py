@@ -97,7 +97,7 @@ class TrainingHandle(Summarized, ABC, Generic[T, D]):
     def profile(self) -> StepGraph | None:
         """The step as this process runs it, a :class:`hocket.StepGraph`, measured beside a busy network.
 
-        None before the first whole steps.
+        Bytes are those that travel. None before the first whole steps.
         """
         return self._training.recorder.graph(type(self._training.model).__name__, 1)
 

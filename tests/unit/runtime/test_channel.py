@@ -17,6 +17,7 @@ import torch
 
 from hocket.graph import Plan, Reduction
 from hocket.runtime.lazy.parameter import await_updates
+from hocket.runtime.transfers.bucket_memory import BucketMemory
 from hocket.runtime.transfers.channel import Channel, ChannelGroups, TransferError
 from hocket.runtime.transfers.gloo_group import GlooGroup
 from hocket.runtime.transfers.plan_layout import Layout, lay_out
@@ -195,6 +196,42 @@ def test_the_size_of_a_transfer_is_known_while_its_parameter_awaits_an_update() 
         assert await_updates((p,), refuse)
     assert [transfer.num_bytes for transfer in layout.transfers] == before
     assert before[1] == 12
+
+
+def test_the_size_of_a_transfer_is_that_of_the_type_in_which_it_travels() -> None:
+    plan = Plan(
+        policy="test",
+        model="test",
+        architecture="allreduce",
+        reductions=(Reduction(parameters=("a", "b", "c")),),
+        compute_order=None,
+    )
+    types = {"a": torch.float32, "b": torch.float64, "c": torch.bfloat16}
+    parameters = {name: torch.nn.Parameter(torch.zeros(64, dtype=t)) for name, t in types.items()}
+    sizes = [
+        {t.name: t.num_bytes for t in lay_out(plan, parameters, gradient_dtype=dtype).transfers}
+        for dtype in (None, torch.bfloat16)
+    ]
+    # Behind the gradients is a flag.
+    assert sizes == [{"a": 65 * 4, "b": 65 * 8, "c": 65 * 2}, {"a": 65 * 2, "b": 65 * 2, "c": 65 * 2}]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_ranks", [2, 257, 100_000])
+def test_flags_tell_of_one_rank_and_of_all_in_short_types(dtype: torch.dtype, num_ranks: int) -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    memory = BucketMemory(parameters, [(0, 34)])
+    memory.used_flags[0] = 1
+    memory.views[1].fill_(1.0)
+    memory.shorten(dtype, num_ranks)
+    (piece,) = memory.pieces
+    assert piece.dtype is dtype
+    piece[32:] += piece[32:]  # a rank that used it, too
+    memory.lengthen()
+    assert memory.used_flags.bool().tolist() == [True, False]
+    assert memory.used_flags[0] > 0
+    assert memory.views[1].tolist() == [torch.tensor(1.0, dtype=dtype).div_(num_ranks).item()] * 3
+    assert memory.pieces[0].dtype is torch.float32
 
 
 def test_a_listed_order_waits_for_its_next() -> None:
