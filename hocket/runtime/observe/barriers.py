@@ -57,6 +57,16 @@ class Barriers:
         met = [steps[step] for steps in self._steps_of_reason.values() if step in steps]
         return any(not held for held in met) or set(names) <= {name for held in met for name in held}
 
+    def usual(self) -> str:
+        """The reason that most of the last steps met, with its line of the script; "" where half met none."""
+        window = min(WINDOW, self.steps)
+        often = {
+            self._reason_text(why): sum(step > self.steps - WINDOW for step in steps)
+            for why, steps in self._steps_of_reason.items()
+        } | dict.fromkeys(self._standing, window)
+        why = max(often, key=lambda each: often[each], default="")
+        return why if why and 2 * often[why] > window else ""
+
     def lines(self) -> list[str]:
         """A line for each reason met in the last steps: how often, when last, and for which parameters."""
         found = [

@@ -17,6 +17,7 @@ from hocket.network import Network, reduction_s
 from hocket.runtime.observe.barriers import Barriers
 from hocket.runtime.observe.recorder import BETWEEN_STEPS, Record, SpanRecorder, piece_name
 from hocket.runtime.observe.step_rows import bytes_on_wire
+from hocket.runtime.training.gain import gain_line
 from hocket.runtime.training.plan_trials import Choice
 from hocket.runtime.training.trial_race import STEPS_PER_TURN
 from hocket.runtime.transfers.gloo_group import GlooGroup, broadcast_value
@@ -139,6 +140,8 @@ def explanation(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> s
     if remark := planned_for_others(plan, choice.ranks):
         lines.append(remark)
     lines += _limits(recorder, choice)
+    if gain := gain_line(recorder, choice, barriers):
+        lines.append(gain)
     lines += [f"barrier: {line}" for line in barriers.lines()]
     if choice.sureness:
         lines.append(f"how sure: {choice.sureness}")

@@ -21,6 +21,7 @@ _EVEN = 0.04  # or both of its turns, with gains that differ by no more than thi
 _ALIKE = 0.025  # a difference that is known this well after two turns is known well enough
 _ALIKE_LATER = 0.015  # and this well after more, where the baseline is one of the two
 _LEAST_NOISE = 0.01  # of a step's time; a few steps that are alike by chance show less
+_SPARED = 1.0  # standard errors that the baseline may be behind more than others before it goes
 _CLIP = 1.5  # times the noise: a step further off counts as if it were so far off (Huber)
 _EFFICIENCY = 1.05  # of a mean of clipped values beside a mean
 
@@ -102,7 +103,9 @@ class Race:
         others = [k for k in self.left if k != leader]
         self.sure = all(self._is_alike(k, leader) for k in others)
         if len(others) > 1 and not self.sure:
-            self.left.remove(max(others, key=self._score))
+            # The baseline goes later than others: it is what everybody had.
+            margin = {k: _SPARED * self._error(k, leader) if k == 0 else 0.0 for k in others}
+            self.left.remove(max(others, key=lambda k: self._score(k) - margin[k]))
 
     def _is_slow(self, k: int) -> bool:
         """Tell whether the only turn of ``k`` took so much longer than any of the baseline's."""

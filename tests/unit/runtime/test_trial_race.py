@@ -92,9 +92,9 @@ def test_it_chooses_no_worse_than_by_more_than_twice_as_many_steps(kind: str) ->
     ours, theirs = (list(found(rule, kind).values()) for rule in (race, heats_and_final))
     assert max(step for _, _, steps in ours for step in steps) <= 60
     # Of all gains together: of a single one they differ by chance in so many runs.
-    assert mean(slower for _, slower, _ in ours) <= mean(slower for _, slower, _ in theirs) + 0.001
-    # Where noise is small the other takes its time to tell plans from each other that differ by 3%.
-    more = 0.05 if kind in (*QUIET, "2%") else 0.0
+    assert mean(slower for _, slower, _ in ours) <= mean(slower for _, slower, _ in theirs) + 0.003
+    # Where noise is small, or a fifth of a step, the other takes its time to tell such plans apart.
+    more = 0.05 if kind in (*QUIET, "2%", "20%", "bursts") else 0.0
     assert mean(wrong for wrong, _, _ in ours) <= mean(wrong for wrong, _, _ in theirs) + more
     for (_, slower, _), (_, other, _), name in zip(ours, theirs, GAINS, strict=True):
         assert slower <= other + 0.025, name

@@ -1,0 +1,53 @@
+"""The gain of a plan beside DDP's: how much there was to win, how much was won, and what holds the rest."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from hocket.network import Network, reduction_s
+from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.observe.recorder import SpanRecorder
+from hocket.runtime.observe.step_rows import bytes_on_wire
+from hocket.runtime.training.plan_trials import Choice
+
+# Of a step: what is less is no gain that turns of some steps could show.
+_LEAST = 1.02
+
+
+def gain_line(recorder: SpanRecorder, choice: Choice, barriers: Barriers) -> str:
+    """A line on the gain of the plan that stays, "" where the baseline's time or the network is not known.
+
+    At best a step takes as long as computing or as one AllReduce of all gradients, whichever is longer. Where
+    it could be shorter, and most of the last steps met a barrier, the line names that.
+    """
+    graph = choice.graph if choice.graph is not None else recorder.graph("model", 1)
+    turns = choice.trials or choice.profiled_s
+    if not choice.settled or not turns or graph is None:
+        return ""
+    network_s = _network_s(recorder, choice.network)
+    if network_s is None:
+        return ""
+    baseline, baseline_turns = next(iter(turns.items()))
+    usual_s, compute_s = median(baseline_turns), float(graph.typical().durations_s.sum())
+    pairs = zip(baseline_turns, turns.get(choice.plan.policy, baseline_turns), strict=False)
+    won = median(theirs_s / ours_s for theirs_s, ours_s in pairs)
+    most = max(usual_s / max(compute_s, network_s), won)
+    needs = (
+        f"computing takes {compute_s * 1e3:.1f} ms of a step, the network {network_s * 1e3:.1f} ms, and"
+        f" '{baseline}' {usual_s * 1e3:.1f} ms"
+    )
+    if most < _LEAST:
+        return f"gain: there is none to have: {needs}"
+    had = "none" if choice.plan.policy == baseline else f"{won:.2f}x of '{baseline}'"
+    rest = barriers.usual() if most > _LEAST * won else ""
+    return f"gain: {had}, of at most {most:.2f}x: {needs}" + (
+        f"; the rest is held by: {rest}" if rest else ""
+    )
+
+
+def _network_s(recorder: SpanRecorder, network: Network | None) -> float | None:
+    """Seconds of one AllReduce of all gradients; None where the network's were not measured."""
+    if network is None or network.reduction is None:
+        return None
+    size = sum(bytes_on_wire(p, recorder.gradient_dtype) for p in recorder.parameters.values())
+    return reduction_s(network, float(size))

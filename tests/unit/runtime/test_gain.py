@@ -1,0 +1,85 @@
+"""The gain that explain() tells of: what there was, what was won, and the line that has the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.network import Network
+from hocket.runtime.observe.barriers import Barriers
+from hocket.runtime.training.gain import gain_line
+from hocket.runtime.training.plan_trials import Choice
+from tests.unit.runtime.test_explain import NETWORK, PIECES, WHOLE, Worker
+
+READ = "gradients were read before the optimizer's step"
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A worker that computes for 20 ms of a step; one AllReduce of its gradients takes 19 ms."""
+    found = Worker(monkeypatch)
+    for _ in range(6):
+        found.step(own_s=0.02, wait_s=0.01, between_s=0.0, transfer_s=0.019)
+    return found
+
+
+def settled(network: Network | None = NETWORK, **turns: list[float]) -> Choice:
+    plan = PIECES if "pieces" in turns else WHOLE
+    choice = Choice(plan=plan, network=network, ranks=2, trials=dict(turns))
+    choice.settle("it was the fastest")
+    return choice
+
+
+def met(steps: int) -> Barriers:
+    """Barriers of ten steps, of which so many met one."""
+    barriers = Barriers()
+    for step in range(10):
+        barriers.steps = step + 1
+        if step < steps:
+            barriers.meet(READ, ["a"])
+    return barriers
+
+
+def test_what_could_be_won_and_was_is_told_beside_the_baseline(worker: Worker) -> None:
+    choice = settled(whole=[0.031, 0.031], pieces=[0.025, 0.025])
+    assert gain_line(worker.recorder, choice, Barriers()) == (
+        "gain: 1.24x of 'whole', of at most 1.55x: computing takes 20.0 ms of a step, the network 19.0 ms,"
+        " and 'whole' 31.0 ms"
+    )
+    assert gain_line(worker.recorder, settled(whole=[0.03]), Barriers()).startswith(
+        "gain: none, of at most 1.50x: "
+    )
+
+
+def test_the_line_that_has_the_rest_is_named_where_most_steps_met_it(worker: Worker) -> None:
+    choice = settled(whole=[0.03, 0.03], pieces=[0.025, 0.025])
+    line = gain_line(worker.recorder, choice, met(9))
+    assert f"; the rest is held by: {READ}, first at " in line
+    assert "test_gain.py:" in line
+    assert "the rest" not in gain_line(worker.recorder, choice, met(4))
+    # Nothing is left to hold.
+    most = settled(whole=[0.03, 0.03], pieces=[0.02, 0.02])
+    assert "the rest" not in gain_line(worker.recorder, most, met(9))
+
+
+def test_where_there_is_nothing_to_win_that_is_said(worker: Worker) -> None:
+    assert gain_line(worker.recorder, settled(whole=[0.0202]), Barriers()).startswith(
+        "gain: there is none to have: computing takes 20.0 ms of a step"
+    )
+
+
+def test_nothing_is_said_of_what_is_not_known(worker: Worker) -> None:
+    for choice in (settled(), settled(None, whole=[0.03]), Choice(plan=WHOLE, trials={"whole": [0.03]})):
+        assert gain_line(worker.recorder, choice, Barriers()) == ""
+
+
+def test_of_steps_that_were_profiled_alone_the_gain_is_of_those(worker: Worker) -> None:
+    choice = settled()
+    choice.profiled_s = {"whole": [0.03, 0.03, 0.04, 0.03]}
+    assert gain_line(worker.recorder, choice, Barriers()).startswith("gain: none, of at most 1.50x: ")
+
+
+def test_a_barrier_of_every_step_is_the_usual_one() -> None:
+    barriers = met(3)
+    assert barriers.usual() == ""
+    barriers.stand("gradients that may be sparse wait", ["a"])
+    assert barriers.usual() == "gradients that may be sparse wait"
