@@ -4,6 +4,8 @@ Every kind of sample is taken once in each repeat, over all of its sizes, so tha
 slows all of them alike. Before each sample all ranks meet in a reduction; each is timed by one rank's
 clock. A repeat before the first is not counted: after it connections, memory and threads are there.
 
+Between GPUs, over NCCL, tensors are theirs and so is the clock; what ranks agree on goes over gloo.
+
 The repeat before the first also tells how many of them the time is enough for: a link can be so slow that all
 that were asked for are not.
 
@@ -21,7 +23,6 @@ import time
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.network.file import MeasuredPoint
+from hocket.profiler._exchange_clock import CudaClock, ExchangeClock, HostClock
 from hocket.profiler._ranks import RankRequest
 
 LEAD_BYTES = 1_000_000  # several times what a lab's link passes at once when it was idle
@@ -59,9 +61,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExchangeRequest(RankRequest, frozen=True, kw_only=True):
-    """One rank's orders to measure."""
+    """One rank's orders to measure; ``gpu``: the number of the one whose exchanges over NCCL are timed."""
 
     task: Task
+    gpu: int | None = None
 
 
 class MeasuredExchanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +87,14 @@ def main() -> None:
     folder = Path(request.folder)
     try:
         dist.init_process_group(
-            "gloo",
+            "gloo" if request.gpu is None else "cpu:gloo,cuda:nccl",
             init_method=request.init_method,
             rank=request.rank,
             world_size=request.workers,
             timeout=timedelta(seconds=request.timeout_s),
         )
-        exchange = _Exchange(request.task, request.deadline_s)
+        clock = HostClock() if request.gpu is None else CudaClock(torch.device("cuda", request.gpu))
+        exchange = Exchange(request.task, request.deadline_s, clock)
         (folder / f"{request.rank}.joined").touch()
         measured = exchange.measure()
         if request.rank == 0:
@@ -120,24 +124,29 @@ def host_names() -> list[str]:
     return sorted({bytes(each.tolist()).rstrip(b"\0").decode(errors="replace") for each in names})
 
 
-class _Exchange:
-    """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only."""
+class Exchange:
+    """The buffers, the groups and the samples of this rank; a sample is worth something on rank 0 only.
 
-    def __init__(self, task: Task, deadline_s: float) -> None:
+    ``clock``: what times are by; the tensors that travel are on its device.
+    """
+
+    def __init__(self, task: Task, deadline_s: float, clock: ExchangeClock) -> None:
+        self._clock = clock
         self._task = task
         self._deadline_s = deadline_s
         self._rank = dist.get_rank()
         largest = max(task.transfer_bytes)
-        self._lead = torch.zeros(LEAD_BYTES // 4)
+        device = clock.device
+        self._lead = torch.zeros(LEAD_BYTES // 4, device=device)
         self._row_s = torch.zeros(1, dtype=torch.float64)
         self._row_bytes = ROW_BYTES
-        self._message = torch.zeros(largest, dtype=torch.uint8)
+        self._message = torch.zeros(largest, dtype=torch.uint8, device=device)
         self._received = bytearray(largest)
-        self._parameter = torch.zeros(largest // 4)
+        self._parameter = torch.zeros(largest // 4, device=device)
         # Zeros stay zeros however often they are summed.
-        self._gradients = torch.zeros(max(task.reduced_bytes) // 4)
-        self._shared = [torch.zeros(task.shared_bytes // 4) for _ in range(task.concurrent)]
-        self._meeting = torch.zeros(1)
+        self._gradients = torch.zeros(max(task.reduced_bytes) // 4, device=device)
+        self._shared = [torch.zeros(task.shared_bytes // 4, device=device) for _ in range(task.concurrent)]
+        self._meeting = torch.zeros(1, device=device)
         self._samples: dict[tuple[str, int, int], list[float]] = defaultdict(list)
         self._groups: list[Any] = [dist.new_group() for _ in range(task.concurrent)]
 
@@ -223,11 +232,11 @@ class _Exchange:
                 dist.send(tensor, 1)
             pending[0].wait()
         elif self._rank == 1:
-            ends_ns = []
+            ends = []
             for receive in pending:
                 receive.wait()
-                ends_ns.append(perf_counter_ns())
-            self._row_s[0] = (ends_ns[-1] - ends_ns[0]) / 1e9
+                ends.append(self._clock.now())
+            self._row_s[0] = self._clock.seconds(ends[0], ends[-1])
             dist.send(self._row_s, 0)
         return float(self._row_s[0]) / len(messages)
 
@@ -237,32 +246,32 @@ class _Exchange:
         if self._rank != 0:
             return 0.0
         parameter = self._parameter[: size // 4]
-        start_ns = perf_counter_ns()
+        start = self._clock.now()
         parameter.copy_(torch.frombuffer(self._received, dtype=torch.float32, count=size // 4))
-        return (perf_counter_ns() - start_ns) / 1e9
+        return self._clock.seconds(start, self._clock.now())
 
     def _reduction_s(self, size: int) -> float:
         """One AllReduce among several in a row; one before them brings the ranks together."""
         gradients = self._gradients[: size // 4]
         dist.all_reduce(self._lead)
         dist.all_reduce(gradients)
-        start_ns = perf_counter_ns()
+        start = self._clock.now()
         for _ in range(_REDUCTIONS):
             dist.all_reduce(gradients)
-        return (perf_counter_ns() - start_ns) / 1e9 / _REDUCTIONS
+        return self._clock.seconds(start, self._clock.now()) / _REDUCTIONS
 
     def _together_s(self, count: int) -> float:
         """``count`` AllReduces on as many process groups: all started, then all waited for."""
         dist.all_reduce(self._lead)
         self._meet()
-        start_ns = perf_counter_ns()
+        start = self._clock.now()
         works = [
             dist.all_reduce(gradients, group=group, async_op=True)
             for gradients, group in zip(self._shared[:count], self._groups[:count], strict=True)
         ]
         for work in works:
             work.wait()
-        return (perf_counter_ns() - start_ns) / 1e9
+        return self._clock.seconds(start, self._clock.now())
 
 
 def messages_in_a_row(size: int, total_bytes: int) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -72,13 +72,15 @@ def measure_network(
     repeats: int = 10,
     concurrent: int = 8,
     timeout_s: float = 120.0,
+    backend: Literal["gloo", "nccl"] = "gloo",
 ) -> NetworkFile | None:
     """Measure the network between ``workers`` processes here, or between those that torchrun started.
 
     Transfers go up to ``largest_bytes``, reductions to half of it, and concurrent ones have an eighth; each
     time is the lower quartile of ``repeats``, of transfers the median. On a link so slow that they would take
     more than half of ``timeout_s``, there are fewer repeats: ``host.repeats`` says how many. The processes
-    have ended when this returns or raises.
+    have ended when this returns or raises. ``backend``: "nccl" measures between GPUs, one for each of
+    torchrun's processes, by their own clocks.
 
     Returns
     -------
@@ -94,6 +96,7 @@ def measure_network(
         raise HocketError(f"torchrun started {place.workers} workers, not {workers}; leave --workers out")
     num_workers = place.workers if place is not None else 2 if workers is None else workers
     _check(num_workers, place is None, largest_bytes, repeats, concurrent, timeout_s)
+    gpu = None if backend == "gloo" else _own_gpu(place)
     deadline_s = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory(prefix="hocket-") as folder:
         requests = [
@@ -105,6 +108,7 @@ def measure_network(
                 deadline_s=deadline_s,
                 folder=folder,
                 task=_task(largest_bytes, repeats, concurrent),
+                gpu=gpu,
             )
             for rank in (range(num_workers) if place is None else [place.rank])
         ]
@@ -115,7 +119,8 @@ def measure_network(
     if answer is None:
         return None
     measured = msgspec.json.decode(answer, type=MeasuredExchanges)
-    return _network(measured, num_workers, "loopback" if place is None else ", ".join(measured.hosts))
+    where = "loopback" if place is None else ", ".join(measured.hosts)
+    return _network(measured, num_workers, where, backend)
 
 
 def _check(
@@ -153,7 +158,27 @@ def _sizes(first: int, last: int) -> list[int]:
     return [*sizes, last]
 
 
-def _network(measured: MeasuredExchanges, workers: int, where: str) -> NetworkFile:
+def _own_gpu(place: Launched | None) -> int:
+    """The number of this process's GPU, as torchrun has numbered the processes of a machine."""
+    if place is None:
+        raise HocketError(
+            "NCCL is measured between processes with a GPU each; start them with torchrun --nproc-per-node N"
+            " -m hocket network measure --backend nccl"
+        )
+    import torch  # an extra, and seconds to import
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpu = int(os.environ.get("LOCAL_RANK", "0"))
+    if gpu >= gpus:
+        found = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "no GPU"
+        raise HocketError(
+            f"torch finds {found} here, and process {gpu} of this machine needs its own; leave --backend nccl"
+            " out, or start fewer processes"
+        )
+    return gpu
+
+
+def _network(measured: MeasuredExchanges, workers: int, where: str, backend: str) -> NetworkFile:
     transfer, allreduce = (
         fit_line(points, power=_POWER) for points in (measured.transfer, measured.allreduce)
     )
@@ -174,6 +199,6 @@ def _network(measured: MeasuredExchanges, workers: int, where: str) -> NetworkFi
         ),
         fits=Fits(transfer=transfer, parse=parse, allreduce=allreduce, contention=contention),
         host=MeasurementHost(
-            torch=measured.torch, backend="gloo", workers=workers, where=where, repeats=measured.repeats
+            torch=measured.torch, backend=backend, workers=workers, where=where, repeats=measured.repeats
         ),
     )

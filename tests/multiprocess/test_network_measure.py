@@ -35,6 +35,7 @@ from hocket.profiler._exchange import (
 )
 from hocket.profiler._ranks import _failure
 from hocket.profiler.network_measurement import MEASURING
+from tests.multiprocess.launch import run
 from tests.unit.cli.test_commands import BRANCHES, Ran, hocket
 
 pytestmark = pytest.mark.slow
@@ -229,6 +230,14 @@ def test_what_a_rank_says_when_it_fails_is_passed_on(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     with pytest.raises(HocketError, match=r"worker 1 failed while measuring: ValueError: .*'door'"):
         measure_network()
+
+
+def test_times_are_those_of_the_clock_of_the_device_that_exchanges() -> None:
+    measured, _ = run("tests.multiprocess.exchange_cases:by_another_clock")
+    seconds = {kind: [point["seconds"] for point in measured[kind]] for kind in ("allreduce", "contention")}
+    assert seconds == {"allreduce": [0.25 / 4], "contention": [0.25, 0.25]}
+    assert [point["seconds"] for point in measured["transfer"]] == [0.25 / 1000]
+    assert [point["seconds"] for point in measured["parse"]] == [0.25]
 
 
 @pytest.mark.parametrize(("method", "told"), [("env://", True), ("file:///tmp/meeting", False)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hocket.cli import options
 from hocket.cli.panels import OUTPUT, PROFILE, option
@@ -56,9 +56,13 @@ def measure(
     timeout: Annotated[
         str, option(panel=PROFILE, rare=True, metavar="TIME", help="For how long measuring may go on: 120s.")
     ] = "120s",
+    backend: Annotated[
+        Literal["gloo", "nccl"],
+        option(panel=PROFILE, help="nccl: between GPUs, one a process of torchrun's; ran on none so far."),
+    ] = "gloo",
     json: options.Json = False,
 ) -> None:
-    """Time transfers and all-reduces between processes over gloo, and fit what --network takes.
+    """Time transfers and all-reduces between processes over gloo or NCCL, and fit what --network takes.
 
     Started by torchrun on one or several machines, it measures between torchrun's processes.
     """
@@ -77,6 +81,7 @@ def measure(
             repeats=repeats,
             concurrent=concurrent,
             timeout_s=parse_duration(timeout),
+            backend=backend,
         )
     if measured is None:
         return

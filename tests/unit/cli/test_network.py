@@ -146,6 +146,26 @@ def measure(monkeypatch: pytest.MonkeyPatch, file: NetworkFile, *arguments: str)
     return ran
 
 
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ("", "NCCL is measured between processes with a GPU each; start them with torchrun"),
+        ("1", "between 1 workers there is no network; give at least 2"),
+        ("2", "torch finds no GPU here, and process 0 of this machine needs its own"),
+    ],
+)
+def test_nccl_is_not_measured_without_a_gpu_for_each_of_torchruns_processes(
+    monkeypatch: pytest.MonkeyPatch, workers: str, said: str
+) -> None:
+    launched = {"RANK": "0", "WORLD_SIZE": workers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in launched.items() if workers else ():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    ran = hocket("network", "measure", "--backend", "nccl")
+    assert ran.status == 2
+    assert said in refused(ran)
+
+
 def test_what_was_measured_is_a_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = measure(monkeypatch, some_file(), "-o", "net.json")
     answer, setup, headings, *rows = ran.out.splitlines()
