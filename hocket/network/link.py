@@ -33,6 +33,9 @@ class MeasuredReduction:
         Seconds that each takes whatever its size, 0 or from 1e-18 to 3600.
     b_s_per_byte, eta_s_per_byte
         Seconds per byte, and what each further one at the same time adds, 0 or from 1e-18 to 1.
+    processor_s
+        Seconds of a worker's processors that each takes whatever its size, 0 or from 1e-18 to 3600; None:
+        they were not measured.
 
     Raises
     ------
@@ -51,6 +54,7 @@ class MeasuredReduction:
     a_s: float
     b_s_per_byte: float
     eta_s_per_byte: float = 0.0
+    processor_s: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 2:
@@ -58,6 +62,8 @@ class MeasuredReduction:
         check_cost(self.a_s, "an all-reduce's a", "s", MOST_STARTUP_S, "6e-4")
         check_cost(self.b_s_per_byte, "an all-reduce's b", "s/byte", MOST_S_PER_BYTE, "8e-10")
         check_cost(self.eta_s_per_byte, "an all-reduce's eta", "s/byte", MOST_S_PER_BYTE, "2e-10")
+        if self.processor_s is not None:
+            check_cost(self.processor_s, "an all-reduce's processor time", "s", MOST_STARTUP_S, "5e-4")
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -8,8 +8,9 @@ Differs from the paper
 ----------------------
 * Small gradients that become ready one after the other share a transfer, up to half a partition.
 * Of a step that clips, reductions may go in halves, which the paper does not have.
-* The partition is where a transfer's constant cost is a tenth of it, and 1 MiB at least, not tuned by
-  trial; ``partition_bytes`` sets it. The credit is the runtime's.
+* The partition is where a transfer's constant cost is a tenth of it, not tuned by trial; ``partition_bytes``
+  sets it. It is 1 MiB at least, or less where transfers were measured and cost processors little. The credit
+  is the runtime's.
 """
 
 from __future__ import annotations
@@ -26,15 +27,25 @@ from hocket.planner.halves import choose_halves, halved_times
 from hocket.planner.worker_processor import serial_times, step_operations
 
 _CONSTANT_SHARE = 0.1
-# Below the least, what a transfer costs the processors is often more than what an urgent one gains.
+# Below the least, what a transfer costs the processors is often more than what an urgent one gains: half a
+# millisecond over gloo, in which they compute nothing. Where it is less, slices may be smaller in the same
+# proportion, and processors spend as much on each byte. Below the finest, rank 0's choices take longer.
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 16 << 20
+_FINEST_BYTES = 64 << 10
+_PROCESSOR_S = 5e-4  # for a transfer of the least size
 
 
 def partition_of(network: Network) -> int:
-    """Bytes of a transfer whose constant cost is a tenth of it, between 1 MiB and 16 MiB."""
+    """Bytes of a transfer whose constant cost is a tenth of it, up to 16 MiB, and from 1 MiB.
+
+    From less where its cost on processors was measured, and is less than half a millisecond.
+    """
     model = fit_network(network)
     wanted = model.startup_s / (_CONSTANT_SHARE * model.s_per_byte) if model.s_per_byte else _MOST_BYTES
-    return int(min(max(wanted, _LEAST_BYTES), _MOST_BYTES))
+    least = float(_LEAST_BYTES)
+    if network.reduction is not None and network.reduction.processor_s is not None:
+        least = min(least, max(_FINEST_BYTES, least * network.reduction.processor_s / _PROCESSOR_S))
+    return int(min(max(wanted, least), _MOST_BYTES))
 
 
 def bytescheduler(
