@@ -40,8 +40,8 @@ MUTATIONS = {
     "gradients do not follow each other": Mutation(_FILLING, "self._device.follow(bucket.last_use)", "pass"),
     "shorter gradients are no event": Mutation(
         _FILLING,
-        "with self._writing(bucket):\n                bucket.memory.shorten",
-        "if True:\n                bucket.memory.shorten",
+        "shorten(bucket.short_dtype, self._num_ranks)\n            self._end_write(bucket)",
+        "shorten(bucket.short_dtype, self._num_ranks)",
     ),
     "updates do not follow arrivals": Mutation(_ROUNDS, "self._device.follow(arrival)", "pass"),
     "updates follow the first arrival alone": Mutation(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -76,7 +75,7 @@ class BucketFilling:
             bucket.in_place.add(index)  # autograd may still add to it
         else:
             # Those that travel in a shorter type are divided in that.
-            self._write(bucket, index, gradient, 1.0 if bucket.is_shortened else self._scale)
+            self._write(bucket, index, gradient, 1.0 if bucket.short_dtype else self._scale)
 
     def keep(self, bucket: Bucket, index: int, arrived: torch.Tensor) -> None:
         """Have a gradient to which autograd may still add in ``bucket`` and nowhere else, if it may be there.
@@ -98,29 +97,32 @@ class BucketFilling:
 
     def close(self, bucket: Bucket) -> None:
         """Nothing is added to gradients of ``bucket`` any more: divide those that are not divided yet."""
-        if bucket.is_shortened:
+        if bucket.short_dtype:
             bucket.in_place.clear()
-            with self._writing(bucket):
-                bucket.memory.shorten(bucket.wire_dtype, self._num_ranks)
+            self._begin_write(bucket)
+            bucket.memory.shorten(bucket.short_dtype, self._num_ranks)
+            self._end_write(bucket)
         while bucket.in_place:
             index = bucket.in_place.pop()
             self._write(bucket, index, bucket.memory.views[index], self._scale)
 
     def _write(self, bucket: Bucket, index: int, gradient: torch.Tensor | None, scale: float) -> None:
-        with self._writing(bucket):
-            if bucket.sparse is not None:
-                bucket.sparse.put(gradient, self._num_ranks)
-            elif gradient is None:
-                bucket.memory.views[index].zero_()
-            else:
-                # As DistributedDataParallel does: divided before it is summed up.
-                torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
+        self._begin_write(bucket)
+        if bucket.sparse is not None:
+            bucket.sparse.put(gradient, self._num_ranks)
+        elif gradient is None:
+            bucket.memory.views[index].zero_()
+        else:
+            # As DistributedDataParallel does: divided before it is summed up.
+            torch.mul(gradient.detach(), scale, out=bucket.memory.views[index])
+        self._end_write(bucket)
 
-    @contextlib.contextmanager
-    def _writing(self, bucket: Bucket) -> Iterator[None]:
-        """Within, the current stream is asked to write what ``bucket`` sends, behind what was written."""
+    def _begin_write(self, bucket: Bucket) -> None:
+        """The current stream is going to be asked to write what ``bucket`` sends, behind what was written."""
         self._device.follow(bucket.last_use)
-        yield
+
+    def _end_write(self, bucket: Bucket) -> None:
+        """It has been asked to."""
         bucket.stream, bucket.last_use = self._device.stream(), self._device.record()
 
 

@@ -39,9 +39,9 @@ class Bucket:
     to do once it has arrived. ``in_place``: which gradients are in its memory and not divided yet.
     ``rounds``: how often it was sent; ``missing_transfers``: those of the last time of which it is not known
     when they end. ``sparse``: what sums up a gradient that may be sparse, the bucket's only one, which has no
-    memory here; else None. ``wire_dtype``: the type in which it travels. ``stream``: the device's that filled
-    it, on which its optimizers do their part, too; ``last_use``: when its memory was read or written last;
-    ``arrivals``: when the sums of its transfers come.
+    memory here; else None. ``short_dtype``: the shorter type in which it travels, None: as it is.
+    ``stream``: the device's that filled it, on which its optimizers do their part, too; ``last_use``: when
+    its memory was read or written last; ``arrivals``: when the sums of its transfers come.
     """
 
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Bucket:
     missing_transfers: int = 0
     pending_steps: list[PartialStep] = field(default_factory=list)
     sparse: SparseGradient | None = None
-    wire_dtype: torch.dtype = torch.float32
+    short_dtype: torch.dtype | None = None
     stream: Any = None
     last_use: Event = None
     arrivals: list[Event] = field(default_factory=list)
@@ -81,11 +81,6 @@ class Bucket:
     def release(self) -> None:
         """Have none."""
         self._memory = None
-
-    @property
-    def is_shortened(self) -> bool:
-        """True if it travels in a shorter type than its gradients have."""
-        return self.wire_dtype is not self.parameters[0].dtype
 
     def __repr__(self) -> str:
         return f"Bucket({', '.join(self.names)})"  # no values: some wait to be looked at
@@ -115,7 +110,7 @@ class BucketTransfer:
         """Its size, a sparse gradient's as if it were dense."""
         first = self.bucket.parameters[0]  # it may await its update, which threads that transfer cannot have
         elements = first.shape.numel() if self.bucket.sparse else self.bucket.pieces[self.piece][1]
-        return elements * self.bucket.wire_dtype.itemsize
+        return elements * (self.bucket.short_dtype or first.dtype).itemsize
 
     @property
     def tensor(self) -> torch.Tensor:

@@ -91,13 +91,14 @@ def _bucket(
     gradient_dtype: torch.dtype | None,
 ) -> Bucket:
     parameters = tuple(by_name[name] for name in names)
-    wire_dtype = type_on_wire(parameters[0].dtype, gradient_dtype)
-    return Bucket(names, parameters, forward, wire_dtype=wire_dtype)
+    own = parameters[0].dtype
+    sent = type_on_wire(own, gradient_dtype)
+    return Bucket(names, parameters, forward, short_dtype=None if sent is own else sent)
 
 
 def _sparse_bucket(name: str, by_name: Mapping[str, torch.nn.Parameter]) -> Bucket:
     p = by_name[name]
-    return Bucket((name,), (p,), False, sparse=SparseGradient(p), wire_dtype=p.dtype)
+    return Bucket((name,), (p,), False, sparse=SparseGradient(p))
 
 
 def _cut(bucket: Bucket, chunks: int) -> list[BucketTransfer]:
