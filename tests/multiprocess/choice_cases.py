@@ -21,7 +21,7 @@ from tests.multiprocess.twins import SLOW, Twins
 
 # On a busy machine plans and the network take now this long, now that: a kept choice is not to be left out.
 kept_choice_check._SAME_NETWORK = kept_choice_check._SAME_STEP = 50.0
-kept_choice_check._LOSES = 50.0
+kept_choice_check._LOSES = kept_choice_check._SLOW = 50.0
 
 
 def steps_to_settle(rank: int, world: int, measured: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hocket.runtime.transfers.transfer_group import StartedCollective, TransferG
 _SIZES = (64, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 _ROWS = 3
 _ROW_BYTES, _ROW_S = 1 << 20, 0.03
-_MOST = 16  # transfers of a row
+_MOST = 8  # transfers of a row
 _FEWEST_POINTS = 3  # that a line is laid through
 _LONG_S = 0.05  # a size that is going to take longer is left out: the line is known by then
 _AGAIN_S = 0.03  # that a transfer takes at most, by which the network is to be known again

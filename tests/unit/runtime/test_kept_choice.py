@@ -44,9 +44,10 @@ def checked(
     step_s: dict[str, float],
     kept: KeptChoice = KEPT,
     again_s: float = 0.01,
+    disturbed_s: dict[int, float] | None = None,
 ) -> tuple[bool, Choice, int]:
     """Whether ``kept`` holds where steps take so long, what is in force then, and after how many steps."""
-    clock = Clock(step_s, {})
+    clock = Clock(step_s, disturbed_s or {})
     clock.step("ddp")
     clock.steps = 0
     monkeypatch.setattr(plan_trials.time, "perf_counter", lambda: clock.now_s)
@@ -86,6 +87,15 @@ def test_a_plan_that_loses_leaves_the_baseline_in_force(
     holds, choice, taken = checked(monkeypatch, {"ddp": 1.0, "a+": ours})
     assert (holds, choice.plan.policy, choice.settled, taken) == (False, "ddp", False, steps)
     assert choice.network is None
+
+
+def test_a_busy_machine_takes_no_choice_back_that_more_turns_had_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps of each turn differ by a half, so that the kept plan's are a fifth longer is no news."""
+    disturbed_s = dict.fromkeys((2, 5, 8), 0.5) | {1: 0.2, 7: 0.2}
+    holds, choice, _ = checked(monkeypatch, {"ddp": 1.0, "a+": 1.0}, disturbed_s=disturbed_s)
+    assert (holds, choice.plan.policy) == (True, "a+")
 
 
 def test_the_baseline_that_was_kept_stays_where_its_step_takes_what_it_did(
